@@ -1,0 +1,51 @@
+# make demo    install into .venv and run the demonstration
+# make test    install with the development tools and run the tests
+# make check   formatting, lint, types and the examples in docstrings
+# make bench   speed, as ratios measured in one run
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+ifneq ($(shell command -v uv 2>/dev/null),)
+NEW_VENV = uv venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+INSTALL = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS=$(PIP_FIND_LINKS)) uv pip install --quiet --python $(BIN)/python -c constraints.txt
+else
+NEW_VENV = $(PYTHON) -m venv $(VENV)
+INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt
+endif
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/curvae demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --doctest-modules src/curvae
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	$(NEW_VENV)
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(NEW_VENV)
+	$(INSTALL) -e ".[dev]"
+	@touch $@ $(VENV)/.core
+
+# Peers that do not install are left out of the table.
+$(VENV)/.bench: $(VENV)/.dev
+	-$(INSTALL) pythae
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m curvae`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,264 @@
+"""Draws of the Riemannian radius without rejection: a smooth map of the normal noise, tabulated once a dimension.
+
+For noise ε ∈ ℝ^d let x = |ε|, which follows the χ law, the radius law at q = 0 (notation of `radial`). The radius t of
+the same quantile, F(t; q) = F(x; 0), is an increasing function t = T(x; q) with T(x; 0) = x, so that
+
+    v = σ·κ·ε,    κ(x, q) = T(x; q)/x,
+
+is a draw of the Riemannian normal: the wrapped normal's draw stretched along its ray, and the same draw at c = 0.
+
+For small x, T = e^λ·x with λ(q) = (log I(q) − log I(0))/d. So log T is tabulated against a = log x + λ, in which the
+bend of T at radius about 1/√q stays in one place: log T − a and ω = ∂ log T/∂q are cubics in a on uniform cells, from
+where T is linear to the largest x that occurs, with coefficients that are quintics in y(q) on uniform cells. y is
+linear in q near 0 on the scale π²/x² of the nearest singularity and then grows like √q. Past the last q, T = z + n·√q
+to rounding, z the normal quantile. Float64 draws take the table as a start and finish with Newton's method on the exact
+integrals.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from ..geometry.primitive import Primitive
+from . import radial
+
+__all__ = ["stretch"]
+
+_COLUMNS = 128  # nodes in a
+_ROWS = 80  # nodes in y(q)
+_STENCIL = 6  # nodes that determine a quintic
+_LINEAR = -9.0  # log T below which T is linear in x to rounding
+_TOP_TAIL = -32.0  # log-probability of an x beyond the table
+_TINY = 1e-200  # added to |ε|², whose logarithm is then finite
+
+
+@dataclass(frozen=True)
+class _Table:
+    dim: int
+    near: float  # the scale in q near 0
+    bend: float  # y(q) = √(q + near) + bend·log(q + near)
+    origin: float  # y(0)
+    step: float  # width of a cell in y
+    last: float  # the largest q that is looked up
+    top: float  # log of the largest x
+    linear: Tensor  # λ: (cells of y, 6)
+    value: Tensor  # log T − a: (cells of y, cells of a, 6·4)
+    slope: Tensor  # ω, likewise
+
+    def locate(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """The cell of y(q) and the powers of the place within it, along a new last axis."""
+        shifted = q.clamp(max=self.last) + self.near
+        y = (shifted.sqrt() + self.bend * shifted.log() - self.origin) / self.step
+        cell = y.floor().clamp(0, self.linear.shape[0] - 1)
+        place = y - cell
+        powers = [torch.ones_like(place)]
+        for _ in range(_STENCIL - 1):
+            powers.append(powers[-1] * place)
+        return cell.long(), torch.stack(powers, -1)
+
+
+def _table(dim: int, device: torch.device) -> _Table:
+    return _Table(*_fields(dim, device))
+
+
+_TABLES: dict[tuple[int, torch.device], tuple[Any, ...]] = {}
+
+
+@torch.compiler.assume_constant_result
+def _fields(dim: int, device: torch.device) -> tuple[Any, ...]:
+    """The table's fields, a constant to torch.compile; built at the first use of a dimension."""
+    if (dim, device) not in _TABLES:
+        cpu = torch.device("cpu")
+        if (dim, cpu) not in _TABLES:
+            with torch.no_grad():
+                _TABLES[dim, cpu] = _build(dim)
+        moved = (field.to(device) if isinstance(field, Tensor) else field for field in _TABLES[dim, cpu])
+        _TABLES[dim, device] = tuple(moved)
+    return _TABLES[dim, device]
+
+
+def _build(dim: int) -> tuple[Any, ...]:
+    n = dim - 1
+    zero = torch.zeros((), dtype=torch.float64)
+    tail = torch.full((), _TOP_TAIL, dtype=torch.float64)
+    top = radial.quantile(torch.log1p(-tail.exp()), tail, zero, dim).log().item()
+    near, bend = math.pi**2 * math.exp(-2 * top), 0.3 / math.sqrt(max(n, 1))
+    # Past this root of q the lower end z = −8 of the noise has n·exp(−2√q·t) below rounding.
+    root = (8 + math.sqrt(64 + 2 * n * (20 + math.log(n)))) / (2 * n) if n else 1.0
+
+    # Rows: uniform in y, two of them beyond the last q so that every cell has nodes on both sides.
+    fine = torch.linspace(0, 1, 4001, dtype=torch.float64) ** 2 * 1.3 * root**2
+    y = (fine + near).sqrt() + bend * (fine + near).log()
+    end = math.sqrt(root**2 + near) + bend * math.log(root**2 + near)
+    step = (end - y[0].item()) / (_ROWS - 3)
+    target = y[0].item() + step * torch.arange(_ROWS, dtype=torch.float64)
+    q = torch.from_numpy(np.interp(target.numpy(), y.numpy(), fine.numpy()))
+    for _ in range(3):  # the interpolated inverse of y(q), made exact
+        shifted = q + near
+        slope = 0.5 / shifted.sqrt() + bend / shifted
+        q = (q - (shifted.sqrt() + bend * shifted.log() - target) / slope).clamp_min(0.0)
+
+    log_i = radial.log_normaliser(q, dim).unsqueeze(-1)
+    linear = (log_i - log_i[0]) / dim
+    width = (top + linear - _LINEAR) / (_COLUMNS - 1)
+    a = _LINEAR + width * torch.arange(_COLUMNS, dtype=torch.float64)
+    x = (a - linear).exp()
+    tails = radial.log_cdfs(x, zero, dim)
+
+    # Each row starts from the two before it, in y, where they lie evenly.
+    log_t = [x[0].log()]
+    for i in range(1, _ROWS):
+        row = [t[i] for t in tails]
+        start = (2 * log_t[-1] - log_t[-2]).exp() if i > 2 else None
+        t = radial.quantile(row[0], row[1], q[i], dim, start=start, steps=12 if start is None else 2)
+        log_t.append(t.log())
+    tau = torch.stack(log_t)
+    t = tau.exp()
+    rows = q.unsqueeze(-1)
+
+    omega = radial.quantile_slopes(t, rows, *tails, dim)[0] / t
+    # dτ/da from ρ(x; 0)·dx = ρ(t; q)·dt, and dω/da from (ρ·∂t/∂q)′ = −ρ·(g − E[g]).
+    rise = (radial.log_kernel(x, zero, dim) + x.log() - radial.log_kernel(t, rows, dim) - tau - log_i[0] + log_i).exp()
+    tilt = radial.tilt(t, rows, dim)
+    force = n + 2 * rows * tilt - t * t  # t·(log ρ)′
+    omega_rise = (radial.mean_tilt(q, dim).unsqueeze(-1) - tilt - (1 + force) * omega) * rise
+
+    value = _cells(tau - a, (rise - 1) * width)
+    slope = _cells(omega, omega_rise * width)
+    quintics = [_quintics(value).transpose(1, 2).flatten(2) for value in (value, slope)]
+    return dim, near, bend, y[0].item(), step, root**2, top, _quintics(linear[:, 0]), *quintics
+
+
+def _cells(value: Tensor, rise: Tensor) -> Tensor:
+    """Cubics between neighbouring columns from values and derivatives, coefficients along a new last axis."""
+    p, r, m, s = value[:, :-1], value[:, 1:], rise[:, :-1], rise[:, 1:]
+    return torch.stack([p, m, 3 * (r - p) - 2 * m - s, 2 * (p - r) + m + s], -1)
+
+
+def _quintics(rows: Tensor) -> Tensor:
+    """Polynomials between neighbouring rows, each through the six rows around it; coefficients as a new second axis."""
+    pieces = []
+    for i in range(_ROWS - 3):
+        first = min(max(i - _STENCIL // 2 + 1, 0), _ROWS - _STENCIL)
+        nodes = np.arange(first, first + _STENCIL) - float(i)
+        inverse = torch.from_numpy(np.linalg.inv(np.vander(nodes, increasing=True)))
+        pieces.append(torch.tensordot(inverse, rows[first : first + _STENCIL], 1))
+    return torch.stack(pieces)
+
+
+def _cubic(table: Tensor, cell: Tensor, powers: Tensor, column: Tensor) -> tuple[Tensor, ...]:
+    """Coefficients of the cubic in cell (y, a) for every draw; `cell` and `powers` may have fewer dimensions."""
+    columns = table.shape[1]
+    if 8 * cell.numel() > column.numel():
+        # Few draws share a q: fetch each draw's own 6×4 coefficients.
+        rows = embedding(cell * columns + column, table.flatten(0, 1)).unflatten(-1, (_STENCIL, 4))
+        return tuple((rows * powers.unsqueeze(-1)).sum(-2).unbind(-1))
+    # Many do: contract over y once a q, then fetch four numbers a draw.
+    rows = embedding(cell, table.flatten(1)).unflatten(-1, (columns, _STENCIL, 4))
+    rows = (rows * powers[..., None, :, None]).sum(-2).reshape(-1, 4)
+    index = torch.arange(cell.numel(), device=cell.device).view(cell.shape) * columns + column
+    return tuple(embedding(index, rows).unbind(-1))
+
+
+class _Lookup:
+    """Where draws lie in the table: what κ and its slopes have in common."""
+
+    def __init__(self, square: Tensor, q: Tensor, table: _Table) -> None:
+        self.table, self.q = table, q
+        self.cell, self.powers = table.locate(q)
+        linear = (embedding(self.cell, table.linear) * self.powers).sum(-1)
+        columns = table.value.shape[1]
+        self.x = (square + _TINY).sqrt()
+        self.a = self.x.log().clamp(max=table.top) + linear
+        self.density = columns / (table.top + linear - _LINEAR)
+        place = ((self.a - _LINEAR) * self.density).clamp(0, columns)
+        column = place.floor().clamp(max=columns - 1)
+        self.column, self.place = column.long(), place - column
+
+    def cubic(self, table: Tensor) -> tuple[Tensor, ...]:
+        return _cubic(table, self.cell, self.powers, self.column)
+
+    def within(self) -> Tensor:
+        """T up to the ends of the table in x and q."""
+        c0, c1, c2, c3 = self.cubic(self.table.value)
+        f = self.place
+        return (self.a + ((c3 * f + c2) * f + c1) * f + c0).exp()
+
+    def kappa(self) -> Tensor:
+        """T/x; past the table T grows as x and as n·√q."""
+        over_x = (self.x - math.exp(self.table.top)).clamp_min(0.0)
+        over_q = (self.table.dim - 1) * (self.q.sqrt() - math.sqrt(self.table.last)).clamp_min(0.0)
+        return (self.within() + over_x + over_q) / self.x
+
+    def slopes(self) -> tuple[Tensor, Tensor]:
+        """∂κ/∂|ε|² and ∂κ/∂q."""
+        f = self.place
+        c0, c1, c2, c3 = self.cubic(self.table.slope)
+        within = self.within()
+        omega = ((c3 * f + c2) * f + c1) * f + c0
+        past = (self.table.dim - 1) / 2 * self.q.clamp_min(self.table.last).rsqrt()
+        by_q = torch.where(self.q > self.table.last, past, within * omega) / self.x
+        _, c1, c2, c3 = self.cubic(self.table.value)
+        rise = (1 + ((3 * c3 * f + 2 * c2) * f + c1) * self.density) * within / self.x
+        by_x = torch.where(self.x < math.exp(self.table.top), rise, 1.0)
+        return (by_x - self.kappa()) / (2 * self.x * self.x), by_q
+
+
+class _Stretch(Primitive):
+    @staticmethod
+    def forward(square: Tensor, q: Tensor, dim: int) -> Tensor:
+        return _Lookup(square, q, _table(dim, square.device)).kappa()
+
+    @classmethod
+    def traced(cls, square: Tensor, q: Tensor, dim: int) -> Tensor:
+        with torch.no_grad():
+            lookup = _Lookup(square.detach(), q.detach(), _table(dim, square.device))
+            kappa, slopes = lookup.kappa(), lookup.slopes()
+        return radial.with_slopes(kappa, (square, q), slopes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        square, q, ctx.dim = inputs
+        ctx.save_for_backward(square, q)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        square, q = ctx.saved_tensors
+        by_square, by_q = _StretchSlopes.call(square, q, ctx.dim)
+        return (grad * by_square).sum_to_size(square.shape), (grad * by_q).sum_to_size(q.shape), None
+
+
+class _StretchSlopes(Primitive):
+    @staticmethod
+    def forward(square: Tensor, q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        return _Lookup(square, q, _table(dim, square.device)).slopes()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        raise NotImplementedError(radial.SECOND_DERIVATIVE)
+
+
+def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
+    """κ(|ε|, q) for `square` = |ε|² (float64); `exact` to double precision, else to that of the table.
+
+    Differentiable once in both. `q` broadcasts against `square` and should not be expanded to its shape.
+    """
+    if dim == 1:
+        return torch.ones_like(square) + 0 * q  # half-normal at every q
+    kappa = _Stretch.call(square, q, dim)
+    if not exact:
+        return kappa
+    x = (square + _TINY).sqrt()
+    tails = radial.log_cdfs(x, torch.zeros_like(x), dim)
+    return radial.quantile(*tails, q, dim, start=(kappa * x).detach(), steps=3) / x

@@ -1,0 +1,260 @@
+"""Scalar functions of y = x², analytic through y = 0.
+
+Every quantity of a space of curvature −c is an analytic function of c·|v|²; written in y rather than in √y it
+has a finite derivative in c at c = 0, where the space becomes Euclidean. Each family below knows all of its
+derivatives: near 0 from its Taylor series, elsewhere from a recurrence, so that automatic differentiation never
+divides 0 by 0 and never subtracts nearly equal numbers. The values themselves need no series, except where a compiler
+differentiates them. All of them expect float64 (see `curvae.geometry`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .primitive import Primitive
+
+__all__ = ["arsinh", "arsinh_and_slope", "asinhc", "cosh_sinhc", "logsinhc", "sinhc", "sinhc_slope"]
+
+# Below this y the Taylor series is used. A recurrence loses a factor 1/y per derivative, so at 0.02 the second
+# derivative still has twelve digits, while a few terms of each series are exact to rounding.
+_SERIES_BELOW = 0.02
+
+_Family = Callable[[Tensor, int], Tensor]
+
+
+class _Analytic(Primitive):
+    """The `order`-th derivative of a family; differentiating it raises the order by one."""
+
+    @staticmethod
+    def forward(y: Tensor, family: _Family, order: int) -> Tensor:
+        return family(y, order)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, _Family, int], output: Tensor) -> None:
+        y, ctx.family, ctx.order = inputs
+        ctx.save_for_backward(y)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (y,) = ctx.saved_tensors
+        return grad * _Analytic.call(y, ctx.family, ctx.order + 1), None, None
+
+
+def _horner(coefficients: Sequence[float], y: Tensor) -> Tensor:
+    result = y * coefficients[-1] + coefficients[-2]
+    for coefficient in reversed(coefficients[:-2]):
+        result = result * y + coefficient
+    return result
+
+
+_Series = tuple[tuple[float, ...], ...]
+
+
+def _derivatives(coefficients: Sequence[float], precision: float = 1e-17) -> _Series:
+    """A power series and its first derivatives, of each as many terms as matter below `_SERIES_BELOW`."""
+    rows = []
+    for order in range(8):
+        terms = [c * math.perm(j + order, order) for j, c in enumerate(coefficients[order:])]
+        sizes = [abs(c) * _SERIES_BELOW**j for j, c in enumerate(terms)]
+        rows.append(tuple(terms[: 1 + max(j for j, size in enumerate(sizes) if size > precision * max(sizes))]))
+    return tuple(rows)
+
+
+def _log_series(coefficients: Sequence[float]) -> list[float]:
+    """Power series of log f for f(0) = 1, from f′ = f·(log f)′."""
+    logs = [0.0]
+    for k in range(1, len(coefficients)):
+        rest = sum(j * logs[j] * coefficients[k - j] for j in range(1, k))
+        logs.append(coefficients[k] - rest / k)
+    return logs
+
+
+_COSH = _derivatives([1 / math.factorial(2 * j) for j in range(20)])
+_SINHC_COEFFICIENTS = [1 / math.factorial(2 * j + 1) for j in range(20)]
+_ASINHC_COEFFICIENTS = [(-1) ** j * math.comb(2 * j, j) / (4**j * (2 * j + 1)) for j in range(20)]
+_SINHC = _derivatives(_SINHC_COEFFICIENTS)
+_ASINHC = _derivatives(_ASINHC_COEFFICIENTS)
+_ASINHC_SHORT = _derivatives(_ASINHC_COEFFICIENTS, precision=1e-8)  # enough for float32
+_LOGSINHC = _derivatives(_log_series(_SINHC_COEFFICIENTS))
+
+
+def _split(y: Tensor, series: _Series, order: int, beyond: Callable[[Tensor], Tensor]) -> Tensor:
+    """The Taylor series below `_SERIES_BELOW`, `beyond` above; neither leaves its own side."""
+    if order == 0 and not torch.compiler.is_compiling():
+        return beyond(y)
+    near = _horner(series[order], y.clamp(max=_SERIES_BELOW))
+    return torch.where(y < _SERIES_BELOW, near, beyond(y.clamp_min(_SERIES_BELOW)))
+
+
+def _root(y: Tensor) -> Tensor:
+    """√y, never 0, so that sinh(x)/x and its like are 1 at y = 0."""
+    return y.clamp_min(1e-300).sqrt()
+
+
+# Largest √y that is exponentiated, so that the square of the result is finite; sinhc and cosh stay constant beyond.
+REACH = 172.0
+
+
+def _bessel(y: Tensor, k: int) -> Tensor:
+    """s_k(y) = i_k(x)/x^k, the modified spherical Bessel functions: s_{−1} = cosh and s_0 = sinhc.
+
+    s_k′ = s_{k+1}/2 and y·s_{k+1} = s_{k−1} − (2k+1)·s_k.
+    """
+    x = _root(y).clamp(max=REACH)
+    previous, current = x.cosh(), x.sinh() / x
+    for j in range(k):
+        previous, current = current, (previous - (2 * j + 1.0) * current) / y
+    return current
+
+
+def _cosh_sqrt(y: Tensor, order: int) -> Tensor:
+    if order == 0:
+        return _split(y, _COSH, 0, lambda y: y.sqrt().clamp(max=REACH).cosh())
+    return _sinhc(y, order - 1) / 2.0
+
+
+def _sinhc(y: Tensor, order: int) -> Tensor:
+    return _split(y, _SINHC, order, lambda y: _bessel(y, order) / 2**order)
+
+
+def _asinhc(y: Tensor, order: int) -> Tensor:
+    def beyond(y: Tensor) -> Tensor:
+        # 2y·a^{(k+1)} = g^{(k)} − (2k+1)·a^{(k)} with g = (1+y)^{−1/2}
+        x = _root(y)
+        value, g = x.asinh() / x, (1.0 + y).rsqrt()
+        for k in range(order):
+            value = (g - (2 * k + 1.0) * value) / (2.0 * y)
+            g = g * (-(k + 0.5) / (1.0 + y))
+        return value
+
+    return _split(y, _ASINHC, order, beyond)
+
+
+def _logsinhc(y: Tensor, order: int) -> Tensor:
+    def beyond(y: Tensor) -> Tensor:
+        x = _root(y)
+        if order == 0:
+            return x + (torch.expm1(-2.0 * x) / (-2.0 * x)).log()
+        # p = x·coth x = 1 + 2y·L′ obeys 2y·p′ = p − p² + y; Leibniz gives every further derivative of p and of L.
+        p = [x / x.tanh()]
+        slopes = [(p[0] - 1.0) / (2.0 * y)]
+        for k in range(order - 1):
+            square = torch.zeros_like(y)
+            for j in range(k + 1):
+                square = square + math.comb(k, j) * p[j] * p[k - j]
+            forcing = y if k == 0 else torch.full_like(y, float(k == 1))
+            p.append(((1 - 2 * k) * p[k] - square + forcing) / (2.0 * y))
+            slopes.append((p[k + 1] - 2.0 * (k + 1.0) * slopes[k]) / (2.0 * y))
+        return slopes[-1]
+
+    return _split(y, _LOGSINHC, order, beyond)
+
+
+def sinhc(y: Tensor, order: int = 0) -> Tensor:
+    """sinh(√y)/√y, or its derivative of the given order in y."""
+    return _Analytic.call(y, _sinhc, order)
+
+
+def cosh_sinhc(y: Tensor) -> tuple[Tensor, Tensor]:
+    """cosh(√y) and sinhc(y) at once."""
+    if torch.is_grad_enabled():
+        return cosh_sqrt(y), sinhc(y)
+    x = _root(y).clamp(max=REACH)
+    sinh = x.sinh()
+    return (sinh * sinh + 1.0).sqrt(), sinh / x
+
+
+def sinhc_slope(y: Tensor, cosh: Tensor, ratio: Tensor, rough: bool) -> Tensor:
+    """sinhc′(y), given the results of `cosh_sinhc`; `rough` costs a third, and only y·sinhc′(y) is then accurate."""
+    if torch.is_grad_enabled():
+        return sinhc(y, 1)
+    if rough:
+        return (cosh - ratio) / (2.0 * y + 1e-300)
+    return _split(y, _SINHC, 1, lambda y: (cosh - ratio) / (2.0 * y))
+
+
+def cosh_sqrt(y: Tensor) -> Tensor:
+    """cosh(√y)."""
+    return _Analytic.call(y, _cosh_sqrt, 0)
+
+
+def asinhc(y: Tensor, order: int = 0) -> Tensor:
+    """asinh(√y)/√y, or its derivative of the given order in y."""
+    return _Analytic.call(y, _asinhc, order)
+
+
+def logsinhc(y: Tensor, order: int = 0) -> Tensor:
+    """log(sinh(√y)/√y), without overflow, or its derivative of the given order in y."""
+    return _Analytic.call(y, _logsinhc, order)
+
+
+# Beyond this |x| the square of a float32 is near overflow; asinh is then log(2x) to every digit.
+_HUGE = 1e18
+
+
+def arsinh_and_slope(x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+    """gain·asinh(√c·x)/√c and its derivative in x; not differentiable itself."""
+    # The offset turns 0/0 into 1 and is below rounding elsewhere.
+    w = x.abs() * c.sqrt() + torch.finfo(x.dtype).tiny * 1e8
+    t = w.clamp(max=_HUGE)
+    root = (t * t).add_(1.0).sqrt_()
+    ratio = gain / w
+    slope = (t * ratio).div_(root)
+    return torch.addcmul(w, w, t.div_(root.add_(1.0))).log1p_() * ratio * x, slope
+
+
+class _Arsinh(Primitive):
+    """gain·asinh(√c·x)/√c; its derivative in x is kept for the backward pass."""
+
+    @staticmethod
+    def forward(x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+        return arsinh_and_slope(x, c, gain)
+
+    @classmethod
+    def traced(cls, x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, None]:
+        near = c * x.clamp(-_HUGE, _HUGE) ** 2 < _SERIES_BELOW
+        small = torch.where(near, x, 0.0)
+        series = _ASINHC if x.dtype == torch.float64 else _ASINHC_SHORT
+        root = torch.where(near, 1.0, c).sqrt()
+        w = torch.where(near, 1.0, x.abs()) * root
+        t = w.clamp(max=_HUGE)
+        far = torch.log1p(w + w * (t / (1.0 + (1.0 + t * t).sqrt()))) / root
+        return gain * torch.where(near, small * _horner(series[0], c * small * small), x.sign() * far), None
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, c, gain, value, slope = ctx.saved_tensors
+        grad_c = grad_gain = None
+        if torch.is_grad_enabled() or ctx.needs_input_grad[1]:
+            t = x.clamp(-_HUGE, _HUGE)
+            y = c * t * t
+        if torch.is_grad_enabled():
+            slope = gain * (1.0 + y).rsqrt() * (_HUGE / x.detach().abs()).clamp(max=1.0)
+        if ctx.needs_input_grad[1]:
+            series = (_ASINHC if x.dtype == torch.float64 else _ASINHC_SHORT)[1]
+            near = y < _SERIES_BELOW
+            by_series = gain * t * t * t * _horner(series, y.clamp(max=_SERIES_BELOW))
+            direct = (x * slope - value) / (2.0 * torch.where(near, 1.0, c))
+            grad_c = (grad * torch.where(near, by_series, direct)).sum_to_size(c.shape)
+        if ctx.needs_input_grad[2]:
+            grad_gain = (grad * value).sum_to_size(gain.shape) / gain
+        return (grad * slope).sum_to_size(x.shape), grad_c, grad_gain
+
+
+def arsinh(x: Tensor, c: Tensor | float, gain: Tensor | float = 1.0) -> Tensor:
+    """gain·asinh(√c·x)/√c, which is gain·x at c = 0; in the dtype of x, `c` and `gain` broadcast, gain is not 0.
+
+    Faster than torch.asinh on a CPU.
+    """
+    c, gain = (torch.as_tensor(value, dtype=x.dtype, device=x.device) for value in (c, gain))
+    return _Arsinh.call(x, c, gain)[0]

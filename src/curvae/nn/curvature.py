@@ -1,0 +1,58 @@
+"""Curvature as a module, shared by every layer and distribution of a model."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..geometry import Lorentz
+
+__all__ = ["Curvature"]
+
+
+class Curvature(nn.Module):
+    """c ≥ 0, the space having curvature −c; fixed, or learned as exp of a free parameter.
+
+    Encoder, prior and decoder share one instance and ask it for the manifold at every forward pass.
+
+    Arguments:
+        init: the value of c, or where learning starts.
+        learnable: whether c is a parameter.
+
+    Example:
+        >>> curvature = Curvature(0.7)
+        >>> curvature
+        Curvature(c=0.7 (curvature −0.7))
+        >>> curvature.lorentz(2)
+        Lorentz(2, c=0.699999988079071)
+    """
+
+    log_c: nn.Parameter
+    fixed: Tensor
+
+    def __init__(self, init: float = 1.0, learnable: bool = False) -> None:
+        super().__init__()
+        init = float(init)
+        if not (init >= 0 and math.isfinite(init)):
+            raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c, got c = {init}")
+        if learnable and init == 0:
+            raise ValueError("a learned curvature must start above 0: from c = 0 it would stay there")
+        self.learnable = learnable
+        if learnable:
+            self.log_c = nn.Parameter(torch.tensor(math.log(init)))
+        else:
+            self.register_buffer("fixed", torch.tensor(init))
+
+    def forward(self) -> Tensor:
+        """c, a tensor without dimensions."""
+        return self.log_c.exp() if self.learnable else self.fixed
+
+    def lorentz(self, dim: int) -> Lorentz:
+        """The hyperboloid of this curvature."""
+        return Lorentz(dim, self())
+
+    def extra_repr(self) -> str:
+        c = float(self().detach())
+        return f"c={c:.4g} (curvature −{c:.4g})" + (", learnable" if self.learnable else "")

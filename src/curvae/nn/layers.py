@@ -1,0 +1,128 @@
+"""Layers of networks that begin or end in a curved space. Points are space parts S of `curvae.Lorentz`."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..geometry import hyperboloid as h
+from .curvature import Curvature
+
+__all__ = ["ExpMap0", "Gyroplane", "LogMap0", "MobiusLinear"]
+
+
+class ExpMap0(nn.Module):
+    """exp_0: metric tangent vectors at the origin to points S.
+
+    Example:
+        >>> ExpMap0(Curvature(1.0))(torch.tensor([1.0, 0.0]))
+        tensor([1.1752, 0.0000])
+    """
+
+    def __init__(self, curvature: Curvature) -> None:
+        super().__init__()
+        self.curvature = curvature
+
+    def forward(self, v: Tensor) -> Tensor:
+        return self.curvature.lorentz(v.shape[-1]).expmap0(v)
+
+
+class LogMap0(nn.Module):
+    """log_0: points S to metric tangent vectors at the origin; the inverse of `ExpMap0`."""
+
+    def __init__(self, curvature: Curvature) -> None:
+        super().__init__()
+        self.curvature = curvature
+
+    def forward(self, S: Tensor) -> Tensor:
+        return self.curvature.lorentz(S.shape[-1]).logmap0(S)
+
+
+class Gyroplane(nn.Module):
+    r"""Signed, scaled distances of a point to hyperplanes: the curved counterpart of `nn.Linear` (section 3.2).
+
+    Unit k has an orientation a′_k and an offset point p_k = exp_0(p′_k), both free vectors in ball coordinates; a_k is
+    a′_k transported from 0 to p_k. Its output is sign(⟨a, log_p z⟩)·‖a‖_p·d(z, H_{a,p}), that is
+
+        f = 2|a′|·asinh(√c·y)/√c,    y = ⟨n, S⟩ − β·ξ,
+
+    with n and β made from a′ and p′ alone, so a layer is one matrix product and an asinh. At c = 0 it is affine in S.
+
+    Arguments:
+        in_features: dimension d of the space.
+        out_features: number of hyperplanes.
+        curvature: shared curvature of the space.
+        offset: "point", a free p′ as in the paper, or "scalar", p′ along a′, one number a unit.
+
+    Example:
+        >>> layer = Gyroplane(2, 200, Curvature(1.0))
+        >>> layer(torch.zeros(64, 2)).shape
+        torch.Size([64, 200])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        curvature: Curvature,
+        offset: Literal["point", "scalar"] = "point",
+    ) -> None:
+        super().__init__()
+        if offset not in ("point", "scalar"):
+            raise ValueError(f'offset must be "point" or "scalar", got {offset!r}')
+        self.in_features, self.out_features, self.offset_kind = in_features, out_features, offset
+        self.curvature = curvature
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        self.offset = nn.Parameter(torch.empty(out_features, in_features if offset == "point" else 1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """At c = 0, weights and biases of the affine map as large as those of a fresh `nn.Linear`."""
+        bound = 1 / math.sqrt(self.in_features)
+        nn.init.uniform_(self.weight, -bound / 2, bound / 2)
+        nn.init.uniform_(self.offset, -bound * math.sqrt(0.75), bound * math.sqrt(0.75))
+
+    def forward(self, S: Tensor) -> Tensor:
+        offset: Tensor = self.offset
+        if self.offset_kind == "scalar":
+            offset = offset * h.direction(self.weight)[0]
+        return h.gyroplanes(S, self.weight, offset, self.curvature())
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}, offset={self.offset_kind!r}"
+
+
+class MobiusLinear(nn.Module):
+    """exp_0(W·log_0 x) ⊕ exp_0(b): the linear layer of hyperbolic neural networks, from points to points.
+
+    Arguments:
+        in_features, out_features: dimensions of the two spaces.
+        curvature: shared curvature of both.
+        bias: whether to translate by exp_0(b).
+
+    References:
+        Ganea et al. (2018).
+    """
+
+    def __init__(self, in_features: int, out_features: int, curvature: Curvature, bias: bool = True) -> None:
+        super().__init__()
+        self.curvature = curvature
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
+        bound = 1 / math.sqrt(in_features)
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, S: Tensor) -> Tensor:
+        c = self.curvature().double()
+        v = h.logmap0(S.double(), c).to(S.dtype)
+        moved = h.expmap0(nn.functional.linear(v, self.weight).double(), c)
+        if self.bias is not None:
+            moved = h.translate(moved, h.expmap0(self.bias.double(), c), c)
+        return h.saturate(moved, c, S.dtype)
+
+    def extra_repr(self) -> str:
+        rows, columns = self.weight.shape
+        return f"{columns}, {rows}, bias={self.bias is not None}"

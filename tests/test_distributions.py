@@ -1,0 +1,462 @@
+"""One battery for every distribution, and what is special to each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import mpmath as mp
+import pytest
+import torch
+from scipy import integrate
+from torch.distributions import kl_divergence
+
+from curvae import Euclidean, HyperbolicRadius, Lorentz, PoincareBall, RiemannianNormal, SphericalUniform, WrappedNormal
+from curvae.distributions import kl_quadrature
+from oracles import (
+    log_riemannian,
+    log_wrapped,
+    mpf,
+    relative,
+)
+
+CHARTS = {
+    "lorentz": lambda d, c: Lorentz(d, c),
+    "ball": lambda d, c: PoincareBall(d, c),
+    "euclidean": lambda d, _: Euclidean(d),
+}
+LAWS = {"wrapped": WrappedNormal, "riemannian": RiemannianNormal}
+PAIRS = list(itertools.product(CHARTS, LAWS))
+NORMALS = pytest.mark.parametrize(
+    ("chart", "law"), [(CHARTS[c], LAWS[n]) for c, n in PAIRS], ids=["-".join(p) for p in PAIRS]
+)
+
+
+def off_centre(space, dtype=torch.float64) -> torch.Tensor:
+    v = torch.linspace(-0.5, 0.7, space.dim, dtype=dtype)
+    return space.expmap0(v)
+
+
+# --- the battery ----------------------------------------------------------------------------------------------------
+
+
+def everything(dtype=torch.float64):
+    """Each distribution with batch shape (3,)."""
+    scale = torch.tensor([0.3, 1.0, 2.0], dtype=dtype)
+    for chart in CHARTS.values():
+        space = chart(2, 0.8)
+        loc = off_centre(space, dtype).expand(3, 2)
+        yield WrappedNormal(loc, scale[:, None], space)
+        yield RiemannianNormal(loc, scale[:, None], space)
+        yield WrappedNormal(loc, torch.stack([scale, scale.flip(0)], -1), space)
+        tril = torch.tensor([[1.0, 0.0], [0.4, 0.5]], dtype=dtype) * scale[:, None, None]
+        yield WrappedNormal(loc, manifold=space, scale_tril=tril)
+    yield HyperbolicRadius(4, scale, 0.8)
+    yield SphericalUniform(3, dtype=dtype).expand((3,))
+
+
+@pytest.mark.parametrize("index", range(14))
+class TestBattery:
+    def distribution(self, index, dtype=torch.float64):
+        return list(everything(dtype))[index]
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_shapes_and_dtypes(self, index, dtype):
+        p = self.distribution(index, dtype)
+        assert p.batch_shape == (3,)
+        for shape in ((), (5,), (2, 4)):
+            z = p.rsample(shape)
+            assert z.shape == torch.Size(shape) + p.batch_shape + p.event_shape and z.dtype == dtype
+            assert p.log_prob(z).shape == torch.Size(shape) + p.batch_shape and p.log_prob(z).dtype == dtype
+        assert p.entropy().shape == p.batch_shape and p.entropy().dtype == dtype
+        assert p.mean.shape == p.batch_shape + p.event_shape
+
+    def test_expand(self, index):
+        p = self.distribution(index)
+        q = p.expand((4, 3))
+        assert q.batch_shape == (4, 3) and type(q) is type(p)
+        z = q.rsample((2,))
+        assert z.shape == (2, 4, 3) + p.event_shape
+        torch.testing.assert_close(q.log_prob(z), p.log_prob(z))
+        torch.testing.assert_close(q.entropy(), p.entropy().expand(4, 3))
+
+    def test_support_accepts_draws_and_rejects_others(self, index):
+        p = self.distribution(index)
+        z = p.rsample((50,))
+        assert p.support.check(z).all()
+        bad = torch.full_like(z, math.nan) if not isinstance(p, SphericalUniform) else 2 * z
+        assert not p.support.check(bad).any()
+        with pytest.raises(ValueError, match=r"nan|unit"):
+            p.log_prob(bad)
+
+    def test_entropy_is_minus_the_mean_log_density(self, index):
+        p = self.distribution(index)
+        n = 40_000
+        log_p = p.log_prob(p.rsample((n,)))
+        gap = (log_p.mean(0) + p.entropy()) / (log_p.std(0) / math.sqrt(n) + 1e-12)
+        assert gap.abs().max() < 5
+
+    def test_float32_agrees_with_float64(self, index):
+        single, double = self.distribution(index, torch.float32), self.distribution(index)
+        z = single.rsample((20,))
+        if isinstance(single, SphericalUniform):
+            return
+        torch.testing.assert_close(single.log_prob(z), double.log_prob(z.double()).float(), rtol=2e-5, atol=2e-5)
+
+
+def test_the_battery_is_complete():
+    assert len(list(everything())) == 14
+
+
+# --- densities ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("law", list(LAWS.values()))
+@pytest.mark.parametrize(("c", "s"), [(0.0, 0.7), (0.1, 1.0), (1.0, 0.5), (1.4, 1.3), (10.0, 0.3)])
+@pytest.mark.parametrize("dim", [2, 3])
+def test_densities_integrate_to_one_over_the_ball(law, c, s, dim):
+    """∫ p(z)·λ_z^d dz over the ball around an off-centre mean, and E[d(0, z)²] against draws of the definition."""
+    ball = PoincareBall(dim, c)
+    loc = off_centre(ball) if not c else off_centre(ball) * 0.7
+    q = law(loc, s, ball)
+    # Polar coordinates around the origin: radius, and the angle to loc; densities are symmetric about that axis.
+    reach = 2 * float(ball.dist0(loc)) + 9 * s + (dim - 1) * math.sqrt(c) * s * s * 1.2
+    axis = loc / loc.norm()
+    other = torch.zeros(dim, dtype=torch.float64)
+    other[int(axis.abs().argmin())] = 1.0
+    other = other - (other @ axis) * axis
+    other = other / other.norm()
+
+    def panels(count, order, a, b):
+        x, w = map(torch.from_numpy, __import__("numpy").polynomial.legendre.leggauss(order))
+        h = (b - a) / count
+        edges = a + h * torch.arange(count, dtype=torch.float64)[:, None]
+        return (edges + h * (x + 1) / 2).flatten(), (w * h / 2).repeat(count)
+
+    r, wr = panels(60, 12, 0.0, reach)
+    theta, wt = panels(40, 12, 0.0, math.pi)
+    direction = theta.cos()[:, None] * axis + theta.sin()[:, None] * other
+    z = ball.expmap0(r[:, None, None] / 2 * direction)
+    size = r if c == 0 else torch.sinh(math.sqrt(c) * r) / math.sqrt(c)
+    measure = (wr * size ** (dim - 1))[:, None] * (2 * wt if dim == 2 else 2 * math.pi * wt * theta.sin())
+    density = q.log_prob(z).exp() * measure
+    assert abs(float(density.sum()) - 1) < 1e-6
+    mean_square = float((density * r[:, None] ** 2).sum())
+    draws = ball.dist0(law(loc.float(), s, ball).sample((200_000,)).double()).square()
+    assert abs(mean_square - draws.mean()) < 5 * draws.std() / math.sqrt(200_000)
+
+
+@pytest.mark.parametrize("chart", [Lorentz, PoincareBall])
+@pytest.mark.parametrize("law", list(LAWS.values()))
+@pytest.mark.parametrize("c", [1e-6, 0.3, 2.0])
+def test_density_is_invariant_under_isometries(chart, law, c):
+    """Rotate and translate loc and z together: nothing changes."""
+    ball = PoincareBall(3, c)
+    loc, z, a = (ball.random(20, scale=0.7 / math.sqrt(c), dtype=torch.float64) for _ in range(3))
+    rotation = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64))[0]
+    space = chart(3, c)
+    same = (lambda x: x) if chart is PoincareBall else ball.to_lorentz
+    move = lambda x: same(ball.mobius_add(a, x) @ rotation)  # noqa: E731
+    before = law(same(loc), 0.5 / math.sqrt(c), space).log_prob(same(z))
+    after = law(move(loc), 0.5 / math.sqrt(c), space).log_prob(move(z))
+    torch.testing.assert_close(after, before, rtol=1e-8, atol=1e-8)
+
+
+@NORMALS
+def test_draw_and_density_agree(chart, law):
+    space = chart(3, 0.9)
+    q = law(off_centre(space), 0.8, space)
+    noise = torch.randn(50, 3, dtype=torch.float64)
+    z, log_q = q.transform_and_log_prob(noise)
+    torch.testing.assert_close(q.transform(noise), z)
+    torch.testing.assert_close(q.log_prob(z), log_q, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_curvature_zero_is_the_euclidean_normal(dtype):
+    loc, z = torch.randn(2, 6, 3, dtype=dtype)
+    noise = torch.randn(6, 3, dtype=dtype)
+    gauss = torch.distributions.Independent(torch.distributions.Normal(loc, torch.tensor(0.7, dtype=dtype)), 1)
+    eps = 8 * torch.finfo(dtype).eps
+    for law in LAWS.values():
+        for space in (Euclidean(3), Lorentz(3, 0.0)):
+            q = law(loc, 0.7, space)
+            torch.testing.assert_close(q.log_prob(z), gauss.log_prob(z), rtol=eps, atol=eps)
+            torch.testing.assert_close(q.transform(noise), loc + 0.7 * noise, rtol=eps, atol=eps)
+            torch.testing.assert_close(q.entropy().expand(6), gauss.entropy(), rtol=eps, atol=eps)
+        tiny = law(loc.double(), 0.7, Lorentz(3, 1e-12))
+        torch.testing.assert_close(tiny.log_prob(z.double()), gauss.log_prob(z).double(), rtol=2e-6, atol=2e-6)
+
+
+@NORMALS
+@pytest.mark.parametrize("c", [0.0, 1e-6, 1.0])
+def test_finite_at_the_degenerate_points(chart, law, c):
+    """loc = 0, z = loc, noise = 0, tiny σ: values and gradients."""
+    k = torch.tensor(c, requires_grad=True)
+    space = chart(3, k)
+    zero = torch.zeros(3, requires_grad=True)
+    for s in (1e-4, 1.0):
+        scale = torch.tensor(s, requires_grad=True)
+        q = law(zero, scale, space)
+        noise = torch.zeros(3, requires_grad=True)
+        z, log_q = q.transform_and_log_prob(noise)
+        for out in (q.log_prob(zero), q.log_prob(zero.detach() + 0.5 * s), z.sum(), log_q, q.entropy()):
+            grads = torch.autograd.grad(out, (zero, scale, k, noise), retain_graph=True, allow_unused=True)
+            assert out.isfinite() and all(g.isfinite().all() for g in grads if g is not None)
+
+
+def test_riemannian_score_at_the_mode_is_zero_and_the_wrapped_one_too():
+    for law in LAWS.values():
+        loc = torch.tensor([0.2, 0.1], requires_grad=True)
+        (g,) = torch.autograd.grad(law(loc, 0.5, PoincareBall(2)).log_prob(loc.detach()), loc)
+        assert g.abs().max() < 1e-6
+
+
+# --- gradients ------------------------------------------------------------------------------------------------------
+
+
+@NORMALS
+def test_gradcheck_in_every_parameter(chart, law):
+    c = torch.tensor(0.8, dtype=torch.float64, requires_grad=True)
+    loc = off_centre(chart(2, 0.8)).requires_grad_()
+    s = torch.tensor(0.6, dtype=torch.float64, requires_grad=True)
+    noise = torch.randn(2, dtype=torch.float64)
+    point = chart(2, 0.8).random(dtype=torch.float64)
+
+    def q(loc, s, c):
+        return law(loc, s, chart(2, c), validate_args=False)
+
+    for f in (
+        lambda *p: q(*p).transform(noise),
+        lambda *p: q(*p).transform_and_log_prob(noise)[1],
+        lambda *p: q(*p).log_prob(point),
+        lambda *p: q(*p).entropy(),
+        lambda *p: kl_quadrature(q(*p), law(torch.zeros(2, dtype=torch.float64), 1.3, chart(2, p[2]))),
+    ):
+        assert torch.autograd.gradcheck(f, (loc, s, c), atol=1e-7)
+    # Densities have every order.
+    assert torch.autograd.gradgradcheck(lambda *p: q(*p).log_prob(point), (loc, s, c), atol=1e-6)
+    assert torch.autograd.gradgradcheck(lambda *p: q(*p).entropy(), (loc, s, c), atol=1e-6)
+
+
+def test_draws_differentiate_in_the_noise():
+    for dtype, eps, atol in ((torch.float64, 1e-6, 1e-7), (torch.float32, 1e-2, 3e-3)):
+        q = RiemannianNormal(torch.zeros(3, dtype=dtype), 0.9, Lorentz(3, 1.0))
+        noise = torch.randn(3, dtype=dtype, requires_grad=True)
+        (g,) = torch.autograd.grad(q.transform(noise)[0], noise)
+        for i in range(3):
+            step = torch.zeros(3, dtype=dtype)
+            step[i] = eps
+            slope = (q.transform(noise + step)[0] - q.transform(noise - step)[0]) / (2 * eps)
+            assert abs(float((slope - g[i]).detach())) < atol
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_second_derivative_of_a_draw_raises(dtype):
+    s = torch.tensor(0.5, dtype=dtype, requires_grad=True)
+    z = RiemannianNormal(torch.zeros(2, dtype=dtype), s, PoincareBall(2)).rsample((4,))
+    (g,) = torch.autograd.grad(z.square().sum(), s, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative of a draw"):
+        torch.autograd.grad(g, s)
+    r = HyperbolicRadius(3, s, 1.0)
+    (g,) = torch.autograd.grad(r.icdf(torch.tensor(0.3, dtype=dtype)), s, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative of a draw"):
+        torch.autograd.grad(g, s)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_radius_cdf_and_icdf(dim):
+    s = torch.tensor(0.8, dtype=torch.float64, requires_grad=True)
+    c = torch.tensor(1.2, dtype=torch.float64, requires_grad=True)
+    p = torch.tensor([1e-12, 1e-4, 0.2, 0.5, 0.9, 1 - 1e-9], dtype=torch.float64)
+    law = HyperbolicRadius(dim, s, c)
+    torch.testing.assert_close(law.cdf(law.icdf(p)), p, rtol=1e-10, atol=0)
+    assert (
+        law.icdf(torch.tensor(0.0)) == 0 and law.icdf(torch.tensor(1.0)) == math.inf and law.cdf(torch.tensor(0.0)) == 0
+    )
+    assert torch.autograd.gradcheck(lambda s, c: HyperbolicRadius(dim, s, c).icdf(p[1:5]), (s, c), atol=1e-7)
+    r = torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda r, s, c: HyperbolicRadius(dim, s, c).cdf(r), (r, s, c), atol=1e-7)
+    (density,) = torch.autograd.grad(law.cdf(r).sum(), r)
+    torch.testing.assert_close(density, law.log_prob(r).exp(), rtol=1e-10, atol=0)
+
+
+def test_radius_moments_follow_the_paper():
+    """E[r] as printed in the appendix, at a precision where its signed sum is exact."""
+    for dim, c, s in ((2, 1.0, 1.0), (3, 0.5, 2.0), (6, 1.4, 0.7)):
+        with mp.workdps(60):
+            sigma, root, n = mp.mpf(s), mp.sqrt(c), dim - 1
+            z = m = mp.mpf(0)
+            for k in range(dim):
+                a = n - 2 * k
+                weight = (-1) ** k * mp.binomial(n, k)
+                e = mp.exp(a**2 * c * sigma**2 / 2) * (1 + mp.erf(a * root * sigma / mp.sqrt(2)))
+                z += weight * e
+                m += weight * (e * a * root * sigma**2 + sigma * mp.sqrt(2 / mp.pi))
+            exact = m / z
+        assert relative(HyperbolicRadius(dim, torch.tensor(s, dtype=torch.float64), c).mean, exact) < 1e-12
+
+
+# --- Kullback–Leibler -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(LAWS.values(), repeat=2)))
+@pytest.mark.parametrize(
+    ("dim", "c", "s", "s0", "radius"),
+    [(1, 1.0, 0.4, 1.0, 0.8), (2, 1.0, 0.3, 1.2, 1.5), (2, 0.2, 1.0, 1.0, 4.0), (3, 1.4, 0.8, 1.7, 6.0)],
+)
+def test_kl_quadrature_against_an_independent_integral(first, second, dim, c, s, s0, radius):
+    """Over the tangent space at loc in Cartesian or polar form with scipy, densities from the paper's formulas."""
+    space = Lorentz(dim, c)
+    loc = space.expmap0(torch.nn.functional.one_hot(torch.tensor(0), dim).double() * radius)
+    q, p = first(loc, s, space), second(torch.zeros(dim, dtype=torch.float64), s0, space)
+    names = {WrappedNormal: log_wrapped, RiemannianNormal: log_riemannian}
+    root = math.sqrt(c)
+    constant = {(f, x): float(f(mp.mpf(0), mpf(x), mpf(c), dim)) for f, x in ((names[first], s), (names[second], s0))}
+
+    def log_density(f, r, sigma):
+        bend = 0.0 if f is log_riemannian or r == 0 else (dim - 1) * math.log(root * r / math.sinh(root * r))
+        return constant[f, sigma] - r * r / (2 * sigma**2) + bend
+
+    def integrand(theta, r):
+        cosh = math.cosh(root * r) * math.cosh(root * radius) + math.sinh(root * r) * math.sinh(
+            root * radius
+        ) * math.cos(theta)
+        log_q = log_density(names[first], r, s)
+        log_p = log_density(names[second], math.acosh(max(cosh, 1.0)) / root, s0)
+        measure = (math.sinh(root * r) / root) ** (dim - 1)
+        return math.exp(log_q) * measure * (log_q - log_p)
+
+    end = 12 * s + (dim - 1) * root * s * s * 1.5
+    if dim == 1:
+        exact = sum(integrate.quad(lambda r, t=t: integrand(t, r), 0, end, limit=200)[0] for t in (0.0, math.pi))
+    else:
+        weight = (lambda t: 2.0) if dim == 2 else (lambda t: 2 * math.pi * math.sin(t))
+        exact = integrate.dblquad(
+            lambda t, r: integrand(t, r) * weight(t), 0, end, 0, math.pi, epsabs=1e-9, epsrel=1e-9
+        )[0]
+    assert abs(float(kl_quadrature(q, p)) - exact) < 2e-7 * max(1, exact)
+
+
+def test_kl_quadrature_at_any_dimension_and_far_out():
+    for dim, c, s0 in ((20, 1.4, 1.0), (100, 10.0, 10.0), (50, 0.0, 1.0)):
+        for law in LAWS.values():
+            space = Lorentz(dim, c)
+            loc = space.expmap0(torch.ones(1, dim, dtype=torch.float64))
+            p = law(torch.zeros(dim, dtype=torch.float64), s0, space)
+            q = law(loc, torch.tensor([[0.4]], dtype=torch.float64), space)
+            value = kl_quadrature(q, p)
+            z, log_q = q.rsample_and_log_prob((4000,))
+            sample = log_q - p.log_prob(z)
+            assert value.isfinite().all()
+            assert abs(float(sample.mean() - value)) < 6 * float(sample.std()) / math.sqrt(4000)
+            assert abs(float(kl_quadrature(p, p))) < 1e-6 * max(1, abs(float(p.entropy())))
+
+
+def test_registered_divergences():
+    p, q = (
+        HyperbolicRadius(3, torch.tensor(0.5, dtype=torch.float64), 1.0),
+        HyperbolicRadius(3, torch.tensor(0.9, dtype=torch.float64), 1.0),
+    )
+    exact = integrate.quad(
+        lambda r: float(
+            p.log_prob(torch.tensor(r, dtype=torch.float64)).exp()
+            * (p.log_prob(torch.tensor(r, dtype=torch.float64)) - q.log_prob(torch.tensor(r, dtype=torch.float64)))
+        ),
+        1e-9,
+        12,
+    )[0]
+    assert abs(float(kl_divergence(p, q)) - exact) < 1e-8
+    with pytest.raises(NotImplementedError, match="equal dim and c"):
+        kl_divergence(p, HyperbolicRadius(3, 1.0, 2.0))
+    flat = Euclidean(2)
+    tril = torch.tensor([[0.8, 0.0], [0.3, 0.6]])
+    a = WrappedNormal(torch.tensor([0.3, -1.0]), manifold=flat, scale_tril=tril)
+    b = WrappedNormal(torch.zeros(2), torch.tensor([0.5, 1.5]), flat)
+    exact = kl_divergence(
+        torch.distributions.MultivariateNormal(a.loc, scale_tril=tril),
+        torch.distributions.MultivariateNormal(b.loc, scale_tril=torch.diag(b.scale)),
+    )
+    torch.testing.assert_close(kl_divergence(a, b), exact)
+    with pytest.raises(NotImplementedError, match="kl_quadrature"):
+        kl_divergence(
+            WrappedNormal(torch.zeros(2), 1.0, PoincareBall(2)), RiemannianNormal(torch.zeros(2), 1.0, PoincareBall(2))
+        )
+    with pytest.raises(ValueError, match="centred at the origin"):
+        kl_quadrature(
+            WrappedNormal(torch.zeros(2), 1.0, PoincareBall(2)), WrappedNormal(torch.ones(2) / 2, 1.0, PoincareBall(2))
+        )
+    with pytest.raises(ValueError, match="isotropic"):
+        kl_quadrature(
+            WrappedNormal(torch.zeros(2), torch.ones(2), PoincareBall(2)),
+            WrappedNormal(torch.zeros(2), 1.0, PoincareBall(2)),
+        )
+    with pytest.raises(ValueError, match="same space"):
+        kl_quadrature(
+            WrappedNormal(torch.zeros(2), 1.0, PoincareBall(2)),
+            WrappedNormal(torch.zeros(2), 1.0, PoincareBall(2, 0.5)),
+        )
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+
+def test_argument_errors_name_parameter_and_value():
+    ball = PoincareBall(2)
+    with pytest.raises(ValueError, match=r"scale must be positive and finite, got -1.0"):
+        WrappedNormal(torch.zeros(2), -1.0, ball)
+    with pytest.raises(ValueError, match=r"\[2.0, 0.0\].*c·\|z\|² < 1"):
+        RiemannianNormal(torch.tensor([2.0, 0.0]), 1.0, ball)
+    with pytest.raises(ValueError, match=r"loc must have shape \(…, 2\)"):
+        WrappedNormal(torch.zeros(3), 1.0, ball)
+    with pytest.raises(ValueError, match=r"scale must be a number or have 2 dimensions.*1 or 2 as the last"):
+        WrappedNormal(torch.zeros(4, 2), torch.ones(2), ball)
+    with pytest.raises(ValueError, match=r"with 1 as the last"):
+        RiemannianNormal(torch.zeros(4, 2), torch.ones(4, 2), ball)
+    with pytest.raises(ValueError, match="scale_tril must be lower triangular"):
+        WrappedNormal(torch.zeros(2), manifold=ball, scale_tril=-torch.eye(2))
+    with pytest.raises(ValueError, match=r"scale_tril must have shape \(…, 2, 2\)"):
+        WrappedNormal(torch.zeros(2), manifold=ball, scale_tril=torch.eye(3))
+    with pytest.raises(TypeError, match="either scale or scale_tril"):
+        WrappedNormal(torch.zeros(2), manifold=ball)
+    with pytest.raises(TypeError, match="needs a manifold"):
+        WrappedNormal(torch.zeros(2), 1.0)
+    with pytest.raises(ValueError, match="scale"):
+        HyperbolicRadius(2, 0.0)
+    with pytest.raises(ValueError, match="curvature is −c"):
+        HyperbolicRadius(2, 1.0, -1.0)
+    with pytest.raises(ValueError, match="between 0 and 1, got 1.5"):
+        HyperbolicRadius(2, 1.0).icdf(torch.tensor(1.5))
+    with pytest.raises(ValueError, match="≥ 0, got -1.0"):
+        HyperbolicRadius(2, 1.0).log_prob(torch.tensor(-1.0))
+    for bad in (0, 2.0):
+        with pytest.raises(ValueError, match="positive integer"):
+            HyperbolicRadius(bad, 1.0)
+        with pytest.raises(ValueError, match="positive integer"):
+            SphericalUniform(bad)
+
+
+def test_a_draw_beyond_the_coordinates_saturates_or_raises():
+    """The density from the draw stays right; validate_args=True raises instead."""
+    far = {"ball": (PoincareBall(20, 1.4), 1.0), "lorentz": (Lorentz(100, 10.0), 10.0)}
+    for space, s in far.values():
+        loc = torch.zeros(space.dim)
+        q = RiemannianNormal(loc, s, space)
+        noise = torch.randn(10, space.dim)
+        z, log_q = q.transform_and_log_prob(noise)
+        assert space.contains(z).all() and z.isfinite().all()
+        exact = RiemannianNormal(loc.double(), s, space).transform_and_log_prob(noise.double())[1]
+        torch.testing.assert_close(log_q, exact.float(), rtol=1e-5, atol=0)
+        with pytest.raises(ValueError, match="farther out than torch.float32 can hold"):
+            RiemannianNormal(loc, s, space, validate_args=True).rsample((10,))
+
+
+def test_constraints_are_declared():
+    q = WrappedNormal(torch.zeros(2), 1.0, PoincareBall(2))
+    assert set(q.arg_constraints) == {"loc", "scale"} and q.support.event_dim == 1
+    assert set(WrappedNormal(torch.zeros(2), manifold=PoincareBall(2), scale_tril=torch.eye(2)).arg_constraints) == {
+        "loc",
+        "scale_tril",
+    }
+    assert q.has_rsample and "Inside(PoincareBall(2, c=1.0))" in repr(q.support)
+    torch.testing.assert_close(q.mode, q.mean)
