@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# Read when scipy is first imported; without it scikit-learn skips its check of array API inputs.
+os.environ["SCIPY_ARRAY_API"] = "1"
+
 import pytest
 import torch
 

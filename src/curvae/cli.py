@@ -1,12 +1,20 @@
-"""The command line."""
+"""The command line: options in, one call of `curvae.runs`, figures out."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from .errors import CurvaeError
 
 __all__ = ["app", "main"]
 
@@ -16,26 +24,377 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-console = Console()
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (0).", show_default=False)]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Missing = Annotated[
+    Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
+]
+Run = Annotated[Path, typer.Argument(help="Run folder, as curvae fit writes it.", show_default=False)]
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="Table (.csv, .tsv, .parquet), matrix (.npy, .npz, .mtx), images (.npy or a folder), mnist, "
+        "branching-diffusion or flat.",
+        show_default=False,
+    ),
+]
+Label = Annotated[str | None, typer.Option("--label", help="Column to colour the map by.")]
+Identity = Annotated[str | None, typer.Option("--id", help="Column that names the rows.")]
+Group = Annotated[str | None, typer.Option("--group", help="Column whose rows stay together in splits.")]
+Categorical = Annotated[list[str] | None, typer.Option("--categorical", help="Text column to code; repeatable.")]
 
 
-@app.callback()
-def _root() -> None:
-    """Learn hierarchies with variational auto-encoders in curved latent spaces."""
+def _option(name: str, text: str, *more: str, panel: str = "Model") -> Any:
+    """An option of `Config`, unset unless given; `text` ends with the default."""
+    return typer.Option(name, *more, help=text, show_default=False, rich_help_panel=panel)
 
 
-@app.command(epilog="Example: curvae demo -o pictures")
+Dim = Annotated[int | None, _option("--dim", "Dimension of the latent space (2).", "-d")]
+Curvature = Annotated[float | None, _option("--curvature", "c ≥ 0: the space has curvature −c (1).", "-c")]
+LearnCurvature = Annotated[bool | None, _option("--learn-curvature", "Train c, from the value given.")]
+Posterior = Annotated[Literal["riemannian", "wrapped"] | None, _option("--posterior", "Law of posterior and prior.")]
+Diagonal = Annotated[bool | None, _option("--diagonal", "One posterior deviation an axis (wrapped only).")]
+PriorScale = Annotated[float | None, _option("--prior-scale", "Deviation σ0 of the prior (1).")]
+LearnPriorScale = Annotated[bool | None, _option("--learn-prior-scale", "Train σ0, from the value given.")]
+Decoder = Annotated[
+    Literal["gyroplane", "log_mlp", "mlp", "mobius"] | None, _option("--decoder", "First layer (gyroplane).")
+]
+Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, such as 200 or 400,200 (200).")]
+Likelihood = Annotated[
+    Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical"] | None,
+    _option("--likelihood", "Of a row given its point (auto: bernoulli for 0/1 values, else gaussian)."),
+]
+Beta = Annotated[float | None, _option("--beta", "Weight of the divergence (1).")]
+Epochs = Annotated[int | None, _option("--epochs", "Passes over the data (about 8,000 steps).", panel="Training")]
+BatchSize = Annotated[int | None, _option("--batch-size", "Rows a step (64).", panel="Training")]
+LearningRate = Annotated[float | None, _option("--learning-rate", "Of Adam (0.001).", "--lr", panel="Training")]
+Validation = Annotated[float | None, _option("--validation", "Share of rows to hold out (0.1).", panel="Training")]
+Patience = Annotated[
+    int | None, _option("--patience", "Stop after so many epochs without progress (never).", panel="Training")
+]
+
+
+def _settings(hidden: str | None, **given: Any) -> dict[str, Any]:
+    """Settings of `Config` that were given."""
+    settings = {name: value for name, value in given.items() if value is not None}
+    if hidden is not None:
+        try:
+            settings["hidden"] = tuple(int(width) for width in hidden.split(","))
+        except ValueError:
+            raise CurvaeError(f"--hidden takes widths such as 200 or 400,200; got {hidden!r}") from None
+    return settings
+
+
+@contextmanager
+def _voice(quiet: bool) -> Iterator[Any]:
+    """Messages and progress bars on the error stream, so that results alone are on the output."""
+    from .runs.folder import Voice
+
+    if quiet:
+        yield Voice()
+        return
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
+    bars = Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"), console=console
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def progress(name: str, done: float, total: float, text: str) -> None:
+        if name not in tasks:
+            tasks[name] = bars.add_task(name, total=total, text="")
+        bars.update(tasks[name], completed=done, text=escape(text))
+
+    with bars:
+        yield Voice(
+            say=lambda text: bars.console.print(escape(text), highlight=False),
+            warn=lambda text: bars.console.print(f"[yellow]warning:[/] {escape(text)}", highlight=False),
+            progress=progress,
+        )
+
+
+def _tell(quiet: bool, as_json: bool, result: Any, *lines: str) -> None:
+    """The result as JSON, or lines for people."""
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+    elif not quiet:
+        for line in lines:
+            print(line)
+
+
+@app.command(epilog="Example: curvae demo -o demo")
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the pictures.")] = Path("demo"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")] = Path("demo"),
+    seed: Seed = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Three short trainings, to try the installation.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Draw the geometry that everything rests on: a tree, geodesics, both normals, hyperplanes."""
-    from .paper.figures import save
+    """Find a hierarchy in built-in data, and none in flat data; writes a report."""
+    from .runs import demonstrate
 
-    for path in save(output):
-        console.print(f"wrote {path}")
+    with _voice(quiet or as_json) as voice:
+        page, found = demonstrate(output, seed or 0, quick, voice)
+    _tell(
+        quiet,
+        as_json,
+        {"report": str(page), **{name: result.to_json() for name, result in found.items()}},
+        f"report: {page}",
+        "next: curvae fit branching-diffusion --prior-scale 1.7 --label branch",
+    )
+
+
+@app.command(epilog="Example: curvae fit cells.csv --label type --id barcode -o runs/cells")
+def fit(
+    data: Data,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Run folder (runs/<name>-<n>).", show_default=False)
+    ] = None,
+    label: Label = None,
+    identity: Identity = None,
+    group: Group = None,
+    categorical: Categorical = None,
+    missing: Missing = "error",
+    dim: Dim = None,
+    curvature: Curvature = None,
+    learn_curvature: LearnCurvature = None,
+    posterior: Posterior = None,
+    diagonal: Diagonal = None,
+    prior_scale: PriorScale = None,
+    learn_prior_scale: LearnPriorScale = None,
+    decoder: Decoder = None,
+    hidden: Hidden = None,
+    likelihood: Likelihood = None,
+    beta: Beta = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    validation: Validation = None,
+    patience: Patience = None,
+    repeats: Annotated[int, typer.Option("--repeats", help="Trainings, to see how stable the map is.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")] = False,
+    force: Force = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model on data; writes a run folder with the map, the model and a report."""
+    from .estimators import choose_device
+    from .runs import FitRequest, fit_run
+    from .runs.folder import Source
+
+    settings = _settings(
+        hidden,
+        dim=dim,
+        curvature=curvature,
+        learn_curvature=learn_curvature,
+        posterior=posterior,
+        diagonal=diagonal,
+        prior_scale=prior_scale,
+        learn_prior_scale=learn_prior_scale,
+        decoder=decoder,
+        likelihood=likelihood,
+        beta=beta,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        validation=validation,
+        patience=patience,
+        seed=seed,
+    )
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
+    with _voice(quiet or as_json) as voice:
+        result = fit_run(request, voice)
+        for text in result.warnings:
+            voice.warn(text)
+    _tell(
+        quiet,
+        as_json,
+        {"run": str(result.folder), **result.summary},
+        f"report: {result.folder / 'report.html'}",
+        f"embedding: {result.folder / 'embedding.csv'}",
+        f"next: curvae compare {data}    is curvature worth it for these data?",
+    )
+
+
+@app.command(epilog="Example: curvae embed runs/cells-1 new-cells.csv -o new.csv")
+def embed(
+    run: Run,
+    data: Data,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="CSV file (<name>-embedding.csv).", show_default=False)
+    ] = None,
+    missing: Missing = "error",
+    force: Force = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Place new rows on the map of a run; columns are matched by name."""
+    from .estimators import choose_device
+    from .runs import embed_run
+
+    with _voice(quiet or as_json) as voice:
+        path = embed_run(run, data, output, missing=missing, force=force, device=choose_device(device), voice=voice)
+    _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: curvae evaluate {run} {data}")
+
+
+@app.command(epilog="Example: curvae sample runs/cells-1 -n 100 -o samples.csv")
+def sample(
+    run: Run,
+    count: Annotated[int, typer.Option("-n", "--count", help="How many rows to draw.")] = 100,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="CSV file, or .npy for images.", show_default=False)
+    ] = None,
+    force: Force = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Draw new rows from the model of a run, in original units."""
+    from .estimators import choose_device
+    from .runs import sample_run
+
+    paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
+    names = [str(path) for path in paths]
+    _tell(quiet, as_json, {"samples": names}, *(f"samples: {name}" for name in names))
+
+
+@app.command(epilog="Example: curvae evaluate runs/cells-1 held-out.csv --samples 5000")
+def evaluate(
+    run: Run,
+    data: Data,
+    samples: Annotated[int, typer.Option("--samples", help="Importance samples a row.")] = 5000,
+    missing: Missing = "error",
+    seed: Seed = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Marginal log-likelihood of data under the model of a run."""
+    from .estimators import choose_device
+    from .runs import evaluate_run
+
+    with _voice(quiet or as_json) as voice:
+        found = evaluate_run(
+            run, data, samples, seed=seed or 0, missing=missing, device=choose_device(device), voice=voice
+        )
+    lines = []
+    for name, part in found["parts"].items():
+        margin = "" if part["interval"] is None else f" ± {part['interval']:.2f}"
+        lines.append(
+            f"{name}, {part['rows']} rows: log-likelihood {part['log_likelihood']:.2f}{margin} nats a row; "
+            f"in original units {part['log_likelihood_original_units']:.2f}"
+        )
+        lines.append(
+            f"  effective sample size {part['median_effective_sample_size']:.0f} of {samples}, "
+            f"standard error {part['median_standard_error']:.2g} (medians)"
+        )
+    _tell(quiet, as_json, found, *lines, f"next: curvae sample {run} -n 100")
+
+
+@app.command(epilog="Example: curvae compare cells.csv --label type --group donor --repeats 10")
+def compare(
+    data: Data,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder (runs/<name>-comparison-<n>).", show_default=False)
+    ] = None,
+    curvatures: Annotated[str, typer.Option("--curvatures", help="Values of c > 0 to choose from.")] = "0.3,1",
+    repeats: Annotated[int, typer.Option("--repeats", help="Seeds and splits.")] = 5,
+    label: Label = None,
+    identity: Identity = None,
+    group: Group = None,
+    categorical: Categorical = None,
+    missing: Missing = "error",
+    dim: Dim = None,
+    posterior: Posterior = None,
+    diagonal: Diagonal = None,
+    prior_scale: PriorScale = None,
+    decoder: Decoder = None,
+    hidden: Hidden = None,
+    likelihood: Likelihood = None,
+    beta: Beta = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    patience: Patience = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Processes (one a core).", show_default=False)] = None,
+    force: Force = False,
+    seed: Seed = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Is a curved latent space better for these data? Answers with a test on rows kept apart."""
+    from .runs import CompareRequest, compare_run
+    from .runs.folder import Source
+
+    try:
+        values = [float(value) for value in curvatures.split(",")]
+    except ValueError:
+        raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
+    settings = _settings(
+        hidden,
+        dim=dim,
+        posterior=posterior,
+        diagonal=diagonal,
+        prior_scale=prior_scale,
+        decoder=decoder,
+        likelihood=likelihood,
+        beta=beta,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        patience=patience,
+        seed=seed,
+    )
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    request = CompareRequest(source, settings, values, repeats, output, force, jobs)
+    with _voice(quiet or as_json) as voice:
+        folder, found = compare_run(request, voice)
+    best = 0 if found.outcome != "hyperbolic" else found.best
+    _tell(
+        quiet,
+        as_json,
+        {"folder": str(folder), **found.to_json()},
+        f"report: {folder / 'report.html'}",
+        f"next: curvae fit {data} -c {best:g}",
+    )
+
+
+@app.command(epilog="Example: curvae cite --bibtex")
+def cite(bibtex: Annotated[bool, typer.Option("--bibtex", help="As BibTeX.")] = False) -> None:
+    """How to cite Curvae and the paper it implements."""
+    from . import report
+
+    print(report.bibtex() if bibtex else report.citation())
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    from . import __version__
+
+    if version:
+        print(__version__)
+        raise typer.Exit
 
 
 def main() -> None:
     """Entry point of the `curvae` program."""
-    app()
+    try:
+        app()
+    except CurvaeError as error:
+        print(f"curvae: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("curvae: interrupted; a training goes on with curvae fit DATA -o RUN --resume", file=sys.stderr)
+        sys.exit(130)

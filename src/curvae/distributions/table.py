@@ -29,7 +29,7 @@ from torch.nn.functional import embedding
 from ..geometry.primitive import Primitive
 from . import radial
 
-__all__ = ["stretch"]
+__all__ = ["lookup", "stretch"]
 
 _COLUMNS = 128  # nodes in a
 _ROWS = 80  # nodes in y(q)
@@ -173,7 +173,8 @@ class _Lookup:
     def __init__(self, square: Tensor, q: Tensor, table: _Table) -> None:
         self.table, self.q = table, q
         self.cell, self.powers = table.locate(q)
-        linear = (embedding(self.cell, table.linear) * self.powers).sum(-1)
+        self.quintic = embedding(self.cell, table.linear)
+        self.linear = linear = (self.quintic * self.powers).sum(-1)
         columns = table.value.shape[1]
         self.x = (square + _TINY).sqrt()
         self.a = self.x.log().clamp(max=table.top) + linear
@@ -191,36 +192,56 @@ class _Lookup:
         f = self.place
         return (self.a + ((c3 * f + c2) * f + c1) * f + c0).exp()
 
-    def kappa(self) -> Tensor:
-        """T/x; past the table T grows as x and as n·√q."""
+    def kappa(self, within: Tensor) -> Tensor:
+        """T/x, given `within`; past the table T grows as x and as n·√q."""
         over_x = (self.x - math.exp(self.table.top)).clamp_min(0.0)
         over_q = (self.table.dim - 1) * (self.q.sqrt() - math.sqrt(self.table.last)).clamp_min(0.0)
-        return (self.within() + over_x + over_q) / self.x
+        return (within + over_x + over_q) / self.x
+
+    def by_q(self, within: Tensor) -> Tensor:
+        """∂κ/∂q, given `within`."""
+        f = self.place
+        c0, c1, c2, c3 = self.cubic(self.table.slope)
+        omega = ((c3 * f + c2) * f + c1) * f + c0
+        past = (self.table.dim - 1) / 2 * self.q.clamp_min(self.table.last).rsqrt()
+        return torch.where(self.q > self.table.last, past, within * omega) / self.x
+
+    def log_normaliser(self) -> tuple[Tensor, Tensor]:
+        """log I(q) and its derivative, to single precision; past the table the law is a normal one around n·√q."""
+        table, q, n = self.table, self.q, self.table.dim - 1
+        shifted = q + table.near
+        counts = torch.arange(1.0, _STENCIL, dtype=q.dtype, device=q.device)
+        rise = (self.quintic[..., 1:] * self.powers[..., :-1] * counts).sum(-1)
+        rise = rise * (0.5 * shifted.rsqrt() + table.bend / shifted) / table.step
+        at_zero = (table.dim / 2 - 1) * math.log(2) + math.lgamma(table.dim / 2)
+        far = q.clamp_min(table.last)
+        past = n * (n / 2 * far - math.log(2) - far.log() / 2) + math.log(2 * math.pi) / 2
+        inside = q < table.last
+        value = torch.where(inside, table.dim * self.linear + at_zero, past)
+        return value, torch.where(inside, table.dim * rise, n * (n - 1 / far) / 2)
 
     def slopes(self) -> tuple[Tensor, Tensor]:
         """∂κ/∂|ε|² and ∂κ/∂q."""
         f = self.place
-        c0, c1, c2, c3 = self.cubic(self.table.slope)
         within = self.within()
-        omega = ((c3 * f + c2) * f + c1) * f + c0
-        past = (self.table.dim - 1) / 2 * self.q.clamp_min(self.table.last).rsqrt()
-        by_q = torch.where(self.q > self.table.last, past, within * omega) / self.x
+        by_q = self.by_q(within)
         _, c1, c2, c3 = self.cubic(self.table.value)
         rise = (1 + ((3 * c3 * f + 2 * c2) * f + c1) * self.density) * within / self.x
         by_x = torch.where(self.x < math.exp(self.table.top), rise, 1.0)
-        return (by_x - self.kappa()) / (2 * self.x * self.x), by_q
+        return (by_x - self.kappa(within)) / (2 * self.x * self.x), by_q
 
 
 class _Stretch(Primitive):
     @staticmethod
     def forward(square: Tensor, q: Tensor, dim: int) -> Tensor:
-        return _Lookup(square, q, _table(dim, square.device)).kappa()
+        lookup = _Lookup(square, q, _table(dim, square.device))
+        return lookup.kappa(lookup.within())
 
     @classmethod
     def traced(cls, square: Tensor, q: Tensor, dim: int) -> Tensor:
         with torch.no_grad():
             lookup = _Lookup(square.detach(), q.detach(), _table(dim, square.device))
-            kappa, slopes = lookup.kappa(), lookup.slopes()
+            kappa, slopes = lookup.kappa(lookup.within()), lookup.slopes()
         return radial.with_slopes(kappa, (square, q), slopes)
 
     @staticmethod
@@ -262,3 +283,10 @@ def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
     x = (square + _TINY).sqrt()
     tails = radial.log_cdfs(x, torch.zeros_like(x), dim)
     return radial.quantile(*tails, q, dim, start=(kappa * x).detach(), steps=3) / x
+
+
+def lookup(square: Tensor, q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """κ, ∂κ/∂q, log I(q) and its derivative, at once, from the table: to single precision, without gradient."""
+    found = _Lookup(square, q, _table(dim, square.device))
+    within = found.within()
+    return found.kappa(within), found.by_q(within), *found.log_normaliser()

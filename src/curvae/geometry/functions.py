@@ -211,6 +211,8 @@ def arsinh_and_slope(x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, Tensor
 class _Arsinh(Primitive):
     """gain·asinh(√c·x)/√c; its derivative in x is kept for the backward pass."""
 
+    results = 1
+
     @staticmethod
     def forward(x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
         return arsinh_and_slope(x, c, gain)
@@ -232,7 +234,7 @@ class _Arsinh(Primitive):
         ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, c, gain, value, slope = ctx.saved_tensors
         grad_c = grad_gain = None
         if torch.is_grad_enabled() or ctx.needs_input_grad[1]:

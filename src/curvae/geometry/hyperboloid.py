@@ -268,6 +268,8 @@ class _Gyroplanes(Primitive):
     β = s·p/L.
     """
 
+    results = 1
+
     @classmethod
     def traced(cls, S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> tuple[Tensor]:
         wide = c.double()

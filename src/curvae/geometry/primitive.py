@@ -16,9 +16,13 @@ class Primitive(torch.autograd.Function):
     eager call goes through a twin in the older form, made from the same three methods. A compiler fuses small
     operations itself and is shown `traced`, ordinary differentiable operations, by default those of `forward`. Call it
     with `call`.
+
+    A `forward` that also returns what the backward pass needs sets `results`, the number of outputs that are meant for
+    the caller. Only those leave the twin: every further output would cost a gradient of zeros.
     """
 
     generate_vmap_rule = True
+    results: int | None = None
     _eager: type[torch.autograd.Function]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -27,7 +31,7 @@ class Primitive(torch.autograd.Function):
         def forward(ctx: Any, *args: Any) -> Any:
             output = cls.forward(*args)
             cls.setup_context(ctx, args, output)
-            return output
+            return output if cls.results is None else output[: cls.results]
 
         cls._eager = type(
             cls.__name__ + "Eager",

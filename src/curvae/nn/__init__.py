@@ -1,6 +1,7 @@
-"""Curvature and layers as modules."""
+"""Curvature, layers and networks as modules."""
 
 from .curvature import Curvature
 from .layers import ExpMap0, Gyroplane, LogMap0, MobiusLinear
+from .networks import decoder, mlp
 
-__all__ = ["Curvature", "ExpMap0", "Gyroplane", "LogMap0", "MobiusLinear"]
+__all__ = ["Curvature", "ExpMap0", "Gyroplane", "LogMap0", "MobiusLinear", "decoder", "mlp"]

@@ -1,5 +1,32 @@
 """Pictures."""
 
-from .disc import density, disc, geodesics, grid, gyroplane, project, regular_tree
+from .disc import density, disc, fit_window, geodesics, grid, gyroplane, project, regular_tree
+from .maps import gyroplane_heat, latent_map
+from .mosaics import decoded_mosaic, mosaic, sample_grid
+from .panels import confusion, curves, radius_histogram, reconstructions
+from .projection import Projection, project_to_disc
+from .style import PALETTE, figure_bytes
 
-__all__ = ["density", "disc", "geodesics", "grid", "gyroplane", "project", "regular_tree"]
+__all__ = [
+    "PALETTE",
+    "Projection",
+    "confusion",
+    "curves",
+    "decoded_mosaic",
+    "density",
+    "disc",
+    "figure_bytes",
+    "fit_window",
+    "geodesics",
+    "grid",
+    "gyroplane",
+    "gyroplane_heat",
+    "latent_map",
+    "mosaic",
+    "project",
+    "project_to_disc",
+    "radius_histogram",
+    "reconstructions",
+    "regular_tree",
+    "sample_grid",
+]

@@ -10,43 +10,121 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.patches import Circle
+from matplotlib.patches import Circle, Rectangle
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..distributions import HyperbolicNormal
+from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..geometry import hyperboloid as h
 
-__all__ = ["INK", "RIM", "density", "disc", "geodesics", "grid", "gyroplane", "project", "regular_tree"]
+__all__ = [
+    "INK",
+    "RIM",
+    "Points",
+    "density",
+    "disc",
+    "fit_window",
+    "frozen",
+    "geodesics",
+    "grid",
+    "gyroplane",
+    "half_width",
+    "inside",
+    "project",
+    "regular_tree",
+    "tensor",
+]
+
+Points = Tensor | ArrayLike
 
 INK = "#1f2933"
 RIM = "#9aa5b1"
 _FLAT_REACH = 3.0  # half the width of the picture of a plane, in ball coordinates
 
 
-def _points(x: Tensor | ArrayLike) -> Tensor:
-    points = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).detach().double().cpu()
-    if points.shape[-1] != 2:
-        raise ValueError(f"only points of dimension 2 can be drawn, got shape {tuple(points.shape)}")
+def tensor(x: Points) -> Tensor:
+    """`x` as float64 on the CPU, without gradient."""
+    return torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x)).detach().double().cpu()
+
+
+def _points(x: Points) -> Tensor:
+    points = tensor(x)
+    if points.shape[-1:] != (2,):
+        raise CurvaeError(
+            f"only points of dimension 2 can be drawn, got shape {tuple(points.shape)}; see project_to_disc"
+        )
     return points
 
 
-def disc(ax: Axes, ball: PoincareBall, face: str = "white") -> Axes:
-    """Prepare axes: the rim of the disc, equal scales, no ticks; at c = 0 a window of the plane."""
-    c = float(ball.c)
-    radius = 1 / math.sqrt(c) if c else _FLAT_REACH
+def inside(ball: PoincareBall, x: Points, shape: tuple[int | None, ...] = (None, 2)) -> Tensor:
+    """`x` as float64 points of the disc; an error unless they have the shape (None: any number) and lie inside."""
+    points = _points(x)
+    if len(points.shape) != len(shape) or any(n not in (None, m) for n, m in zip(shape, points.shape, strict=True)):
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise CurvaeError(f"points to draw must have shape ({wanted}), got {tuple(points.shape)}")
+    if not points.numel():
+        raise CurvaeError(f"there are no points to draw: the shape is {tuple(points.shape)}; give at least one")
+    outside = (~ball.contains(points)).nonzero()
+    if len(outside):
+        first = tuple(outside[0].tolist())
+        raise CurvaeError(
+            f"{len(outside)} of {points.numel() // 2} points do not lie in the disc c·|z|² < 1 with c = {ball.c:g}, "
+            f"first at index {first}: {points[first].tolist()}; give finite ball coordinates (ball.from_lorentz)"
+        )
+    return points
+
+
+def frozen(ball: PoincareBall) -> PoincareBall:
+    """The disc at the present value of a curvature that may be learned."""
+    if ball.dim != 2:
+        raise CurvaeError(f"only a ball of dimension 2 can be drawn, got {ball}; see project_to_disc")
+    return PoincareBall(2, float(ball.c.detach()) if isinstance(ball.c, Tensor) else ball.c)
+
+
+def fit_window(*points: Points) -> float:
+    """The `reach` of a window around the origin that holds all the points, with a small margin."""
+    reach = max((float(_points(x).abs().max()) for x in points), default=0.0)
+    return 1.05 * reach or _FLAT_REACH
+
+
+def half_width(ball: PoincareBall, reach: float | None = None) -> float:
+    """Half the width of the picture: to the rim, or at c = 0 to `reach`.
+
+    A disc much larger than the points would show them as one dot, so `reach` also cuts the window of small curvatures.
+    """
+    c = float(frozen(ball).c)
+    if not c:
+        return reach or _FLAT_REACH
+    return min(1 / math.sqrt(c), max(reach, _FLAT_REACH) if reach else math.inf)
+
+
+def disc(ax: Axes, ball: PoincareBall, face: str = "white", reach: float | None = None) -> Axes:
+    """Prepare axes: the rim of the disc, equal scales, no ticks; at c = 0 a window of the plane.
+
+    Arguments:
+        ax: axes to prepare.
+        ball: the space.
+        face: colour of the disc.
+        reach: half the width of the window at c = 0, in ball coordinates; see `fit_window`.
+    """
+    c, edge = float(frozen(ball).c), 1.03 * half_width(ball, reach)
+    style: dict[str, Any] = {"facecolor": face, "edgecolor": RIM, "zorder": 0}
     if c:
-        ax.add_patch(Circle((0, 0), radius, facecolor=face, edgecolor=RIM, linewidth=1.0, zorder=0))
-    ax.set_xlim(-1.03 * radius, 1.03 * radius)
-    ax.set_ylim(-1.03 * radius, 1.03 * radius)
+        ax.add_patch(Circle((0, 0), 1 / math.sqrt(c), linewidth=1.0, **style))
+    if c * edge * edge < 1:
+        # The window cuts through the space: a frame of which the axes clip the outer half, fainter than the rim.
+        ax.add_patch(Rectangle((-edge, -edge), 2 * edge, 2 * edge, linewidth=0.8, **style))
+    ax.set_xlim(-edge, edge)
+    ax.set_ylim(-edge, edge)
     ax.set_aspect("equal")
     ax.axis("off")
     return ax
 
 
 def geodesics(
-    ax: Axes, ball: PoincareBall, start: Tensor | ArrayLike, end: Tensor | ArrayLike, steps: int = 48, **style: Any
+    ax: Axes, ball: PoincareBall, start: Points, end: Points, steps: int = 48, **style: Any
 ) -> LineCollection:
     """Draw the geodesics between pairs of points: arcs of circles orthogonal to the rim, or lines through its centre.
 
@@ -59,21 +137,25 @@ def geodesics(
     """
     x, y = torch.broadcast_tensors(torch.atleast_2d(_points(start)), torch.atleast_2d(_points(end)))
     t = torch.linspace(0, 1, steps, dtype=torch.float64)[:, None]
-    path = ball.geodesic(t, x, y).transpose(0, 1)
+    path = frozen(ball).geodesic(t, x, y).transpose(0, 1)
     lines = LineCollection(list(path.numpy()), **{"colors": INK, "linewidths": 1.0, "capstyle": "round", **style})
     ax.add_collection(lines)
     return lines
 
 
-def gyroplane(
-    ax: Axes, ball: PoincareBall, p: Tensor | ArrayLike, a: Tensor | ArrayLike, **style: Any
-) -> LineCollection:
+def gyroplane(ax: Axes, ball: PoincareBall, p: Points, a: Points, **style: Any) -> LineCollection:
     """Draw the hyperplane through p normal to a, from rim to rim."""
-    p, a = _points(p), _points(a)
+    ball, p, a = frozen(ball), _points(p), _points(a)
+    if not bool(a.any(-1).all()):
+        raise CurvaeError(
+            f"{int((~a.any(-1)).sum())} hyperplanes have the normal 0, which points nowhere; leave them out"
+        )
     across = torch.stack([-a[..., 1], a[..., 0]], -1)
     across = across / across.norm(dim=-1, keepdim=True)
     c = float(ball.c)
-    reach = 30 / math.sqrt(c) if c else 4 * _FLAT_REACH
+    # In the plane, past the farthest corner of the window.
+    window = max(_FLAT_REACH, *np.abs([*ax.get_xlim(), *ax.get_ylim()]).tolist())
+    reach = 30 / math.sqrt(c) if c else 4 * (window + float(p.norm(dim=-1).max()))
     v = across * reach / ball.lambda_x(p).unsqueeze(-1)
     half = geodesics(ax, ball, p, ball.expmap(p, v), steps=200, **style)
     other = geodesics(ax, ball, p, ball.expmap(p, -v), steps=200, **style)
@@ -95,14 +177,15 @@ def project(ball: PoincareBall, z: Tensor, p: Tensor, a: Tensor) -> Tensor:
     return ball.from_lorentz(foot)
 
 
-def grid(ball: PoincareBall, size: int = 400) -> tuple[NDArray[np.float64], NDArray[np.float64], Tensor, Tensor]:
+def grid(
+    ball: PoincareBall, size: int = 400, reach: float | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], Tensor, Tensor]:
     """A square lattice over the disc: its two axes, its points (size, size, 2), and which of them lie inside."""
-    c = float(ball.c)
-    radius = 1 / math.sqrt(c) if c else _FLAT_REACH
-    axis = torch.linspace(-radius, radius, size, dtype=torch.float64)
+    width = half_width(ball, reach)
+    axis = torch.linspace(-width, width, size, dtype=torch.float64)
     z = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
-    inside = c * z.square().sum(-1) < 0.9999
-    return axis.numpy(), axis.numpy(), torch.where(inside.unsqueeze(-1), z, 0.0), inside
+    within = float(frozen(ball).c) * z.square().sum(-1) < 0.9999
+    return axis.numpy(), axis.numpy(), torch.where(within.unsqueeze(-1), z, 0.0), within
 
 
 def density(ax: Axes, distribution: HyperbolicNormal, size: int = 400, **style: Any) -> Any:
@@ -110,9 +193,9 @@ def density(ax: Axes, distribution: HyperbolicNormal, size: int = 400, **style: 
     ball = distribution.manifold
     if not isinstance(ball, PoincareBall) or ball.dim != 2:
         raise ValueError(f"the distribution must live on a PoincareBall of dimension 2, got {ball}")
-    xs, ys, z, inside = grid(ball, size)
+    xs, ys, z, within = grid(ball, size)
     with torch.no_grad():
-        value = torch.where(inside, distribution.log_prob(z).exp(), math.nan)
+        value = torch.where(within, distribution.log_prob(z).exp(), math.nan)
     return ax.pcolormesh(
         xs, ys, value.numpy(), **{"cmap": "viridis", "shading": "gouraud", "rasterized": True, "zorder": 0.5, **style}
     )

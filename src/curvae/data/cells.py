@@ -1,0 +1,124 @@
+"""The cells of a table as numbers, categories and texts."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..errors import CurvaeError
+from .reading import MISSING, NUMBER
+from .remarks import Remarks, listing, quoted
+from .schema import Column
+
+__all__ = ["categories_of", "numbers_of", "texts_of"]
+
+_EXACT_INTEGERS = 2.0**53
+
+
+def categories_of(values: Any) -> tuple[str, ...]:
+    """The categories of a column: numbers by size, then texts by letter.
+
+    Example:
+        >>> categories_of(pd.Series(["b", "10", "9", "a", "NA"]))
+        ('9', '10', 'a', 'b')
+    """
+    return tuple(sorted(set(texts_of(values).tolist()) - MISSING, key=_natural))
+
+
+def _natural(text: str) -> tuple[float, str]:
+    try:
+        return float(text), text
+    except ValueError:
+        return float("inf"), text
+
+
+def numbers_of(
+    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], mend: str, remarks: Remarks
+) -> NDArray[np.float64]:
+    """The columns of a table as numbers: categories by their place, missing values as NaN.
+
+    Arguments:
+        path: of the table.
+        frame: its feature columns.
+        columns: what they are.
+        mend: for a column of texts, with {0} for its name.
+        remarks: told what was done.
+    """
+    converted: dict[str, Any] = {}
+    booleans: list[str] = []
+    texts: dict[str, str] = {}
+    large: list[str] = []
+    for column, dtype in zip(columns, frame.dtypes, strict=True):
+        if column.categories is not None:
+            converted[column.name] = _codes(path, frame[column.name], column)
+        elif pd.api.types.is_bool_dtype(dtype):
+            booleans.append(column.name)
+        elif pd.api.types.is_integer_dtype(dtype):
+            if bool((frame[column.name].abs() >= _EXACT_INTEGERS).any()):
+                large.append(column.name)
+        elif not pd.api.types.is_float_dtype(dtype):
+            numbers, offender, truths = _from_texts(frame[column.name])
+            if offender is not None:
+                texts[column.name] = offender
+                continue
+            if truths:
+                booleans.append(column.name)
+            elif bool((np.abs(numbers) >= _EXACT_INTEGERS).any()):
+                large.append(column.name)
+            converted[column.name] = numbers
+    if texts:
+        first = shlex.quote(next(iter(texts)))
+        listed = listing(f"{name!r} ({offender})" for name, offender in texts.items())
+        raise CurvaeError(f"{path.name} has text in column {listed}; {mend.format(first)}")
+    if booleans:
+        remarks.note(f"true and false became 1 and 0: {quoted(booleans)}.")
+    if large:
+        remarks.warn(
+            f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use --id if they identify rows."
+        )
+    if converted:
+        frame = frame.assign(**converted)
+    return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
+    assert column.categories is not None
+    texts = pd.Series(texts_of(values))
+    codes = texts.map({category: float(place) for place, category in enumerate(column.categories)})
+    unseen = sorted(set(texts[codes.isna()]) - MISSING)
+    if unseen:
+        raise CurvaeError(
+            f"column {column.name!r} of {path.name} holds categories that the model was not trained on: "
+            f"{quoted(unseen)}; it knows {quoted(column.categories)}"
+        )
+    return np.asarray(codes, dtype=np.float64)
+
+
+def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
+    """Numbers from a column that is not numeric, the first cell that is none, and whether it held true and false."""
+    texts = pd.Series(texts_of(values), dtype=object)
+    absent = texts.isin(list(MISSING)).to_numpy()
+    lowered = texts.str.lower()
+    if not absent.all() and bool((lowered.isin(["true", "false"]) | absent).all()):
+        truths = (lowered == "true").to_numpy().astype(np.float64)
+        truths[absent] = np.nan
+        return truths, None, True
+    wrong = ~(texts.str.fullmatch(NUMBER).to_numpy(bool) | absent)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        return np.empty(0), f"{texts[row][:40]!r} in row {row + 1}", False
+    numbers: NDArray[np.float64] = np.where(absent, "nan", texts.to_numpy(np.str_)).astype(np.float64)
+    return numbers, None, False
+
+
+def texts_of(values: Any) -> NDArray[np.str_]:
+    """Cells as they would be typed: no blanks around them, whole numbers without a point, "" where missing."""
+    absent = values.isna().to_numpy()
+    whole = pd.api.types.is_float_dtype(values.dtype) and bool((values.dropna() % 1 == 0).all())
+    cells = zip(absent, values.astype(object), strict=True)
+    return np.array(["" if gone else str(int(v) if whole else v).strip() for gone, v in cells], dtype=np.str_)

@@ -1,0 +1,184 @@
+"""Rows to embed, with their names, labels and history."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
+
+from ..errors import CurvaeError
+from .missing import resolve
+from .remarks import Remarks, count, quoted
+
+__all__ = ["Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays"]
+
+Matrix: TypeAlias = NDArray[np.float32] | NDArray[np.float64] | csr_array
+_CHUNK = 2**22  # cells hashed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows of numbers in their original units, with everything known about them.
+
+    Arguments:
+        x: the values, (rows, features), float32 or float64; a `scipy.sparse.csr_array` stays sparse.
+        names: of the features.
+        shape: of one row: (features,), or (height, width) for images.
+        ids: one a row, unique; row numbers where the data has none.
+        labels: one a row, or None.
+        label_name: what the labels are.
+        groups: rows with the same group stay together in splits, or None.
+        blocks: widths of the one-hot blocks when all features come from categorical columns, else ().
+        notes: what was done to the data, one sentence each.
+        warnings: what looks wrong, with the mend, one sentence each.
+    """
+
+    x: Matrix
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    ids: NDArray[np.str_]
+    labels: NDArray[np.str_] | None = None
+    label_name: str | None = None
+    groups: NDArray[np.str_] | None = None
+    blocks: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        rows, features = self.x.shape
+        if len(self.names) != features or math.prod(self.shape) != features:
+            raise CurvaeError(f"{count(features, 'feature')}, {count(len(self.names), 'name')} and shape {self.shape}")
+        for what, values in (("ids", self.ids), ("labels", self.labels), ("groups", self.groups)):
+            if values is not None and values.shape != (rows,):
+                raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one a row")
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
+        """The rows given by an index or a mask, in that order.
+
+        Example:
+            >>> from_arrays(np.eye(3)).take([2, 0]).ids.tolist()
+            ['2', '0']
+        """
+        rows = np.asarray(index) if len(index) else np.zeros(0, dtype=np.intp)
+        if rows.dtype == bool:
+            if rows.shape != (len(self),):
+                raise CurvaeError(f"a mask of shape {rows.shape} cannot choose among {count(len(self), 'row')}")
+            rows = np.flatnonzero(rows)
+        return replace(
+            self,
+            x=self.x[rows],
+            ids=self.ids[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            groups=None if self.groups is None else self.groups[rows],
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of values, names, shape, ids, labels and groups.
+
+        It depends on the values alone, not on how they are stored: float32 or float64, dense or sparse.
+        """
+        digest = hashlib.sha256()
+        for text in (self.x.shape, self.shape, self.names, *map(_listed, (self.ids, self.labels, self.groups))):
+            digest.update(json.dumps(text).encode() + b"\n")
+        step = max(1, _CHUNK // max(1, self.x.shape[1]))
+        for start in range(0, len(self), step):
+            for array, dtype in zip(_nonzero(self.x[start : start + step]), ("<i8", "<i8", "<f8"), strict=True):
+                digest.update(array.astype(dtype).tobytes())
+        return digest.hexdigest()
+
+
+def _nonzero(x: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Number of values in each row that are not 0, their columns, and the values, in order."""
+    if not issparse(x):
+        rows, columns = np.nonzero(x)
+        return np.bincount(rows, minlength=len(x)), columns, x[rows, columns]
+    x = x.copy()
+    x.sum_duplicates()
+    x.eliminate_zeros()
+    return np.diff(x.indptr), x.indices, x.data
+
+
+def _listed(texts: NDArray[np.str_] | None) -> list[str] | None:
+    return None if texts is None else texts.tolist()
+
+
+def as_matrix(x: Any, what: str = "x") -> Matrix:
+    """Numbers as a matrix of float32 (which stays float32) or float64; anything sparse as a csr_array."""
+    values = x if issparse(x) else np.asarray(x)
+    if values.dtype.kind not in "biuf":
+        raise CurvaeError(f"{what} holds {values.dtype}, not real numbers; convert it to float")
+    if values.ndim != 2:
+        raise CurvaeError(f"{what} has shape {values.shape}; give (rows, features)")
+    dtype = np.float32 if values.dtype in (np.float16, np.float32) else np.float64
+    if not issparse(values):
+        return np.ascontiguousarray(values, dtype=dtype)
+    rows = csr_array(values, dtype=dtype)
+    rows.sum_duplicates()
+    return rows
+
+
+def feature_names(width: int) -> tuple[str, ...]:
+    """Names for features that have none: x1, x2, …"""
+    return tuple(f"x{i}" for i in range(1, width + 1))
+
+
+def check_ids(ids: NDArray[np.str_], what: str = "ids") -> None:
+    """Raise unless ids are unique and none is empty."""
+    unique, counts = np.unique(ids, return_counts=True)
+    if (empty := int((ids == "").sum())) > 0:
+        raise CurvaeError(f"{what}: {count(empty, 'row')} without an id; give every row one")
+    if (twice := unique[counts > 1]).size:
+        raise CurvaeError(f"{what}: {quoted(twice)} given more than once; make ids unique or use another column")
+
+
+def from_arrays(
+    x: ArrayLike | csr_array,
+    names: Sequence[str] | None = None,
+    labels: ArrayLike | None = None,
+    ids: ArrayLike | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> Dataset:
+    """A data set from a numpy array or any scipy sparse matrix.
+
+    Arguments:
+        x: finite values, (rows, features), or (rows, height, width) for images.
+        names: of the features; x1, x2, … by default.
+        labels: one a row.
+        ids: one a row, unique; row numbers by default.
+        shape: of one row; by default that of x without its first dimension.
+
+    Example:
+        >>> data = from_arrays([[0.0, 1.0], [2.0, 3.0]], labels=["a", "b"])
+        >>> len(data), data.names, data.x.dtype
+        (2, ('x1', 'x2'), dtype('float64'))
+    """
+    values: Any = x if issparse(x) else np.asarray(x)
+    if values.ndim > 2:
+        shape = values.shape[1:] if shape is None else shape
+        values = values.reshape(len(values), -1)
+    matrix = as_matrix(values)
+    rows, width = matrix.shape
+    names = feature_names(width) if names is None else tuple(str(name) for name in names)
+    if len(names) == width:  # otherwise Dataset says so
+        resolve(matrix, names, None, "error", Remarks())
+    data = Dataset(
+        x=matrix,
+        names=names,
+        shape=(width,) if shape is None else tuple(shape),
+        ids=np.arange(rows).astype(np.str_) if ids is None else np.asarray(ids).astype(np.str_),
+        labels=None if labels is None else np.asarray(labels).astype(np.str_),
+        label_name=None if labels is None else "label",
+    )
+    check_ids(data.ids)
+    return data

@@ -1,0 +1,167 @@
+"""From what a reader found to a data set: the steps that all sources share."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from ..errors import CurvaeError
+from . import memory
+from .dataset import Dataset, Matrix, check_ids
+from .missing import Missing, column_means, missing_counts, resolve
+from .remarks import Remarks, count, quoted
+from .schema import Column, Kind, Schema
+
+__all__ = ["Draft"]
+
+_TRANSPOSED = 5  # columns a row from which a table looks transposed
+_COUNTED = 5  # rows from which consecutive integers look like an identifier
+_IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
+
+
+@dataclass
+class Draft:
+    """A source as it was read: not yet free of missing values, categories not yet one-hot.
+
+    Arguments:
+        source: what to call it in messages.
+        kind: of the source.
+        x: numbers, one column a column of the source; of a categorical column the place of its category, or NaN.
+        columns: that the features come from; `fill` is yet to be set.
+        shape: of one row of an image, else None.
+        ids, labels, groups: one a row.
+        roles: names of the columns that hold them.
+        remarks: gathered so far.
+    """
+
+    source: str
+    kind: Kind
+    x: Matrix
+    columns: tuple[Column, ...]
+    shape: tuple[int, ...] | None = None
+    ids: NDArray[np.str_] | None = None
+    labels: NDArray[np.str_] | None = None
+    groups: NDArray[np.str_] | None = None
+    label_name: str | None = None
+    roles: dict[str, str | None] = field(default_factory=dict)
+    remarks: Remarks = field(default_factory=Remarks)
+
+    def finish(self, schema: Schema | None, missing: Missing) -> tuple[Dataset, Schema]:
+        """The data set, and its schema: the given one, or one fitted to it."""
+        self._require_rows(1 if schema else 2)
+        given = schema
+        schema = given or self._fit()
+        fills = np.array([column.fill for column in schema.columns])
+        names = [column.name for column in schema.columns]
+        x, kept = resolve(self.x, names, fills, missing, self.remarks)
+        ids, labels, groups = self.ids, self.labels, self.groups
+        if ids is None:
+            ids = np.arange(self.x.shape[0]).astype(np.str_)
+        check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
+        if kept is not None:
+            ids, labels, groups = (
+                ids[kept],
+                None if labels is None else labels[kept],
+                None if groups is None else groups[kept],
+            )
+        if given is None:
+            self._require_rows(2, x.shape[0])
+            self._judge(x)
+        return Dataset(
+            x=_one_hot(x, schema.columns, self.source),
+            names=schema.names,
+            shape=schema.shape,
+            ids=ids,
+            labels=labels,
+            label_name=self.label_name if labels is not None else None,
+            groups=groups,
+            blocks=schema.blocks,
+            notes=tuple(self.remarks.notes),
+            warnings=tuple(self.remarks.warnings),
+        ), schema
+
+    def _require_rows(self, least: int, rows: int | None = None) -> None:
+        rows = self.x.shape[0] if rows is None else rows
+        if rows == 0:
+            raise CurvaeError(f"{self.source} has no rows; give at least {least}")
+        if rows < least:
+            raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
+
+    def _fit(self) -> Schema:
+        if not self.columns:
+            raise CurvaeError(f"{self.source} has no column left for a feature; give at least one")
+        names = [column.name for column in self.columns]
+        if (empty := np.flatnonzero(missing_counts(self.x) == self.x.shape[0])).size:
+            raise CurvaeError(
+                f"{self.source} has columns without a single value: {quoted(names[j] for j in empty)}; remove them"
+            )
+        means = column_means(self.x)
+        columns = tuple(
+            replace(column, fill=float(means[j]) if column.categories is None else _most_frequent(self.x[:, j]))
+            for j, column in enumerate(self.columns)
+        )
+        width = sum(len(column.features) for column in columns)
+        return Schema(self.kind, columns, self.shape or (width,), **self.roles)
+
+    def _judge(self, x: Any) -> None:
+        """Say what looks odd about the data that a model is about to learn from."""
+        rows, width = x.shape
+        if self.kind == "images":
+            return
+        if width > _TRANSPOSED * rows:
+            self.remarks.warn(
+                f"{self.source} has many more columns ({width:,}) than rows ({rows:,}): is it transposed? "
+                "Each row must be one thing to embed."
+            )
+        low, high = _extremes(x)
+        if (constant := np.flatnonzero(low == high)).size:
+            names = quoted(self.columns[j].name for j in constant)
+            self.remarks.note(
+                f"column {names} is constant; it is kept."
+                if constant.size == 1
+                else f"{constant.size:,} columns are constant; they are kept: {names}."
+            )
+        if self.kind == "table":
+            for j in np.flatnonzero(low < high):
+                self._judge_identifier(int(j), x[:, j], high[j] - low[j] == rows - 1 and rows >= _COUNTED)
+
+    def _judge_identifier(self, j: int, values: NDArray[np.float64], consecutive: bool) -> None:
+        column = self.columns[j]
+        suspect = consecutive or _IDENTIFIER.search(column.name) is not None
+        if suspect and bool((values == np.floor(values)).all()) and np.unique(values).size == values.size:
+            how = "a category of its own in every row" if column.categories else "a different integer in every row"
+            self.remarks.warn(
+                f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
+                f"use --id {column.name} if it is one."
+            )
+
+
+def _most_frequent(codes: Any) -> float:
+    return float(np.argmax(np.bincount(codes[np.isfinite(codes)].astype(np.intp))))
+
+
+def _extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if issparse(x):
+        return x.min(axis=0).toarray().ravel(), x.max(axis=0).toarray().ravel()
+    return x.min(axis=0), x.max(axis=0)
+
+
+def _one_hot(x: Any, columns: tuple[Column, ...], source: str) -> Matrix:
+    """Every categorical column in place of its codes as a block of zeros and ones."""
+    if all(column.categories is None for column in columns):
+        return x
+    widths = [len(column.features) for column in columns]
+    memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
+    features = np.zeros((len(x), sum(widths)))
+    rows = np.arange(len(x))
+    for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
+        if column.categories is None:
+            features[:, start] = x[:, j]
+        else:
+            features[rows, start + x[:, j].astype(np.intp)] = 1.0
+    return features

@@ -1,0 +1,133 @@
+"""Grey images: an array of them, or a folder of image files."""
+
+from __future__ import annotations
+
+import os
+import struct
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ..errors import CurvaeError
+from . import memory
+from .dataset import as_matrix
+from .draft import Draft
+from .remarks import Remarks, count, quoted
+from .schema import Column
+
+__all__ = ["image_draft", "read_folder"]
+
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif"}
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF")
+_GREY_MODES = ("1", "L", "LA")
+
+
+def image_draft(source: str, pixels: NDArray[Any], remarks: Remarks | None = None) -> Draft:
+    """Images from an array (rows, height, width); bytes are divided by 255, everything else is kept as it is."""
+    remarks = Remarks() if remarks is None else remarks
+    rows, height, width = pixels.shape
+    flat = pixels.reshape(rows, height * width)
+    if flat.dtype == np.uint8:
+        flat = np.divide(flat, 255, dtype=np.float32)
+        remarks.note("grey levels from 0 to 255 were divided by 255.")
+    names = (f"r{i}c{j}" for i in range(1, height + 1) for j in range(1, width + 1))
+    columns = tuple(Column(name) for name in names)
+    return Draft(source, "images", as_matrix(flat, source), columns, shape=(height, width), remarks=remarks)
+
+
+def read_folder(folder: Path) -> Draft | None:
+    """All image files of a folder and its sub-folders, in the order of their names; None where there are none.
+
+    Ids are file names relative to the folder. Where all images lie in sub-folders, these are their labels.
+    """
+    remarks = Remarks()
+    names = _find(folder, remarks)
+    if not names:
+        return None
+    width, height = _size(folder, names[0])
+    memory.require(4 * len(names) * width * height, f"{folder.name} ({len(names):,} images of {width} × {height})")
+    pixels = np.empty((len(names), height, width), dtype=np.float32)
+    coloured = 0
+    for place, name in enumerate(names):
+        if (size := _size(folder, name)) != (width, height):
+            raise CurvaeError(
+                f"images of different sizes in {folder.name}: {names[0]} is {width} × {height} and "
+                f"{name} {size[0]} × {size[1]} pixels; bring them to one size"
+            )
+        pixels[place], colour = _grey(folder, name)
+        coloured += colour
+    remarks.note("grey levels of the image files were brought to 0 to 1.")
+    if coloured:
+        remarks.note(f"turned from colour to grey: {count(coloured, 'image')}.")
+    draft = image_draft(folder.name, pixels, remarks)
+    draft.ids = np.array(names, dtype=np.str_)
+    parents = [name.rpartition("/")[0] for name in names]
+    if all(parents):
+        draft.labels, draft.label_name = np.array(parents, dtype=np.str_), "folder"
+    elif any(parents):
+        remarks.note("some images lie in sub-folders and some do not, so sub-folders are no labels.")
+    return draft
+
+
+def _find(folder: Path, remarks: Remarks) -> list[str]:
+    root = folder.resolve()
+    names, others, leading_out = [], 0, []
+    for parent, _, files in os.walk(folder):
+        for file in files:
+            path = Path(parent, file)
+            name = path.relative_to(folder).as_posix()
+            if path.suffix.lower() not in _SUFFIXES:
+                others += not file.startswith(".")
+            elif not path.resolve().is_relative_to(root):
+                leading_out.append(name)
+            else:
+                names.append(name)
+    if others:
+        remarks.note(f"left out, being no images: {count(others, 'file')}.")
+    if leading_out:
+        remarks.note(f"links that lead out of the folder were left out: {quoted(leading_out)}.")
+    return sorted(names)
+
+
+def _size(folder: Path, name: str) -> tuple[int, int]:
+    with _open(folder, name) as image:
+        return image.size
+
+
+def _grey(folder: Path, name: str) -> tuple[NDArray[np.float32], bool]:
+    """One image with levels from 0 to 1, and whether it was in colour."""
+    with _open(folder, name) as image:
+        try:
+            image.load()
+        except (OSError, ValueError, SyntaxError, IndexError, struct.error) as error:
+            raise _broken(name, error) from error
+        if image.mode.startswith("I"):
+            return np.divide(np.asarray(image), 65535, dtype=np.float32, casting="unsafe"), False
+        colours = image.convert("RGBA") if image.mode == "P" else image  # a palette may hold transparency
+        colours = colours if image.mode in _GREY_MODES else colours.convert("RGB")
+        return np.divide(np.asarray(colours.convert("L")), 255, dtype=np.float32), _is_coloured(np.asarray(colours))
+
+
+def _is_coloured(pixels: NDArray[Any]) -> bool:
+    return pixels.ndim == 3 and pixels.shape[2] == 3 and bool((pixels != pixels[..., :1]).any())
+
+
+def _open(folder: Path, name: str) -> Image.Image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            return Image.open(folder / name, formats=_FORMATS)
+        except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+            raise CurvaeError(
+                f"{name} unpacks to more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels; shrink or remove it"
+            ) from error
+        except (OSError, ValueError, SyntaxError, struct.error) as error:
+            raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> CurvaeError:
+    return CurvaeError(f"{name} cannot be read as an image: {' '.join(str(error).split())}; repair or remove it")

@@ -1,0 +1,78 @@
+"""Matrices without column names: .npy, scipy sparse .npz, Matrix Market. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse, load_npz
+
+from ..errors import CurvaeError
+from . import memory
+from .dataset import as_matrix, feature_names
+from .draft import Draft
+from .images import image_draft
+from .market import read_coordinates
+from .schema import Column
+
+__all__ = ["matrix_draft", "read_market", "read_npy", "read_npz"]
+
+_COLUMN = 500  # bytes for the name and the mean of a column
+
+
+def matrix_draft(source: str, x: Any) -> Draft:
+    """A matrix whose columns are called x1, x2, …"""
+    if issparse(x):  # the shape of a sparse matrix is only a claim
+        rows, columns = x.shape
+        memory.require(8 * rows + _COLUMN * columns, f"{source} ({rows:,} × {columns:,})")
+    matrix = as_matrix(x, source)
+    return Draft(source, "matrix", matrix, tuple(Column(name) for name in feature_names(matrix.shape[1])))
+
+
+def read_npy(path: Path) -> Draft:
+    """An array of (rows, features), or of (rows, height, width): images."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a broken file can make the reader raise anything
+        raise _unreadable(path, "a .npy array of numbers", error) from error
+    if array.ndim not in (2, 3):
+        raise CurvaeError(
+            f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images"
+        )
+    memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
+    array = np.array(array)  # off the disk, where the file may change
+    return matrix_draft(path.name, array) if array.ndim == 2 else image_draft(path.name, array)
+
+
+def read_npz(path: Path) -> Draft:
+    """A sparse matrix saved by `scipy.sparse.save_npz`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        memory.require(2 * size, path.name)
+        matrix = load_npz(path)
+        if matrix.format in ("csr", "csc", "bsr"):
+            # Indices out of range would be followed without a look.
+            matrix.check_format(full_check=True)
+    except CurvaeError:
+        raise
+    except Exception as error:  # a broken file can make the reader raise anything
+        raise _unreadable(path, "a matrix of scipy.sparse.save_npz (for a dense one use numpy.save)", error) from error
+    return matrix_draft(path.name, matrix)
+
+
+def read_market(path: Path) -> Draft:
+    """A Matrix Market file."""
+    try:
+        matrix = read_coordinates(path)
+    except CurvaeError:
+        raise
+    except Exception as error:  # a broken file can make the reader raise anything
+        raise _unreadable(path, "Matrix Market", error) from error
+    return matrix_draft(path.name, matrix)
+
+
+def _unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
+    return CurvaeError(f"{path.name} cannot be read as {what}: {' '.join(str(error).split())}; save it again")

@@ -1,0 +1,83 @@
+"""Values that are missing: NaN and infinities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from ..errors import CurvaeError
+from .remarks import Remarks, count, listing
+
+__all__ = ["Missing", "column_means", "missing_counts", "resolve"]
+
+Missing: TypeAlias = Literal["error", "drop", "mean"]
+
+
+def missing_counts(x: Any) -> NDArray[np.intp]:
+    """Missing values in each column; of a sparse matrix only stored values can be missing."""
+    if issparse(x):
+        return np.bincount(x.indices[~np.isfinite(x.data)], minlength=x.shape[1])
+    return len(x) - np.isfinite(x).sum(0)
+
+
+def column_means(x: Any) -> NDArray[np.float64]:
+    """Mean of the values of each column that are not missing; 0 where there are none."""
+    present = np.maximum(x.shape[0] - missing_counts(x), 1)
+    if issparse(x):
+        values = np.where(np.isfinite(x.data), x.data, 0.0)
+        return np.bincount(x.indices, values, minlength=x.shape[1]) / present
+    return np.sum(x, axis=0, dtype=np.float64, where=np.isfinite(x)) / present
+
+
+def resolve(
+    x: Any, names: Sequence[str], fills: NDArray[np.float64] | None, missing: Missing, remarks: Remarks
+) -> tuple[Any, NDArray[np.bool_] | None]:
+    """Deal with the missing values of a matrix.
+
+    Arguments:
+        x: dense or sparse, (rows, columns).
+        names: of the columns.
+        fills: what stands for a missing value of each column under "mean".
+        missing: raise an error, drop the rows concerned, or fill in.
+        remarks: told what was done.
+
+    Returns:
+        The matrix, and which rows were kept (None: all).
+    """
+    counts = missing_counts(x)
+    if not counts.any():
+        return x, None
+    where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
+    if missing == "error":
+        raise CurvaeError(
+            f"missing or infinite values, counted by column: {where}; use --missing drop or --missing mean"
+        )
+    rows, columns = _places(x)
+    if missing == "drop":
+        keep = np.ones(x.shape[0], dtype=bool)
+        keep[rows] = False
+        if not keep.any():
+            raise CurvaeError(f"every row has a missing value, counted by column: {where}; use --missing mean")
+        remarks.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
+        return x[keep], keep
+    assert fills is not None
+    x = x.copy()
+    if issparse(x):
+        x.data[~np.isfinite(x.data)] = fills[columns]
+    else:
+        x[rows, columns] = fills[columns]
+    remarks.note(f"missing values were replaced by the column's mean or most frequent category: {where}.")
+    return x, None
+
+
+def _places(x: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns of the missing values."""
+    if issparse(x):
+        bad = np.flatnonzero(~np.isfinite(x.data))
+        return np.searchsorted(x.indptr, bad, side="right") - 1, x.indices[bad]
+    rows, columns = np.nonzero(~np.isfinite(x))
+    return rows, columns

@@ -1,0 +1,220 @@
+"""Reading text tables: encoding, separator, decimal mark and header are found out, not asked for."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+
+from ..errors import CurvaeError
+from . import memory
+from .dataset import feature_names
+from .remarks import Remarks, count, quoted
+
+__all__ = ["EXACT", "MISSING", "NUMBER", "UNNAMED", "name_columns", "read_text"]
+
+MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>"})
+NUMBER = r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?)"
+UNNAMED = "Unnamed: "  # and its place: what pandas calls a column without a name
+
+_COMMA_NUMBER = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
+_COMMA_THOUSANDS = r"[+-]?\d{1,3},\d{3}"
+_SEPARATORS = "\t;|,"  # the comma last: it may be a decimal mark or part of a text
+_HEAD = 20  # lines from which the separator is told
+# Until pandas 3.1 the default was exact only to the last digit but one.
+EXACT: dict[str, Any] = (
+    {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+)
+
+
+@dataclass(frozen=True)
+class _TextFile:
+    path: Path
+    encoding: str
+    lines: int
+
+    def open(self) -> IO[str]:
+        opener: Any = gzip.open if self.path.suffix.lower() == ".gz" else open
+        return opener(self.path, "rt", encoding=self.encoding, newline="")
+
+
+def read_text(path: Path, known: Collection[str], texts: Collection[str], remarks: Remarks) -> pd.DataFrame:
+    """A text table as a frame of numbers, booleans and texts.
+
+    Arguments:
+        path: of the file, which may be gzipped.
+        known: columns that are asked for; a first line that holds one of them is a header.
+        texts: columns to be read letter by letter.
+        remarks: told what was found out.
+    """
+    file = _scan(path)
+    if file.encoding == "latin-1":
+        remarks.note("the file is not UTF-8 and was read as Latin-1.")
+    with file.open() as stream:
+        head = list(islice(filter(str.strip, stream), _HEAD))
+    separator, records = _sniff(head)
+    if not records:
+        raise CurvaeError(f"{path.name} has no columns to be told apart; separate them by commas, semicolons or tabs")
+    names, headed = _header(path, records, known, remarks)
+    if len(records) > 1 and len(records[1]) > len(names):  # of the first row alone pandas would drop the rest
+        _check_widths(file, separator, len(names))
+    # A frame of 8 bytes a cell, and the matrix made of it.
+    memory.require(16 * file.lines * len(names), f"{path.name} ({file.lines:,} lines × {len(names):,} columns)")
+    letters = [name for name in names if name in texts or name.startswith(UNNAMED)]
+
+    absent = sorted(MISSING)
+
+    def parse(decimal: str) -> pd.DataFrame:
+        return pd.read_csv(
+            path,
+            sep=separator,
+            header=0 if headed else None,
+            names=names,
+            index_col=False,
+            encoding=file.encoding,
+            compression="gzip" if path.suffix.lower() == ".gz" else None,
+            decimal=decimal,
+            dtype=dict.fromkeys(letters, str),
+            keep_default_na=False,  # a label may be called NA
+            na_values={name: absent for name in names if name not in letters},
+            low_memory=False,
+            skipinitialspace=True,
+            **EXACT,
+        )
+
+    try:
+        frame = parse(".")
+        if separator != "," and _has_decimal_commas(frame, letters, separator):
+            frame = parse(",")
+            remarks.note("numbers were read with decimal commas.")
+    except pd.errors.ParserError as error:
+        _check_widths(file, separator, len(names))
+        raise CurvaeError(f"{path.name} cannot be read as a table: {_one_line(error)}; correct the file") from error
+    last = frame[names[-1]]
+    # A row that is too short looks like one whose last cells are missing.
+    if bool(last.isna().any()) or bool((last == "").any()):
+        _check_widths(file, separator, len(names))
+    return frame
+
+
+def _scan(path: Path) -> _TextFile:
+    """Encoding and size, by one pass over the file that holds little of it in memory."""
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    decoder: codecs.IncrementalDecoder
+    encoding, chunk = "", b""
+    newlines = returns = 0
+    blank = True
+    try:
+        with opener(path, "rb") as stream:
+            while chunk or not encoding:
+                chunk = stream.read(2**20)
+                if not encoding:
+                    utf16 = chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                    encoding = "utf-16" if utf16 else "utf-8-sig"
+                    decoder = codecs.getincrementaldecoder(encoding)()
+                binary = b"\0" in chunk and encoding != "utf-16"
+                if encoding != "latin-1":
+                    try:
+                        decoder.decode(chunk, final=not chunk)
+                    except UnicodeDecodeError:
+                        binary = binary or encoding == "utf-16"
+                        encoding = "latin-1"
+                if binary:
+                    raise CurvaeError(f"{path.name} is not a text file; save it as CSV, or rename it after its format")
+                newlines += chunk.count(b"\n")
+                returns += chunk.count(b"\r")
+                blank = blank and not chunk.strip()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CurvaeError(f"{path.name} is not a whole gzip file ({_one_line(error)}); pack it again") from error
+    if blank:
+        raise CurvaeError(f"{path.name} is empty; give a table with a header and rows")
+    return _TextFile(path, encoding, max(newlines, returns) + 1)
+
+
+def _records(lines: list[str], separator: str) -> list[list[str]]:
+    try:
+        records = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    except csv.Error:  # a field of more than 128 kB: not this separator
+        return []
+    # The last of many lines may break off within quotes.
+    return records[:-1] if len(lines) == _HEAD and len(records) > 2 else records
+
+
+def _sniff(lines: list[str]) -> tuple[str, list[list[str]]]:
+    """The separator with which all lines have one width, and the first records."""
+    candidates = {separator: _records(lines, separator) for separator in _SEPARATORS}
+    for separator, records in candidates.items():
+        widths = [len(record) for record in records]
+        # R writes no name for the column of row names.
+        if len(widths) > 1 and widths[1] > 1 and len(set(widths[1:])) == 1 and widths[1] - widths[0] in (0, 1):
+            return separator, records
+    return max(candidates.items(), key=lambda item: len(item[1][0]) if item[1] else 0)
+
+
+def _header(path: Path, records: list[list[str]], known: Collection[str], remarks: Remarks) -> tuple[list[str], bool]:
+    """Names of the columns, and whether the first line holds them."""
+    first = [cell.strip() for cell in records[0]]
+    second = records[1] if len(records) > 1 else first
+    numbers = all(re.fullmatch(f"{NUMBER}|{_COMMA_NUMBER}", cell) for cell in first)
+    counted = len(first) > 2 and first == [str(i) for i in range(len(first))]
+    if numbers and counted:
+        remarks.note("the first line counts from 0 and was taken as column names.")
+    elif numbers and not set(first) & set(known):
+        remarks.warn(
+            "the first line holds only numbers and was taken as data, with columns named x1, x2, …; "
+            "add a header if that is wrong."
+        )
+        return list(feature_names(len(first))), False
+    if len(second) == len(first) + 1 and second[-1].strip():
+        first = ["", *first]
+    return name_columns(path, first), True
+
+
+def name_columns(path: Path, cells: list[str]) -> list[str]:
+    """Unique names from the cells of a header."""
+    names = [cell.strip() or f"{UNNAMED}{place}" for place, cell in enumerate(cells)]
+    if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
+        raise CurvaeError(f"{path.name} has columns of the same name: {quoted(twice)}; rename them")
+    return names
+
+
+def _has_decimal_commas(frame: pd.DataFrame, letters: Collection[str], separator: str) -> bool:
+    """Whether some column of texts is really one of numbers with decimal commas, not with commas at thousands."""
+    for name in frame.columns:
+        if name in letters or pd.api.types.is_numeric_dtype(frame[name].dtype):
+            continue
+        cells = frame[name].dropna().astype(str).str.strip()
+        commas = cells[cells.str.contains(",")]
+        if len(commas) and bool(cells.str.fullmatch(f"{_COMMA_NUMBER}|{NUMBER}").all()):
+            return separator == ";" or not bool(commas.str.fullmatch(_COMMA_THOUSANDS).all())
+    return False
+
+
+def _check_widths(file: _TextFile, separator: str, width: int) -> None:
+    """Raise for the first line that has not as many fields as the table has columns."""
+    with file.open() as stream:
+        reader = csv.reader(stream, delimiter=separator, skipinitialspace=True)
+        try:
+            records = (record for record in reader if record not in ([], [""]))  # blank lines are skipped
+            next(records)  # the header was looked at before
+            for record in records:
+                if len(record) != width:
+                    raise CurvaeError(
+                        f"{file.path.name}: line {reader.line_num} has {count(len(record), 'field')} where the table "
+                        f"has {count(width, 'column')}; correct it, or put quotes around texts that hold {separator!r}"
+                    )
+        except csv.Error as error:
+            raise CurvaeError(f"{file.path.name}: line {reader.line_num}: {error}; correct the line") from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,153 @@
+"""One door for all data: a file, a folder or the name of a built-in data set."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from ..errors import CurvaeError
+from .dataset import Dataset
+from .draft import Draft
+from .images import read_folder
+from .matrices import matrix_draft, read_market, read_npy, read_npz
+from .missing import Missing
+from .mnist import has_mnist, read_mnist
+from .remarks import quoted
+from .schema import Schema
+from .synthetic import branching_diffusion, flat
+from .tables import Roles, read_table
+
+__all__ = ["BUILT_IN", "load"]
+
+_TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".parquet")
+_MATRICES: dict[str, Callable[[Path], Draft]] = {
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".mtx": read_market,
+    ".mtx.gz": read_market,
+}
+
+
+def _built_in(data: Dataset, name: str) -> Draft:
+    draft = matrix_draft(name, data.x)
+    draft.ids, draft.labels, draft.label_name = data.ids, data.labels, data.label_name
+    return draft
+
+
+BUILT_IN: dict[str, Callable[[], Draft]] = {
+    "branching-diffusion": lambda: _built_in(branching_diffusion().dataset(), "branching-diffusion"),
+    "flat": lambda: _built_in(flat(), "flat"),
+    "mnist": lambda: read_mnist("all"),
+}
+
+
+def load(
+    source: str | Path,
+    *,
+    schema: Schema | None = None,
+    label: str | None = None,
+    id: str | None = None,  # noqa: A002 - the word that users know, as in --id
+    group: str | None = None,
+    categorical: Sequence[str] = (),
+    missing: Missing = "error",
+) -> tuple[Dataset, Schema]:
+    """Load a table, a matrix, images or a built-in data set.
+
+    Without a schema one is fitted to the data. With the schema of a trained run, new data is brought to the same
+    features: columns are matched by name, categories and means are those of the fit, labels may be absent.
+
+    Arguments:
+        source: a file or folder, or the name of a built-in data set: branching-diffusion, flat, mnist. What lies on
+            disk under such a name comes first.
+        schema: of the data that a model was trained on.
+        label: column of a table with a label for each row.
+        id: column of a table with a unique name for each row.
+        group: column of a table; rows of one group stay together in splits.
+        categorical: columns of a table that become one feature a category.
+        missing: what to do about missing and infinite values: "error", "drop" their rows, or put the "mean" of the
+            column (of a categorical column its most frequent category).
+
+    Returns:
+        The data, and the schema that new data must meet.
+
+    Example:
+        >>> data, schema = load("branching-diffusion")
+        >>> data.x.shape, data.label_name, schema.kind
+        ((635, 50), 'branch', 'matrix')
+    """
+    if missing not in get_args(Missing):
+        raise CurvaeError(f"missing is {missing!r}; use one of {', '.join(get_args(Missing))}")
+    if isinstance(categorical, str):
+        raise CurvaeError(f"categorical is the text {categorical!r}; give a list of columns")
+    roles = Roles(label, id, group, tuple(categorical))
+    try:
+        draft = _read(source, roles, schema)
+    except OSError as error:
+        raise CurvaeError(
+            f"{source} cannot be read: {error.strerror or error}; check the file and its rights"
+        ) from error
+    if schema is not None:
+        _check_kind(draft, schema)
+    return draft.finish(schema, missing)
+
+
+def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
+    path = Path(source)
+    exists = path.exists()
+    if exists and path.is_file() and path.name.lower().endswith(_TABLES):
+        if schema is not None and schema.kind == "images":
+            raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
+        return read_table(path, roles, schema)
+    if roles.asked:
+        raise CurvaeError(f"only a table has columns such as {roles.asked[0]!r}, and {source} is none; leave them out")
+    if not exists:
+        if str(source) in BUILT_IN:
+            return BUILT_IN[str(source)]()
+        raise _not_found(path)
+    if path.is_dir():
+        return _read_directory(path)
+    for suffix, reader in _MATRICES.items():
+        if path.name.lower().endswith(suffix):
+            return reader(path)
+    raise CurvaeError(f"{path.name} has an ending that says nothing to Curvae; use one of {_endings()}")
+
+
+def _read_directory(path: Path) -> Draft:
+    if has_mnist(path):
+        return read_mnist("all", path)
+    draft = read_folder(path)
+    if draft is None:
+        raise CurvaeError(f"{path} holds no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
+    return draft
+
+
+def _not_found(path: Path) -> CurvaeError:
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, [*beside, *BUILT_IN])
+    hint = f"did you mean {quoted(near)}? " if near else ""
+    return CurvaeError(
+        f"there is no file {path}; {hint}Built in are {', '.join(BUILT_IN)}; files may end in {_endings()}"
+    )
+
+
+def _endings() -> str:
+    return ", ".join((*_TABLES, *_MATRICES))
+
+
+def _check_kind(draft: Draft, schema: Schema) -> None:
+    if draft.kind == "table":
+        return  # its columns were matched by name
+    if draft.kind != schema.kind:
+        names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images"}
+        raise CurvaeError(
+            f"{draft.source} is {names[draft.kind]} and the model was trained on {names[schema.kind]}; give the same"
+        )
+    shape = draft.shape or (draft.x.shape[1],)
+    if shape != schema.shape:
+        thing = "images of" if draft.kind == "images" else "rows of"
+        raise CurvaeError(
+            f"{draft.source} has {thing} {' × '.join(map(str, shape))} values and the model was trained on "
+            f"{' × '.join(map(str, schema.shape))}; give the same"
+        )

@@ -1,0 +1,45 @@
+"""Where data sets lie, and fetching those that lie nowhere yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import CurvaeError
+
+__all__ = ["fetch", "places"]
+
+
+def places(name: str) -> list[Path]:
+    """Folders where a data set is looked for: under CURVAE_DATA, then in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    roots = [Path(root) for root in (os.environ.get("CURVAE_DATA"),) if root] + [Path(cache, "curvae")]
+    return [root / name for root in roots]
+
+
+def fetch(name: str, address: str, checksums: Mapping[str, str]) -> Path:
+    """Fetch the files of a data set into the user's cache, where they are found the next time.
+
+    Arguments:
+        name: of the data set and its folder.
+        address: that the files' names are appended to.
+        checksums: SHA-256 of each file.
+    """
+    folder = places(name)[-1]
+    try:
+        import pooch
+    except ImportError as error:
+        raise CurvaeError(
+            f"{name} lies neither in CURVAE_DATA nor in {folder.parent}; pip install 'curvae[data]' to fetch it"
+        ) from error
+    try:
+        for file, checksum in checksums.items():
+            pooch.retrieve(address + file, known_hash=f"sha256:{checksum}", fname=file, path=folder)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise CurvaeError(
+            f"{name} could not be fetched from {address} ({reason}); put its files into a folder {name!r} "
+            "and set CURVAE_DATA to the folder that holds it"
+        ) from error
+    return folder

@@ -1,0 +1,143 @@
+"""Synthetic data with a known hierarchy, and with none.
+
+Notation of Mathieu et al. (2019), appendix C.1: nodes y_i ~ N(y_π(i), σ0²) from the root y_0 = 0, observations
+x_ij = y_i + ε_ij with ε_ij ~ N(0, σ0²/5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CurvaeError
+from .dataset import Dataset, feature_names
+
+__all__ = ["Tree", "branching_diffusion", "flat"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Noisy observations of the nodes of a tree, with the truth.
+
+    Arguments:
+        x: observations, (rows, dim), in raw units.
+        node: of each row.
+        parent: of each node, −1 for the root; every parent comes before its children.
+        depth: of each node, 0 for the root.
+        nodes: true values of the nodes, (nodes, dim).
+    """
+
+    x: NDArray[np.float64]
+    node: NDArray[np.intp]
+    parent: NDArray[np.intp]
+    depth: NDArray[np.intp]
+    nodes: NDArray[np.float64]
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Pairs (parent, child)."""
+        return [(int(parent), child) for child, parent in enumerate(self.parent) if parent >= 0]
+
+    def distances(self) -> NDArray[np.intp]:
+        """Edges between every two nodes, (nodes, nodes)."""
+        size = len(self.parent)
+        hops = np.zeros((size, size), dtype=np.intp)
+        for child in range(1, size):
+            # All nodes before the child are reached through its parent.
+            hops[child, :child] = hops[:child, child] = hops[self.parent[child], :child] + 1
+        return hops
+
+    def branches(self) -> NDArray[np.str_]:
+        """Name of each node's branch: its ancestor at depth 2, or the node itself above that.
+
+        Example:
+            >>> branching_diffusion(depth=2).branches().tolist()
+            ['root', 'branch 1', 'branch 2', 'branch 1/1', 'branch 1/2', 'branch 2/1', 'branch 2/2']
+        """
+        names = ["root"]
+        born = np.zeros(len(self.parent), dtype=np.intp)
+        for child in range(1, len(self.parent)):
+            parent = int(self.parent[child])
+            born[parent] += 1
+            if self.depth[child] > 2:
+                names.append(names[parent])
+            else:
+                names.append(f"branch {born[parent]}" if parent == 0 else f"{names[parent]}/{born[parent]}")
+        return np.array(names, dtype=np.str_)
+
+    def dataset(self) -> Dataset:
+        """The observations, labelled by branch: few colours, and each covers one region of a faithful map."""
+        dim = self.x.shape[1]
+        turn = np.arange(len(self.node)) - np.searchsorted(self.node, self.node)
+        return Dataset(
+            x=self.x,
+            names=feature_names(dim),
+            shape=(dim,),
+            ids=np.array([f"node{n}-{k}" for n, k in zip(self.node, turn + 1, strict=True)], dtype=np.str_),
+            labels=self.branches()[self.node],
+            label_name="branch",
+        )
+
+
+def branching_diffusion(
+    dim: int = 50,
+    depth: int = 6,
+    branching: int = 2,
+    per_node: int = 5,
+    scale: float = 1.0,
+    noise: float = 5**-0.5,
+    seed: int = 0,
+) -> Tree:
+    """A branching diffusion: every child is its parent plus a normal step, every node is seen through noise.
+
+    Arguments:
+        dim: of the observations.
+        depth: edges from the root to a leaf.
+        branching: children of a node.
+        per_node: observations of a node.
+        scale: deviation σ0 of a step.
+        noise: deviation of an observation from its node, in units of `scale`: by default a variance of σ0²/5.
+        seed: of the random numbers.
+
+    References:
+        Mathieu et al. (2019), appendix C.1, whose values are the defaults.
+
+    Example:
+        >>> tree = branching_diffusion()
+        >>> tree.x.shape, tree.nodes.shape, len(tree.edges)
+        ((635, 50), (127, 50), 126)
+    """
+    if min(dim, branching, per_node) < 1 or depth < 0 or min(scale, noise) < 0:
+        raise CurvaeError(
+            f"dim, branching and per_node must be at least 1 and depth, scale and noise at least 0, got "
+            f"dim={dim}, depth={depth}, branching={branching}, per_node={per_node}, scale={scale}, noise={noise}"
+        )
+    random = np.random.default_rng(seed)
+    levels = np.repeat(np.arange(depth + 1), branching ** np.arange(depth + 1))
+    parent = (np.arange(len(levels)) - 1) // branching  # breadth first
+    nodes = np.zeros((len(levels), dim))
+    for child in range(1, len(levels)):
+        nodes[child] = nodes[parent[child]] + scale * random.standard_normal(dim)
+    node = np.repeat(np.arange(len(levels)), per_node)
+    x = nodes[node] + noise * scale * random.standard_normal((len(node), dim))
+    return Tree(x, node, parent, levels, nodes)
+
+
+def flat(rows: int = 635, dim: int = 50, seed: int = 0) -> Dataset:
+    """Standard normal noise: data of the same shape as the branching diffusion, without any hierarchy.
+
+    Arguments:
+        rows: number of rows.
+        dim: number of features.
+        seed: of the random numbers.
+
+    Example:
+        >>> flat().x.shape
+        (635, 50)
+    """
+    if min(rows, dim) < 1:
+        raise CurvaeError(f"rows and dim must be at least 1, got {rows} and {dim}")
+    x = np.random.default_rng(seed).standard_normal((rows, dim))
+    return Dataset(x=x, names=feature_names(dim), shape=(dim,), ids=np.arange(rows).astype(np.str_))

@@ -1,0 +1,183 @@
+"""Tables: columns by name, as numbers, categories, ids, labels and groups."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..errors import CurvaeError
+from . import memory
+from .cells import categories_of, numbers_of, texts_of
+from .draft import Draft
+from .reading import MISSING, UNNAMED, name_columns, read_text
+from .remarks import Remarks, count, quoted
+from .schema import Column, Schema
+
+__all__ = ["Roles", "read_table"]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Columns of a table that are asked for by name."""
+
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+    categorical: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.label, self.id, self.group, *self.categorical) if name is not None)
+
+
+def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
+    """Read a table and sort its columns.
+
+    Arguments:
+        path: of a text table (.csv, .tsv, .txt, also .gz) or a .parquet file.
+        roles: columns asked for by name.
+        schema: of the data that a model was trained on, if it is to be met.
+    """
+    remarks = Remarks()
+    known, texts = set(roles.asked), set(roles.asked)
+    if schema is not None:
+        known |= {column.name for column in schema.columns}
+        texts |= {column.name for column in schema.columns if column.categories is not None}
+        texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
+    if path.suffix.lower() == ".parquet":
+        frame = _read_parquet(path)
+    else:
+        frame = read_text(path, known, texts, remarks)
+    if not len(frame):
+        raise CurvaeError(f"{path.name} has a header but no rows; add rows")
+    return _sort(path, frame, roles, schema, remarks)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        arrow: Any = import_module("pyarrow")
+        parquet: Any = import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise CurvaeError(f"{path.name} needs pyarrow to be read; pip install 'curvae[parquet]'") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows, columns = file.metadata.num_rows, file.metadata.num_columns
+            memory.require(16 * rows * columns, f"{path.name} ({rows:,} rows × {columns:,} columns)")
+            frame: pd.DataFrame = file.read().to_pandas()
+    except (arrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise CurvaeError(f"{path.name} cannot be read as Parquet: {reason}; write it again") from error
+    if not frame.index.equals(pd.RangeIndex(len(frame))):
+        frame = frame.reset_index(names=frame.index.name or f"{UNNAMED}0")
+    frame.columns = pd.Index(name_columns(path, [str(name) for name in frame.columns]))
+    return frame
+
+
+def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, remarks: Remarks) -> Draft:
+    present = list(frame.columns)
+    for role, name in (("label", roles.label), ("id", roles.id), ("group", roles.group)):
+        _require_column(path, role, name, present)
+    for name in roles.categorical:
+        _require_column(path, "categorical", name, present)
+        if name in (roles.label, roles.id, roles.group):
+            raise CurvaeError(f"column {name!r} cannot be a feature and a label, id or group at once; choose one")
+    # What a run was trained with holds where nothing else is asked for, as far as the table has it.
+    held = {
+        role: asked or (stored if stored in present else None)
+        for role, asked, stored in (
+            ("label", roles.label, schema and schema.label),
+            ("id", roles.id, schema and schema.id),
+            ("group", roles.group, schema and schema.group),
+        )
+    }
+    if schema is not None and schema.id is not None and held["id"] is None:
+        remarks.note(f"there is no id column {schema.id!r}; rows are numbered.")
+    index = _index_column(path, frame, held["id"], remarks)
+    taken = {name for name in held.values() if name is not None}
+    features = [name for name in present if name not in taken and not name.startswith(UNNAMED)]
+    if schema is None:
+        columns, x = _fit(path, frame[features], roles.categorical, remarks)
+    else:
+        columns = schema.columns
+        x = _apply(path, frame, features, columns, remarks)
+    label, name, group = held["label"], held["id"] or index, held["group"]
+    groups = None if group is None else texts_of(frame[group])
+    if groups is not None and (empty := int((groups == "").sum())):
+        raise CurvaeError(f"group column {group!r} is empty in {count(empty, 'row')}; give every row a group")
+    labels = None if label is None else texts_of(frame[label])
+    if labels is not None and (empty := int((labels == "").sum())):
+        remarks.note(f"{count(empty, 'row')} without a label in column {label!r}; the label is left empty.")
+    return Draft(
+        source=path.name,
+        kind="table",
+        x=x,
+        columns=columns,
+        ids=None if name is None else texts_of(frame[name]),
+        labels=labels,
+        groups=groups,
+        label_name=label,
+        roles=held,
+        remarks=remarks,
+    )
+
+
+def _require_column(path: Path, role: str, name: str | None, present: Sequence[str]) -> None:
+    if name is None or name in present:
+        return
+    folded = {column.casefold(): column for column in present}
+    near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded)]
+    hint = f"did you mean {quoted(near)}?" if near else f"its columns are {quoted(present)}"
+    raise CurvaeError(f"{path.name} has no column {name!r} for --{role}; {hint}")
+
+
+def _index_column(path: Path, frame: pd.DataFrame, id_name: str | None, remarks: Remarks) -> str | None:
+    """The column without a name that holds ids, if there is one."""
+    found: str | None = None
+    for place, name in enumerate(frame.columns, 1):
+        if not name.startswith(UNNAMED) or name == id_name:
+            continue
+        values = texts_of(frame[name])
+        if bool(np.isin(values, list(MISSING)).all()):
+            remarks.note(f"column {place} has neither name nor values; it is left out.")
+        elif np.unique(values).size < values.size or _has_fractions(values):
+            raise CurvaeError(f"column {place} of {path.name} has no name; give it one in the header")
+        elif id_name is not None or found is not None:
+            remarks.note(f"column {place} has no name and is left out, since the ids are in another column.")
+        else:
+            found = str(name)
+            remarks.note(f"column {place} has no name and a different value in every row; it is used as id.")
+    return found
+
+
+def _has_fractions(values: NDArray[np.str_]) -> bool:
+    numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(np.float64)
+    return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
+
+
+def _fit(
+    path: Path, frame: pd.DataFrame, categorical: Iterable[str], remarks: Remarks
+) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
+    categories = {name: categories_of(frame[name]) for name in categorical}
+    columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
+    mend = "use --categorical {0}, --label {0} or --id {0}, or remove it"
+    return columns, numbers_of(path, frame, columns, mend, remarks)
+
+
+def _apply(
+    path: Path, frame: pd.DataFrame, features: Sequence[str], columns: tuple[Column, ...], remarks: Remarks
+) -> NDArray[np.float64]:
+    names = [column.name for column in columns]
+    if lacking := [name for name in names if name not in set(frame.columns)]:
+        raise CurvaeError(f"{path.name} lacks columns that the model was trained on: {quoted(lacking)}; add them")
+    wanted = set(names)
+    if extra := [name for name in features if name not in wanted]:
+        remarks.note(f"columns that the model was not trained on are left out: {quoted(extra)}.")
+    return numbers_of(path, frame[names], columns, "the model was trained on numbers there", remarks)

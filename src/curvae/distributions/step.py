@@ -1,0 +1,151 @@
+"""A draw of a posterior and its divergence from the prior, in one operation: the inner step of a variational model.
+
+Notation: the posterior is a normal around M = exp_0(u) with deviation σ, the prior one of the same law around the
+origin with deviation s; ε noise, w = κ·ε the bent noise (κ = 1 for the wrapped normal), v = σ·w, T = exp_0(v), and
+z = T + a·M with a = ξ_v + k·b, k = c/(1 + ξ_M), b = ⟨M, T⟩.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..geometry import Lorentz
+from ..geometry import hyperboloid as h
+from ..geometry.functions import asinhc, cosh_sinhc, logsinhc
+from ..geometry.primitive import Primitive
+from . import radial
+from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
+from .table import lookup
+
+__all__ = ["draw_and_divergence"]
+
+
+def _composed(
+    u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: type[WrappedNormal | RiemannianNormal]
+) -> tuple[Tensor, Tensor]:
+    """The same from the distributions, with gradients in everything."""
+    manifold = Lorentz(u.shape[-1], c)
+    q = law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
+    z, log_q = q.transform_and_log_prob(noise)
+    return z, log_q - law.centred(prior_scale, manifold).log_prob(z)
+
+
+class _Step(Primitive):
+    """The closed form for an isotropic posterior: eager graphs of tiny tensors cost by the node.
+
+    Curvature and prior have no gradient here, and the Riemannian law is taken from the table.
+    """
+
+    results = 2
+
+    @classmethod
+    def traced(cls, u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: Any) -> Any:
+        return _composed(u, scale, noise, c, prior_scale, law)
+
+    @staticmethod
+    def forward(u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: Any) -> Any:
+        d = u.shape[-1]
+        sigma, w = scale[..., 0], noise.double()
+        log_measure = by_q = rise = None
+        if law is RiemannianNormal and d > 1:
+            kappa, by_q, log_measure, rise = lookup(h.dot(w, w), c * sigma * sigma, d)
+            log_measure = log_measure - radial.log_normaliser(c * prior_scale * prior_scale, d)
+            w = w * kappa.unsqueeze(-1)
+            # All that the backward pass needs of ∂κ/∂q is ∂w/∂q = w·(∂κ/∂q)/κ.
+            by_q = by_q / kappa
+        xi_m, s_m = cosh_sinhc(c * h.dot(u, u))
+        ww = h.dot(w, w)
+        y = c * sigma * sigma * ww
+        xi_v, s_v = cosh_sinhc(y)
+        M, T = u * s_m.unsqueeze(-1), w * (sigma * s_v).unsqueeze(-1)
+        k, b = c / (1.0 + xi_m), h.dot(M, T)
+        a = xi_v + k * b
+        z = torch.addcmul(T, M, a.unsqueeze(-1))
+        zz = h.dot(z, z)
+        g = asinhc(c * zz)  # distance from the origin over |z|
+        prior = zz * g * g / (2.0 * prior_scale * prior_scale)
+        kl = prior - ww / 2.0 - d * (sigma / prior_scale).log()
+        if log_measure is None:
+            # The prior's log sinhc at z is log(|z|/distance).
+            kl = kl - (d - 1.0) * (logsinhc(y) + g.log())
+        else:
+            kl = kl - log_measure
+        return z, kl, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        *tensors, ctx.law = inputs
+        kept = [t for t in output[2:] if t is not None]
+        ctx.mark_non_differentiable(*kept)
+        ctx.save_for_backward(*tensors, *output)
+
+    @staticmethod
+    def backward(ctx: Any, grad_z: Tensor, grad_kl: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        inputs = ctx.saved_tensors[:5]
+        u, scale, _, c, prior_scale = inputs
+        if torch.is_grad_enabled() or any(ctx.needs_input_grad[2:]):
+
+            function = partial(_composed, law=ctx.law)
+            return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None
+        z, _, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise = ctx.saved_tensors[5:]
+        d, sigma = u.shape[-1], scale[..., 0]
+
+        # Each quotient below is 0/0 at the origin, where its numerator is exactly 0 and the term vanishes.
+        xi_z = (1.0 + c * zz).sqrt()
+        pull = g / (prior_scale * prior_scale * xi_z)
+        if rise is None:
+            pull = pull + (d - 1.0) * (1.0 - 1.0 / (g * xi_z)) / (zz + 1e-300)
+        grad_z = torch.addcmul(grad_z, z, (grad_kl * pull).unsqueeze(-1))
+
+        # z = T + a·M
+        grad_a = h.dot(grad_z, M)
+        ka = grad_a * k
+        grad_T = torch.addcmul(grad_z, M, ka.unsqueeze(-1))
+        grad_M = grad_z * a.unsqueeze(-1)
+        grad_M = torch.addcmul(grad_M, T, ka.unsqueeze(-1))
+        grad_M = torch.addcmul(grad_M, M, (-ka * k * b / xi_m).unsqueeze(-1))
+
+        # T = s_v·v and ξ_v depend on v = σ·w; only the change along w matters, for w is fixed up to its length.
+        along = h.dot(grad_T, w) * sigma  # ⟨grad_T, v⟩
+        # v·∂s_v/∂v = ξ_v − s_v and v·∂ξ_v/∂v = y·s_v
+        stretch = along * xi_v + grad_a * y * s_v
+        if rise is None:
+            # v·∂ log s_v/∂v = ξ_v/s_v − 1
+            grad_sigma = (stretch - grad_kl * ((d - 1.0) * (xi_v / s_v - 1.0) + d)) / sigma
+        else:
+            cs = 2.0 * c * sigma
+            bend = by_q * (stretch - grad_kl * h.dot(w, w)) - grad_kl * rise
+            grad_sigma = (stretch - grad_kl * d) / sigma + cs * bend
+
+        # M = s_m·u
+        grad_M = grad_M.sum_to_size(u.shape)
+        slope = (xi_m - s_m) / (h.dot(u, u) + 1e-300)
+        grad_u = torch.addcmul(grad_M * s_m.unsqueeze(-1), u, (slope * h.dot(u, grad_M)).unsqueeze(-1))
+        return grad_u, grad_sigma.unsqueeze(-1).sum_to_size(scale.shape), None, None, None, None
+
+
+def draw_and_divergence(
+    u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: type[HyperbolicNormal]
+) -> tuple[Tensor, Tensor]:
+    """A draw z, as a space part S, of the normal around exp_0(u), and log q(z) − log p(z).
+
+    p is the normal of the same law around the origin. All float64, except that float32 noise allows what is exact to
+    single precision.
+
+    Arguments:
+        u: metric tangent vectors at the origin, shape (…, d).
+        scale: deviations, shape (…, 1), or (…, d) for a diagonal wrapped normal.
+        noise: standard normal, shape (k, …, d).
+        c: curvature, a tensor.
+        prior_scale: deviation of the prior, a tensor.
+        law: `WrappedNormal` or `RiemannianNormal`.
+    """
+    isotropic, exact = scale.shape[-1] == 1, noise.dtype == torch.float64
+    if not isotropic or (exact and law is RiemannianNormal):
+        return _composed(u, scale, noise, c, prior_scale, law)  # type: ignore[arg-type]
+    z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law)
+    return z, kl

@@ -1,0 +1,321 @@
+"""The scikit-learn face."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from .data import Column, Schema
+from .data.dataset import feature_names
+from .errors import CurvaeError
+from .geometry import Lorentz, PoincareBall
+from .models.latent import Law
+from .nn.networks import DecoderKind
+from .training.config import Config, LikelihoodKind
+from .training.evaluate import Embedding, embed, health, likelihoods, reconstruct
+from .training.loop import Fitted, fit
+from .training.storage import load_fitted, save_fitted
+
+__all__ = ["PoincareVAE", "choose_device"]
+
+Array = NDArray[Any]
+
+# Names of the estimator's parameters that a configuration calls otherwise.
+_RENAMED = {"n_components": "dim"}
+
+
+def choose_device(device: str) -> torch.device:
+    """ "auto" is CUDA where there is one, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise CurvaeError(f"device must be auto, cpu or cuda, got {device!r}") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise CurvaeError("device cuda was asked for, but there is none; use device cpu")
+    return found
+
+
+class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A variational auto-encoder with a hyperbolic latent space, as a scikit-learn transformer.
+
+    Arguments:
+        n_components: dimension of the latent space.
+        curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE.
+        posterior: law of posterior and prior, "riemannian" or "wrapped".
+        decoder: first layer of the decoder: "gyroplane", "log_mlp", "mlp" or "mobius".
+        prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
+        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian" or "categorical".
+        hidden: widths of the hidden layers.
+        output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
+            other estimators) or "lorentz" (space parts on the hyperboloid).
+        epochs: passes over the data; None makes about 8,000 steps.
+        batch_size, learning_rate: of Adam.
+        validation: share of rows held out to watch the training.
+        patience: stop after so many epochs without progress on them; None trains to the end.
+        learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
+        diagonal: one posterior deviation an axis (wrapped only).
+        standardise: centre and scale columns (Gaussian likelihoods only).
+        objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
+        importance_samples: draws a row for `score_samples`.
+        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        random_state: seed, generator or None.
+
+    Attributes:
+        embedding_: training rows in the coordinates of `output`.
+        history_: one record an epoch.
+        curvature_, prior_scale_: as trained. Their product c·σ0² is `identifiable_`.
+        likelihood_, likelihood_reason_: what "auto" chose, and why.
+        warnings_: what looks wrong with the map, each with its mend.
+
+    Example:
+        >>> from curvae.data import branching_diffusion
+        >>> x = branching_diffusion().x
+        >>> z = PoincareVAE(epochs=2, random_state=0).fit_transform(x)
+        >>> z.shape
+        (635, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        curvature: float = 1.0,
+        posterior: Law = "riemannian",
+        decoder: DecoderKind = "gyroplane",
+        prior_scale: float = 1.0,
+        likelihood: LikelihoodKind = "auto",
+        hidden: tuple[int, ...] = (200,),
+        output: Literal["ball", "tangent", "lorentz"] = "ball",
+        epochs: int | None = None,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        validation: float = 0.1,
+        patience: int | None = None,
+        learn_curvature: bool = False,
+        learn_prior_scale: bool = False,
+        diagonal: bool = False,
+        standardise: bool = True,
+        objective: Literal["elbo", "iwae"] = "elbo",
+        samples: int = 1,
+        beta: float = 1.0,
+        importance_samples: int = 500,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.curvature = curvature
+        self.posterior = posterior
+        self.decoder = decoder
+        self.prior_scale = prior_scale
+        self.likelihood = likelihood
+        self.hidden = hidden
+        self.output = output
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation = validation
+        self.patience = patience
+        self.learn_curvature = learn_curvature
+        self.learn_prior_scale = learn_prior_scale
+        self.diagonal = diagonal
+        self.standardise = standardise
+        self.objective = objective
+        self.samples = samples
+        self.beta = beta
+        self.importance_samples = importance_samples
+        self.device = device
+        self.random_state = random_state
+
+    # --- scikit-learn -----------------------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components
+
+    def _config(self) -> Config:
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        names = {field.name for field in fields(Config)}
+        given = {_RENAMED.get(name, name): value for name, value in self.get_params().items()}
+        values = {name: _plain(value) for name, value in given.items() if name in names}
+        return Config(**values, seed=int(seed))
+
+    def _rows(self, X: Any, reset: bool = False) -> Any:
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=2 if reset else 1,
+        )
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Train on the rows of X; y is ignored."""
+        if self.output not in ("ball", "tangent", "lorentz"):
+            raise CurvaeError(f"output must be one of ball, tangent, lorentz; got {self.output!r}")
+        if self.importance_samples < 1:
+            raise CurvaeError(f"importance_samples must be at least 1, got {self.importance_samples}")
+        x = self._rows(X, reset=True)
+        self._take(fit(self._config(), x, device=choose_device(self.device)))
+        self._embedding = embed(self._fitted, x)
+        self.embedding_ = self._coordinates(self._embedding)
+        self.warnings_ = health(self._fitted, self._embedding)
+        return self
+
+    def _take(self, fitted: Fitted) -> None:
+        # Inference is float64, so that the figures of a row do not depend on the rows around it.
+        self._fitted = replace(fitted, model=fitted.model.double())
+        last = fitted.history[-1]
+        self.history_ = fitted.history
+        self.curvature_, self.prior_scale_ = last["c"], last["prior_scale"]
+        self.identifiable_ = self.curvature_ * self.prior_scale_**2
+        self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
+
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> Any:
+        """Train, and return the embedding of the rows of X."""
+        return self.fit(X, y).transform(X)
+
+    def _embed(self, X: ArrayLike) -> tuple[Embedding, Any]:
+        check_is_fitted(self)
+        x = self._rows(X)
+        return embed(self._fitted, x), x.dtype
+
+    def _coordinates(self, embedding: Embedding) -> Array:
+        if self.output == "lorentz":
+            return embedding.space
+        return embedding.ball if self.output == "ball" else embedding.tangent
+
+    def transform(self, X: ArrayLike) -> Any:
+        """Posterior centres of rows, in the coordinates of `output`."""
+        embedding, dtype = self._embed(X)
+        return self._coordinates(embedding).astype(dtype, copy=False)
+
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Expected rows, in original units, at points in the coordinates of `output`."""
+        check_is_fitted(self)
+        points = torch.from_numpy(np.array(check_array(X, dtype=np.float64)))
+        if points.shape[1] != self.n_components:
+            raise CurvaeError(f"points have {self.n_components} coordinates, got {points.shape[1]}")
+        c = float(self.curvature_)
+        if self.output == "ball":
+            ball = PoincareBall(self.n_components, c)
+            ball.check(points)
+            points = ball.to_lorentz(points)
+        elif self.output == "tangent":
+            points = Lorentz(self.n_components, c).expmap0(points)
+        return reconstruct(self._fitted, points.numpy())
+
+    # --- likelihood -------------------------------------------------------------------------------------------------
+
+    def score_samples(self, X: ArrayLike) -> Array:
+        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws."""
+        check_is_fitted(self)
+        found = likelihoods(self._fitted, self._rows(X), self.importance_samples, shared=True)
+        return found.log_prob + found.log_jacobian
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean of `score_samples`, for model selection."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """New rows from the model, in original units."""
+        check_is_fitted(self)
+        if n_samples < 1:
+            raise CurvaeError(f"n_samples must be at least 1, got {n_samples}")
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
+        return self._fitted.scaling.invert(self._fitted.model.sample(n_samples, generator).cpu().numpy())
+
+    # --- distances --------------------------------------------------------------------------------------------------
+
+    def distances(self, X: ArrayLike, Y: ArrayLike | None = None) -> Array:
+        """Geodesic distances between the embeddings of rows of X, or of X and Y."""
+        return self._embed(X)[0].distances(None if Y is None else self._embed(Y)[0])
+
+    def kneighbors(self, X: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
+        """Geodesic distances to the k nearest training rows, and their indices; without X, of the training rows."""
+        check_is_fitted(self)
+        own = X is None
+        table = self._embedding.distances() if X is None else self._embed(X)[0].distances(self._embedding)
+        if not 1 <= k <= table.shape[1] - own:
+            raise CurvaeError(f"k must lie between 1 and {table.shape[1] - own}, got {k}")
+        if own:
+            np.fill_diagonal(table, np.inf)
+        index = np.argsort(table, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(table, index, 1), index
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a run folder (JSON and safetensors), which `load` and the command line read."""
+        check_is_fitted(self)
+        folder = Path(path)
+        if folder.exists() and any(folder.iterdir()):
+            raise CurvaeError(f"{folder} exists and is not empty; choose another name or remove it")
+        names = getattr(self, "feature_names_in_", None)
+        features = int(self.n_features_in_)
+        columns = tuple(Column(str(name)) for name in (feature_names(features) if names is None else names))
+        schema = Schema("matrix" if names is None else "table", columns, (features,))
+        extra = ("output", "device", "importance_samples")
+        description = {
+            "data": {
+                "features": features,
+                "shape": [features],
+                "blocks": [],
+                "schema": schema.to_json(),
+            },
+            "estimator": {name: getattr(self, name) for name in extra},
+        }
+        save_fitted(folder, self._fitted, self._embedding, description)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
+        fitted, embedding, description = load_fitted(Path(path))
+        settings = fitted.config.to_json()
+        own = {
+            name: settings[_RENAMED.get(name, name)]
+            for name in cls().get_params()
+            if _RENAMED.get(name, name) in settings
+        }
+        extra = description.get("estimator", {})
+        new = cls(**{**own, **{k: extra[k] for k in ("output", "device", "importance_samples") if k in extra}})
+        new.set_params(hidden=tuple(new.hidden), random_state=fitted.config.seed)
+        schema = Schema.from_json(description["data"]["schema"])
+        new.n_features_in_ = len(schema.names)
+        if schema.kind == "table":
+            new.feature_names_in_ = np.array(schema.names, dtype=object)
+        new._take(fitted)
+        new._fitted.model.to(choose_device(new.device))
+        new._embedding = embedding
+        new.embedding_ = new._coordinates(embedding)
+        new.warnings_ = health(new._fitted, embedding)
+        return new
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy, as grid searches make them, as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple | list):
+        return tuple(_plain(entry) for entry in value)
+    return value

@@ -1,0 +1,19 @@
+"""Variational auto-encoders, their likelihoods and objectives."""
+
+from .latent import Posterior, Prior
+from .likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from .marginal import Marginal, marginal_likelihood
+from .vae import VAE, Terms
+
+__all__ = [
+    "VAE",
+    "Bernoulli",
+    "Categorical",
+    "Gaussian",
+    "Likelihood",
+    "Marginal",
+    "Posterior",
+    "Prior",
+    "Terms",
+    "marginal_likelihood",
+]

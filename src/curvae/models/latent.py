@@ -1,0 +1,137 @@
+"""Posterior and prior over the curved space, as modules."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..distributions import HyperbolicNormal, RiemannianNormal, WrappedNormal
+from ..distributions.step import draw_and_divergence
+from ..errors import CurvaeError
+from ..geometry import hyperboloid as h
+from ..geometry.functions import REACH
+from ..nn import Curvature
+
+__all__ = ["Law", "Posterior", "Prior"]
+
+Law = Literal["riemannian", "wrapped"]
+
+# Added to the posterior's deviation, so that its logarithm is finite wherever a network wanders; not a clamp: the
+# gradient lives on.
+_SMALLEST = 1e-8
+
+
+def _law(name: Law) -> type[WrappedNormal] | type[RiemannianNormal]:
+    if name not in get_args(Law):
+        raise ValueError(f"law must be one of {', '.join(get_args(Law))}; got {name!r}")
+    return WrappedNormal if name == "wrapped" else RiemannianNormal
+
+
+class Posterior(nn.Module):
+    """The encoder's last layer: features h to a normal around μ = exp_0(h_μ) with deviation σ = softplus(h_σ).
+
+    As in the paper (section 3.2) h_μ is a vector in ball coordinates, so μ lies at the distance 2|h_μ| from the origin.
+
+    Arguments:
+        in_features: width of the features.
+        dim: dimension of the space.
+        curvature: shared curvature.
+        law: "riemannian" or "wrapped".
+        diagonal: one deviation an axis, for the wrapped normal; otherwise one for all.
+    """
+
+    def __init__(
+        self, in_features: int, dim: int, curvature: Curvature, law: Law = "riemannian", diagonal: bool = False
+    ) -> None:
+        super().__init__()
+        if diagonal and law != "wrapped":
+            raise ValueError('a diagonal posterior needs law="wrapped": the Riemannian normal has a single deviation')
+        self.dim, self.curvature, self.law, self.diagonal = dim, curvature, _law(law), diagonal
+        self.head = nn.Linear(in_features, dim + (dim if diagonal else 1))
+
+    def _tangent(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """log_0 μ and σ, float64."""
+        out = self.head(features).double()
+        return 2.0 * out[..., : self.dim], F.softplus(out[..., self.dim :]) + _SMALLEST
+
+    def forward(self, features: Tensor) -> HyperbolicNormal:
+        """The posterior of every row, on `Lorentz`, in float64."""
+        u, scale = self._tangent(features)
+        manifold = self.curvature.lorentz(self.dim)
+        return self.law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
+
+    def draw(self, features: Tensor, noise: Tensor, prior: Prior) -> tuple[Tensor, Tensor]:
+        """A draw z made from `noise` of shape (k, rows, d), and log q(z | x) − log p(z)."""
+        if prior.law is self.law:
+            u, scale = self._tangent(features)
+            c, prior_scale = self.curvature().double(), prior.scale().double()
+            return draw_and_divergence(u, scale, noise, c, prior_scale, self.law)
+        z, log_q = self(features).transform_and_log_prob(noise)
+        return z, log_q - prior().log_prob(z)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, law={self.law.__name__}, diagonal={self.diagonal}"
+
+
+class Prior(nn.Module):
+    """A normal around the origin, with a fixed or learned deviation.
+
+    Only c·σ0² can be told from data: scaling the latent space by k with c → c/k² and σ → kσ changes nothing. So at most
+    one of curvature and deviation may be learned.
+
+    Arguments:
+        dim: dimension of the space.
+        curvature: shared curvature.
+        law: "riemannian" or "wrapped".
+        scale: the deviation σ0, or where learning starts.
+        learn_scale: whether it is a parameter.
+    """
+
+    fixed: Tensor
+    log_scale: nn.Parameter
+
+    def __init__(
+        self, dim: int, curvature: Curvature, law: Law = "riemannian", scale: float = 1.0, learn_scale: bool = False
+    ) -> None:
+        super().__init__()
+        if not (scale > 0 and math.isfinite(scale)):
+            raise ValueError(f"the prior's scale must be a positive number, got {scale}")
+        if learn_scale and curvature.learnable:
+            raise ValueError(
+                "learn either the curvature or the prior's scale, not both: only c·σ0² can be told from data "
+                "(stretching the latent space by k with c → c/k², σ → kσ changes nothing)"
+            )
+        self.dim, self.curvature, self.law, self.learn_scale = dim, curvature, _law(law), learn_scale
+        # Farther out coordinates saturate, and a divergence computed from them would come out far below 0.
+        root = math.sqrt(float(curvature())) * scale
+        farthest = root * (9.0 + ((dim - 1) * root if law == "riemannian" else math.sqrt(dim)))
+        if farthest > REACH:
+            raise CurvaeError(
+                f"a {law} prior with c·σ0² = {root * root:.4g} in {dim} dimensions reaches out to "
+                f"√c·radius {farthest:.0f}, and distances can be computed up to {REACH:.0f}; "
+                "lower the curvature or the prior's scale"
+            )
+        if learn_scale:
+            self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
+        else:
+            self.register_buffer("fixed", torch.tensor(float(scale)))
+
+    def scale(self) -> Tensor:
+        """σ0."""
+        return self.log_scale.exp() if self.learn_scale else self.fixed
+
+    def identifiable(self) -> Tensor:
+        """c·σ0², the one number that says how curved the latent space is."""
+        return self.curvature() * self.scale() ** 2
+
+    def forward(self) -> HyperbolicNormal:
+        """The prior, on `Lorentz`, in float64."""
+        return self.law.centred(self.scale().double(), self.curvature.lorentz(self.dim))
+
+    def extra_repr(self) -> str:
+        learned = ", learned" if self.learn_scale else ""
+        return f"dim={self.dim}, law={self.law.__name__}, scale={float(self.scale().detach()):.4g}{learned}"

@@ -1,0 +1,118 @@
+"""The variational auto-encoder."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..distributions import HyperbolicNormal
+from ..geometry import hyperboloid as h
+from .latent import Posterior, Prior
+from .likelihoods import Likelihood
+
+__all__ = ["VAE", "Terms"]
+
+
+class Terms(NamedTuple):
+    """What the objectives are made of, each of shape (k, rows)."""
+
+    reconstruction: Tensor
+    """log p(x | z)"""
+    kl: Tensor
+    """log q(z | x) − log p(z): an unbiased estimate of the divergence of posterior from prior"""
+
+
+class VAE(nn.Module):
+    r"""A variational auto-encoder in a space of curvature −c: x → encoder → posterior → z → decoder → likelihood of x.
+
+    Inside, points are space parts S of `curvae.Lorentz`; log q(z | x) comes from the draw itself.
+
+    Arguments:
+        encoder: any network from rows x to features.
+        decoder: any network from points S, shape (n, d), to outputs of the likelihood; what it returns is flattened to
+            one row a point.
+        posterior: from features to a distribution.
+        prior: the distribution around the origin.
+        likelihood: from outputs to p(x | z).
+
+    Example:
+        >>> from curvae.models import Bernoulli
+        >>> from curvae.nn import Curvature, decoder, mlp
+        >>> c = Curvature(1.0)
+        >>> heads = Posterior(64, 2, c), Prior(2, c)
+        >>> model = VAE(mlp(20, 64), decoder("gyroplane", 2, (64,), 20, c), *heads, Bernoulli(20))
+        >>> x = torch.rand(8, 20)
+        >>> loss = -model.elbo(x, k=1).mean()
+        >>> loss.backward()
+        >>> model.iwae(x, k=100).shape
+        torch.Size([8])
+    """
+
+    def __init__(
+        self, encoder: nn.Module, decoder: nn.Module, posterior: Posterior, prior: Prior, likelihood: Likelihood
+    ) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.posterior, self.prior, self.likelihood = posterior, prior, likelihood
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the latent space."""
+        return self.prior.dim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the networks; the latent space is always float64."""
+        return self.posterior.head.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.posterior.head.weight.device
+
+    def encode(self, x: Tensor) -> HyperbolicNormal:
+        """q(z | x), on `Lorentz`."""
+        return self.posterior(self.encoder(x))
+
+    def decode(self, S: Tensor) -> Tensor:
+        """Outputs of the likelihood, shape (…, features), at points S of shape (…, d)."""
+        S = h.saturate(S.double(), self.prior.curvature().double(), self.dtype)
+        return self.decoder(S.reshape(-1, S.shape[-1])).reshape(*S.shape[:-1], self.likelihood.features)
+
+    def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
+        """Standard normal noise for k draws a row."""
+        device = generator.device if generator is not None else self.device
+        return torch.randn(k, rows, self.dim, generator=generator, device=device, dtype=torch.float32)
+
+    def terms(self, x: Tensor, noise: Tensor, entropy: bool = False) -> Terms:
+        """Reconstruction and divergence for draws made from `noise` of shape (k, rows, d): a pure function.
+
+        With `entropy`, E[log q] is taken in closed form instead of from the draw.
+        """
+        features = self.encoder(x)
+        if entropy:
+            q = self.posterior(features)
+            z = q.transform(noise)
+            kl = -q.entropy() - self.prior().log_prob(z)
+        else:
+            z, kl = self.posterior.draw(features, noise, self.prior)
+        return Terms(self.likelihood.log_prob(self.decode(z), x.flatten(1)), kl)
+
+    def elbo(self, x: Tensor, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
+        """E[log p(x|z)] − β·KL estimated from k draws, for each row."""
+        reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
+        return (reconstruction - beta * kl).mean(0)
+
+    def iwae(self, x: Tensor, k: int = 1, noise: Tensor | None = None) -> Tensor:
+        """The importance-weighted bound log 1/k Σ p(x, z)/q(z|x) with k draws, for each row."""
+        reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
+        weights = reconstruction - kl
+        return torch.logsumexp(weights, 0) - math.log(len(weights))
+
+    def sample(self, n: int, generator: torch.Generator | None = None, mean: bool = False) -> Tensor:
+        """n new rows from the model, or their means given z."""
+        with torch.no_grad():
+            outputs = self.decode(self.prior().transform(self.noise(1, n, generator)[:, 0]))
+            return self.likelihood.mean(outputs) if mean else self.likelihood.sample(outputs, generator)

@@ -1,0 +1,211 @@
+"""Charts of a trained model: learning curves, radii, reconstructions, confusion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..distributions import HyperbolicRadius
+from ..errors import CurvaeError
+from .disc import INK, Points, tensor
+from .mosaics import sample_grid
+from .style import GREY, PALETTE, inches, plain, quiet
+
+__all__ = ["confusion", "curves", "radius_histogram", "reconstructions"]
+
+_FEATURES = 100  # of a row that is not an image, so many are shown
+
+
+def confusion(ax: Axes, matrix: Points, names: Sequence[object]) -> AxesImage:
+    """Draw a confusion matrix, rows the truth and columns the prediction, coloured by the share of each row.
+
+    Arguments:
+        ax: axes.
+        matrix: counts (whole numbers) or shares, shape (K, K); written in the cells of at most 20 classes.
+        names: of the K classes.
+    """
+    table, k = np.asarray(matrix), len(names)
+    if table.shape != (k, k) or not k:
+        raise CurvaeError(f"a confusion matrix of {k} names must have shape ({k}, {k}), got {table.shape}")
+    total = table.sum(1, keepdims=True)
+    share = np.divide(table, total, out=np.zeros(table.shape), where=total > 0)
+    drawn = ax.imshow(share, cmap="Blues", vmin=0, vmax=1.15)
+    cell = 72 * inches(ax) / k  # in points
+    if k <= 20:
+        whole = np.issubdtype(table.dtype, np.integer)
+        texts = [[f"{x}" if whole else f"{x:.2f}".removeprefix("0") for x in row] for row in table]
+        size = min(8.0, 1.3 * cell / max(len(text) for row in texts for text in row))
+        for i, j in np.ndindex(k, k):
+            if texts[i][j] not in ("0", ".00"):
+                colour = "white" if share[i, j] > 0.6 else INK
+                ax.text(j, i, texts[i][j], ha="center", va="center", fontsize=size, color=colour)
+    labels = [plain(str(name), 14) for name in names] if k <= 40 else []
+    ax.set_xticks(range(len(labels)), labels, rotation=90 if k > 3 and max(map(len, labels), default=0) > 2 else 0)
+    ax.set_yticks(range(len(labels)), labels)
+    quiet(ax, "predicted", "true")
+    ax.tick_params(length=0, labelsize=min(7.0, 0.8 * cell))
+    ax.spines[:].set_visible(False)
+    return drawn
+
+
+def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tuple[Axes, Axes]:
+    """Draw learning curves: the ELBO on the first axes, its two parts on the second (KL left, reconstruction right).
+
+    Lines are the training rows, dashes the validation rows. The first epochs do not set the scale.
+
+    Arguments:
+        axes: two of them.
+        history: a record an epoch with "epoch" and any of "elbo", "reconstruction", "kl", "c", "validation_elbo",
+            "validation_reconstruction", "validation_kl".
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> records = [{"epoch": k, "elbo": -100 / (k + 1), "kl": 1.0} for k in range(20)]
+        >>> left, right = curves(Figure().subplots(1, 2), records)
+        >>> bool(left.get_ylim()[0] > -50)
+        True
+    """
+    if not history:
+        raise CurvaeError("there are no learning curves to draw: the history is empty; train for at least one epoch")
+    first, second = axes
+    _series(first, history, "elbo", INK)
+    quiet(first, "epoch", "ELBO (nats)")
+    if any(key.startswith("validation_") for record in history for key in record):
+        for style, name in (("-", "training"), ("--", "validation")):
+            first.plot([], [], style, color=INK, linewidth=1.1, label=name)
+        first.legend(frameon=False, fontsize=7, labelcolor=INK, loc="best")
+    right = second.twinx()
+    for ax, key, colour, label in (
+        (second, "kl", PALETTE[0], "KL (nats)"),
+        (right, "reconstruction", PALETTE[1], "reconstruction (nats)"),
+    ):
+        _series(ax, history, key, colour)
+        quiet(ax, "epoch", label)
+        ax.yaxis.label.set_color(colour)
+        ax.tick_params(axis="y", labelcolor=colour)
+    right.spines[:].set_visible(False)
+    c = _values(history, "c")
+    c = c[np.isfinite(c)]
+    if (c != c[:1]).any():
+        first.set_title(f"learned c: {c[0]:.3g} → {c[-1]:.3g}", fontsize=8, color=INK)
+    return first, second
+
+
+def _values(history: Sequence[Mapping[str, float]], key: str) -> NDArray[np.float64]:
+    return np.array([record.get(key, math.nan) for record in history], dtype=np.float64)
+
+
+def _series(ax: Axes, history: Sequence[Mapping[str, float]], key: str, colour: str) -> None:
+    """A quantity over epochs, for training and validation rows, with limits that the later epochs set."""
+    epoch, drawn = _values(history, "epoch"), []
+    for name, style in ((key, "-"), (f"validation_{key}", "--")):
+        value = _values(history, name)
+        known = np.isfinite(value) & np.isfinite(epoch)
+        x, value = epoch[known], value[known]
+        if len(value):
+            dot = "o" if len(value) == 1 else ""
+            ax.plot(x, value, style, color=colour, linewidth=1.1, marker=dot, markersize=4)
+            drawn.append(np.stack([x, value]))
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if drawn:
+        x, value = np.concatenate(drawn, 1)
+        if np.ptp(x) == 0:
+            ax.set_xlim(x[0] - 1, x[0] + 1)
+        value = value[x >= x.min() + 0.2 * np.ptp(x)]
+        low, high = value.min(), value.max()
+        margin = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
+        ax.set_ylim(low - margin, high + margin)
+
+
+def radius_histogram(
+    ax: Axes,
+    radii: Points,
+    c: Tensor | float,
+    prior_scale: float | None = None,
+    *,
+    dim: int = 2,
+    law: Literal["riemannian", "wrapped"] = "riemannian",
+) -> Axes:
+    """Draw how far from the origin the embedded points lie, beside the law of the prior.
+
+    Arguments:
+        ax: axes.
+        radii: geodesic distances from the origin, as `ball.dist0` gives them.
+        c: minus the curvature.
+        prior_scale: scale of the prior; without it the prior is not drawn.
+        dim: dimension of the latent space, for the prior.
+        law: family of the prior.
+    """
+    r = tensor(radii).flatten().numpy()
+    c = float(c.detach()) if isinstance(c, Tensor) else float(c)
+    if not len(r) or not np.isfinite(r).all() or (r < 0).any():
+        raise CurvaeError(
+            f"radii must be at least one finite number ≥ 0, got {len(r)} of which "
+            f"{int((~np.isfinite(r)).sum() + (r < 0).sum())} are not; compute them with ball.dist0"
+        )
+    top = float(r.max()) * 1.02 or 1.0
+    ax.hist(r, np.linspace(0, top, min(60, 10 + math.isqrt(len(r))) + 1), density=True, color=GREY)  # type: ignore[arg-type]
+    if prior_scale is not None:
+        # A wrapped normal at the origin has the radius of the flat normal that it wraps.
+        prior = HyperbolicRadius(dim, torch.tensor(float(prior_scale)).double(), c if law == "riemannian" else 0.0)
+        x = torch.linspace(0, max(top, float(prior.icdf(torch.tensor(0.995).double()))), 400, dtype=torch.float64)
+        ax.plot(x, prior.log_prob(x).exp(), color=PALETTE[0], linewidth=1.2, label="prior")
+        ax.legend(frameon=False, fontsize=7, labelcolor=INK)
+    ax.set_xlim(left=0)
+    ax.set_yticks([])
+    quiet(ax, f"{'hyperbolic ' if c else ''}distance from the origin")
+    ax.spines["left"].set_visible(False)
+    return ax
+
+
+def reconstructions(
+    axes: Iterable[Axes], originals: Points, reconstructed: Points, shape: Sequence[int], titles: Sequence[str]
+) -> list[Axes]:
+    """Draw each row beside its reconstruction, one row an axes: as images, or feature by feature.
+
+    Arguments:
+        axes: one for each row.
+        originals, reconstructed: shape (R, D).
+        shape: (H, W) of an image; of any other length, the first 100 features are drawn as bars, and their
+            reconstruction as dots.
+        titles: R of them, for example "worst", "median", "best".
+    """
+    rows, made, panels = tensor(originals).numpy(), tensor(reconstructed).numpy(), list(axes)
+    if not len(panels) == len(rows) == len(titles) or rows.shape != made.shape:
+        raise CurvaeError(
+            f"rows, reconstructions, axes and titles must be as many, got shapes {rows.shape} and {made.shape}, "
+            f"{len(panels)} axes and {len(titles)} titles"
+        )
+    for ax, row, other, title in zip(panels, rows, made, titles, strict=True):
+        if len(shape) == 2:
+            sample_grid(ax, np.stack([row, other]).reshape(2, *shape), columns=2)
+            ax.set_title(title, fontsize=8, color=INK)
+            ax.text(
+                0.5,
+                -0.03,
+                "original · reconstruction",
+                fontsize=6,
+                color=INK,
+                transform=ax.transAxes,
+                ha="center",
+                va="top",
+            )
+        else:
+            row, other = row.ravel()[:_FEATURES], other.ravel()[:_FEATURES]
+            index = np.arange(len(row))
+            ax.bar(index, row, width=0.9, color=GREY, label="original")
+            ax.plot(index, other, ".", color=PALETTE[0], markersize=3, label="reconstruction")
+            quiet(ax, "feature", title=title)
+            ax.title.set_fontsize(8)
+    if len(shape) != 2 and panels:
+        panels[0].legend(frameon=False, fontsize=6, labelcolor=INK)
+    return panels

@@ -1,0 +1,51 @@
+"""From a configuration to a fresh model."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..models import VAE, Bernoulli, Categorical, Gaussian, Likelihood, Posterior, Prior
+from ..nn import Curvature, decoder, mlp
+from .config import Config
+
+__all__ = ["build"]
+
+
+def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None) -> VAE:
+    """A model with weights drawn from the configuration's seed.
+
+    Arguments:
+        config: with a likelihood other than "auto".
+        features: columns of the data.
+        blocks: widths of the one-hot blocks, for the categorical likelihood.
+        mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        curvature = Curvature(config.curvature, config.learn_curvature)
+        hidden = config.hidden
+        model = VAE(
+            mlp(features, *hidden),
+            decoder(config.decoder, config.dim, hidden[::-1], features, curvature),
+            Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
+            Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
+            _likelihood(config, features, blocks),
+        )
+    if mean is not None:
+        last = [layer for layer in model.decoder.modules() if isinstance(layer, nn.Linear)][-1]
+        with torch.no_grad():
+            last.bias.copy_(model.likelihood.start(torch.from_numpy(mean)))
+    return model
+
+
+def _likelihood(config: Config, features: int, blocks: tuple[int, ...]) -> Likelihood:
+    if config.likelihood == "bernoulli":
+        return Bernoulli(features)
+    if config.likelihood == "categorical":
+        return Categorical(features, blocks)
+    if config.likelihood == "auto":
+        raise ValueError('choose the likelihood before building: "auto" needs the data')
+    return Gaussian(features, learned=config.likelihood == "gaussian")

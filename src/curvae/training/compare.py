@@ -1,0 +1,236 @@
+"""Is a curved latent space better for these data? An answer with its uncertainty.
+
+Each repeat has its own seed and its own split. On validation rows it chooses one curvature c > 0; on test rows, which
+took no part in that, it compares the chosen model with the one of curvature 0. The verdict is a t-test on the
+differences with the variance corrected for training sets that overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import joblib
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.decomposition import PCA
+
+from ..errors import CurvaeError
+from .config import Config
+from .evaluate import Embedding, Stability, embed, likelihoods, stability
+from .loop import Split, fit, random_split
+from .rows import Matrix, Scaling
+
+__all__ = ["Comparison", "Outcome", "Repeat", "compare"]
+
+Outcome = Literal["hyperbolic", "none", "euclidean"]
+
+_VALIDATION, _TEST = 0.1, 0.2
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Mean log-likelihoods of one split, by curvature."""
+
+    seed: int
+    validation: dict[float, float]
+    test: dict[float, float]
+    pca: float | None
+    """of probabilistic PCA of the same dimension on the test rows, for Gaussian likelihoods"""
+
+    @property
+    def chosen(self) -> float:
+        """The c > 0 that is best on the validation rows."""
+        return max((c for c in self.validation if c > 0), key=self.validation.__getitem__)
+
+    @property
+    def difference(self) -> float:
+        """What the chosen curvature gains on test rows, in nats a row."""
+        return self.test[self.chosen] - self.test[0.0]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of `compare`."""
+
+    repeats: list[Repeat]
+    ratio: float
+    """test rows over training rows, which corrects the variance"""
+    stability: dict[float, Stability | None]
+    embeddings: dict[float, Embedding]
+    """of the first repeat, all rows"""
+    config: Config
+    reason: str
+
+    @property
+    def gain(self) -> float:
+        """Mean difference on test rows, nats a row; positive when curved is better."""
+        return float(np.mean([r.difference for r in self.repeats]))
+
+    @property
+    def _error(self) -> float:
+        # Nadeau and Bengio (2003): training sets of different splits share rows.
+        differences = [r.difference for r in self.repeats]
+        return float(np.std(differences, ddof=1) * math.sqrt(1 / len(differences) + self.ratio))
+
+    @property
+    def interval(self) -> float:
+        """Half-width of the 95 % interval of `gain`."""
+        return float(stats.t.ppf(1 - _LEVEL / 2, len(self.repeats) - 1) * self._error)
+
+    @property
+    def p_value(self) -> float:
+        if self._error == 0:
+            return 1.0 if self.gain == 0 else 0.0
+        return float(2 * stats.t.sf(abs(self.gain) / self._error, len(self.repeats) - 1))
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.p_value >= _LEVEL:
+            return "none"
+        return "hyperbolic" if self.gain > 0 else "euclidean"
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        margin = f"{self.interval:.2f} nats a row (p = {self.p_value:.2g})"
+        if self.outcome == "none":
+            return f"No detectable difference: use curvature 0. Curved minus flat is {self.gain:+.2f} ± {margin}."
+        name = "Hyperbolic" if self.outcome == "hyperbolic" else "Euclidean"
+        advice = f"use c = {self.best:g}" if self.outcome == "hyperbolic" else "use curvature 0"
+        return f"{name} better by {abs(self.gain):.2f} ± {margin}: {advice}."
+
+    @property
+    def best(self) -> float:
+        """The c > 0 with the best mean on validation rows."""
+        curved = [c for c in self.repeats[0].validation if c > 0]
+        return max(curved, key=lambda c: float(np.mean([r.validation[c] for r in self.repeats])))
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, as JSON values."""
+        return {
+            "outcome": self.outcome,
+            "verdict": self.verdict,
+            "gain": self.gain,
+            "interval": self.interval,
+            "p_value": self.p_value,
+            "best_curvature": self.best,
+            "likelihood": self.config.likelihood,
+            "likelihood_reason": self.reason,
+            "repeats": [
+                {
+                    "seed": r.seed,
+                    "chosen": r.chosen,
+                    "difference": r.difference,
+                    "validation": {str(c): v for c, v in r.validation.items()},
+                    "test": {str(c): v for c, v in r.test.items()},
+                    "pca": r.pca,
+                }
+                for r in self.repeats
+            ],
+            "stability": {str(c): None if s is None else asdict(s) for c, s in self.stability.items()},
+        }
+
+
+def compare(
+    config: Config,
+    x: Matrix,
+    curvatures: Sequence[float] = (0.3, 1.0),
+    repeats: int = 5,
+    *,
+    blocks: tuple[int, ...] = (),
+    groups: NDArray[Any] | None = None,
+    samples: int = 500,
+    jobs: int | None = None,
+    advance: Callable[[], None] = lambda: None,
+) -> Comparison:
+    """Train curvature 0 and each of `curvatures` on `repeats` splits of the data, and judge on rows kept apart.
+
+    Arguments:
+        config: settings shared by all models; its curvature is ignored, its seed is the first repeat's.
+        x: rows, in original units.
+        curvatures: values of c > 0 to choose from.
+        repeats: splits and seeds, at least 3.
+        blocks: widths of one-hot blocks, for the categorical likelihood.
+        groups: rows of one group stay together in a split.
+        samples: importance samples a row for the likelihoods.
+        jobs: processes; by default one a core, with one thread each.
+        advance: called after each training.
+    """
+    if repeats < 3:
+        raise CurvaeError(f"a comparison needs at least 3 repeats to tell a difference from chance, got {repeats}")
+    if not curvatures or any(c <= 0 for c in curvatures):
+        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
+    if config.learn_curvature:
+        raise CurvaeError("a comparison chooses among fixed curvatures; drop learn_curvature")
+    values = [0.0, *dict.fromkeys(float(c) for c in curvatures)]
+    splits = [random_split(x.shape[0], _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
+    if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
+        raise CurvaeError(f"{x.shape[0]} rows are too few for a comparison; at least 20 rows (or groups) are needed")
+    tasks = [
+        (replace(config, curvature=c, seed=config.seed + i, validation=_VALIDATION), splits[i])
+        for i in range(repeats)
+        for c in values
+    ]
+    parallel = joblib.Parallel(n_jobs=jobs or joblib.cpu_count(), return_as="generator")
+    results = []
+    for result in parallel(joblib.delayed(_task)(task, x, split, blocks, samples) for task, split in tasks):
+        results.append(result)
+        advance()
+    found: list[Repeat] = []
+    for i, split in enumerate(splits):
+        mine = dict(zip(values, results[i * len(values) : (i + 1) * len(values)], strict=True))
+        found.append(
+            Repeat(
+                config.seed + i,
+                {c: r.validation for c, r in mine.items()},
+                {c: r.test for c, r in mine.items()},
+                _pca(x, split, results[0].config),
+            )
+        )
+    maps = {c: [results[i * len(values) + j].embedding for i in range(repeats)] for j, c in enumerate(values)}
+    ratio = float(np.mean([len(s.test) / len(s.train) for s in splits]))
+    return Comparison(
+        found,
+        ratio,
+        {c: stability(m) for c, m in maps.items()},
+        {c: m[0] for c, m in maps.items()},
+        results[0].config,
+        results[0].reason,
+    )
+
+
+@dataclass(frozen=True)
+class _Result:
+    config: Config
+    reason: str
+    validation: float
+    test: float
+    embedding: Embedding
+
+
+def _task(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...], samples: int) -> _Result:
+    torch.set_num_threads(1)
+    fitted = fit(config, x, blocks=blocks, split=split)
+    validation, test = (
+        likelihoods(fitted, x[part], samples, seed=config.seed).mean for part in (split.validation, split.test)
+    )
+    return _Result(fitted.config, fitted.reason, validation, test, embed(fitted, x))
+
+
+def _pca(x: Matrix, split: Split, config: Config) -> float | None:
+    """Held-out log-likelihood of probabilistic PCA, in the same units."""
+    features = x.shape[1]
+    if config.likelihood not in ("gaussian", "unit_gaussian") or not isinstance(x, np.ndarray):
+        return None
+    if config.dim >= min(features, len(split.train)):
+        return None
+    seen = np.concatenate([split.train, split.validation])
+    scaling = Scaling.standard(x[seen]) if config.standardise else Scaling.identity(features)
+    scaled = (x - scaling.shift) / scaling.scale
+    return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

@@ -1,0 +1,208 @@
+"""What a trained model says about data: embedding, likelihood, health of the map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from ..geometry import Lorentz, PoincareBall
+from ..models import marginal_likelihood
+from .loop import Fitted
+from .rows import Matrix
+
+__all__ = ["Embedding", "Likelihoods", "Stability", "embed", "health", "likelihoods", "reconstruct", "stability"]
+
+Array = NDArray[np.float64]
+
+_ROWS = 1024  # encoded at once
+_RIM = 0.99  # √c·|z| of a point that a picture of the disc cannot tell from its rim
+_ACTIVE = 0.01  # share of the prior's variance above which a direction is in use
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Where rows lie: posterior centres and deviations."""
+
+    space: Array
+    """space parts S on the hyperboloid, (rows, d)"""
+    sigma: Array
+    """deviation of the posterior, (rows,); the geometric mean over axes of a diagonal one"""
+    c: float
+
+    @property
+    def dim(self) -> int:
+        return int(self.space.shape[1])
+
+    @property
+    def ball(self) -> Array:
+        """Coordinates in the Poincaré ball."""
+        return PoincareBall(self.dim, self.c).from_lorentz(torch.from_numpy(self.space)).numpy()
+
+    @property
+    def tangent(self) -> Array:
+        """log_0: metric coordinates in the tangent space at the origin."""
+        return Lorentz(self.dim, self.c).logmap0(torch.from_numpy(self.space)).numpy()
+
+    @property
+    def radius(self) -> Array:
+        """Distance from the origin."""
+        return Lorentz(self.dim, self.c).dist0(torch.from_numpy(self.space)).numpy()
+
+    def distances(self, other: Embedding | None = None) -> Array:
+        """Geodesic distances, (rows, rows of the other)."""
+        return distances(self.space, self.space if other is None else other.space, self.c)
+
+
+def distances(space: Array, other: Array, c: float) -> Array:
+    """Geodesic distances between two sets of points S, a block of rows at a time."""
+    manifold = Lorentz(space.shape[1], c)
+    a, b = torch.from_numpy(space), torch.from_numpy(other)
+    step = max(1, (1 << 20) // max(1, len(b)))
+    return torch.cat([manifold.dist(part.unsqueeze(1), b) for part in a.split(step)]).numpy()
+
+
+def _batches(fitted: Fitted, x: Matrix) -> Iterator[Tensor]:
+    rows = fitted.rows(x)
+    for index in torch.arange(len(rows)).split(_ROWS):
+        yield rows.batch(index)
+
+
+def embed(fitted: Fitted, x: Matrix) -> Embedding:
+    """Posterior centres of rows."""
+    centres, deviations = [], []
+    with torch.no_grad():
+        for batch in _batches(fitted, x):
+            q = fitted.model.encode(batch)
+            centres.append(q.loc.cpu())
+            deviations.append(q.scale.log().mean(-1).exp().cpu())
+        c = float(fitted.model.prior.curvature())
+    return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
+
+
+def reconstruct(fitted: Fitted, space: Array) -> Array:
+    """E[x | z] in original units at points S."""
+    with torch.no_grad():
+        model = fitted.model
+        pieces = [
+            model.likelihood.mean(model.decode(part.to(model.device))).cpu()
+            for part in torch.from_numpy(np.array(space, dtype=np.float64)).split(_ROWS)
+        ]
+    return fitted.scaling.invert(torch.cat(pieces).double().numpy())
+
+
+@dataclass(frozen=True)
+class Likelihoods:
+    """Estimates of log p(x), one a row, in the units the model sees; `log_jacobian` leads to original units."""
+
+    log_prob: Array
+    ess: Array
+    error: Array
+    samples: int
+    log_jacobian: float
+
+    @property
+    def mean(self) -> float:
+        return float(self.log_prob.mean())
+
+    @property
+    def interval(self) -> float:
+        """Half-width of the 95 % interval of the mean over rows."""
+        if len(self.log_prob) < 2:
+            return float("nan")
+        return float(1.96 * self.log_prob.std(ddof=1) / np.sqrt(len(self.log_prob)))
+
+
+def likelihoods(
+    fitted: Fitted,
+    x: Matrix,
+    samples: int = 5000,
+    seed: int = 0,
+    shared: bool = False,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Likelihoods:
+    """log p(x) of rows by importance sampling (`curvae.models.marginal_likelihood`)."""
+    generator = torch.Generator(fitted.model.device).manual_seed(seed)
+    state = generator.get_state()
+    parts = []
+    for batch in _batches(fitted, x):
+        if shared:
+            generator.set_state(state)
+        parts.append(marginal_likelihood(fitted.model, batch, samples, generator, shared, advance))
+    log_prob, ess, error = (
+        torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for name in ("log_prob", "ess", "error")
+    )
+    return Likelihoods(log_prob, ess, error, samples, fitted.scaling.log_jacobian)
+
+
+def active_dimensions(embedding: Embedding, prior_scale: float) -> int:
+    """Directions of the tangent space in which the posterior centres vary."""
+    v = embedding.tangent / prior_scale
+    return int((np.linalg.eigvalsh(np.atleast_2d(np.cov(v.T))) > _ACTIVE).sum())
+
+
+def health(fitted: Fitted, embedding: Embedding) -> list[str]:
+    """Warnings about the map, each with its mend; none when all is well."""
+    config, last = fitted.config, fitted.history[-1]
+    kl: float = last["validation_kl"] if "validation_kl" in last else last["kl"]
+    if kl < 0.1:
+        return [
+            f"the map is empty: the divergence from the prior is {kl:.2g} nat, so the latent space is not used; "
+            "the data may have no structure, else train longer, lower beta or widen hidden"
+        ]
+    warnings = []
+    active = active_dimensions(embedding, last["prior_scale"])
+    if active < config.dim:
+        warnings.append(
+            f"only {active} of {config.dim} latent dimensions are in use; "
+            f"dimension {max(active, 1)} is enough, or lower beta"
+        )
+    rim = float((np.sqrt(embedding.c) * np.linalg.norm(embedding.ball, axis=1) > _RIM).mean()) if embedding.c else 0.0
+    if rim > 0.5:
+        warnings.append(
+            f"{rim:.0%} of the points sit at the rim of the disc (√c·|z| > {_RIM}), where a picture shows no "
+            "differences; lower the prior's scale or the curvature"
+        )
+    return warnings
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How alike the maps of several trainings are, averaged over pairs of them."""
+
+    correlation: float
+    """Spearman's rank correlation of latent distances"""
+    overlap: float
+    """share of the nearest neighbours in common"""
+    neighbours: int
+    pairs: int
+
+
+def stability(embeddings: Sequence[Embedding], neighbours: int = 10, rows: int = 500) -> Stability | None:
+    """Compare maps of the same rows made with different seeds; None for a single one.
+
+    At most `rows` rows, chosen at random with a fixed seed, take part.
+    """
+    if len(embeddings) < 2:
+        return None
+    count = len(embeddings[0].space)
+    chosen = np.random.default_rng(0).permutation(count)[:rows]
+    k = min(neighbours, len(chosen) - 1)
+    tables = [distances(e.space[chosen], e.space[chosen], e.c) for e in embeddings]
+    upper = np.triu_indices(len(chosen), 1)
+    nearest = [np.argsort(t + np.diag(np.full(len(t), np.inf)), axis=1)[:, :k] for t in tables]
+    correlations, overlaps = [], []
+    for i, j in combinations(range(len(tables)), 2):
+        a, b = tables[i][upper], tables[j][upper]
+        varies = a.std() > 0 and b.std() > 0
+        correlations.append(float(spearmanr(a, b).statistic) if varies else 0.0)
+        shared: list[Any] = [len(np.intersect1d(p, q)) / k for p, q in zip(nearest[i], nearest[j], strict=True)]
+        overlaps.append(float(np.mean(shared)))
+    return Stability(float(np.mean(correlations)), float(np.mean(overlaps)), k, len(correlations))

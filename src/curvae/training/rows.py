@@ -1,0 +1,121 @@
+"""Rows of data as the networks see them: scaled, float32, densified a batch at a time when sparse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from ..errors import CurvaeError
+from .config import LikelihoodKind
+
+__all__ = ["Matrix", "Rows", "Scaling", "choose_likelihood"]
+
+Matrix = Any  # a numpy array (rows, features) or a scipy CSR matrix
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x ↦ (x − shift)/scale, column by column."""
+
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def identity(cls, features: int) -> Scaling:
+        return cls(np.zeros(features), np.ones(features))
+
+    @classmethod
+    def standard(cls, x: Matrix) -> Scaling:
+        """To mean 0 and variance 1; a constant column is only centred."""
+        if sparse.issparse(x):
+            mean = np.asarray(x.mean(0), dtype=np.float64).ravel()
+            square = np.asarray(x.multiply(x).mean(0), dtype=np.float64).ravel()
+            deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+        else:
+            mean = x.mean(0, dtype=np.float64)
+            deviation = x.std(0, dtype=np.float64)
+        constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1e-290)
+        return cls(mean, np.where(constant, 1.0, deviation))
+
+    @property
+    def log_jacobian(self) -> float:
+        """What to add to a log-density of scaled rows to have that of the original ones."""
+        return float(-np.log(self.scale).sum())
+
+    def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        return x * self.scale + self.shift
+
+
+_BLOCK = 4096
+
+
+class Rows:
+    """A matrix of rows, ready for batches."""
+
+    def __init__(
+        self,
+        x: Matrix,
+        scaling: Scaling,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.sparse = sparse.issparse(x)
+        self.shape = x.shape
+        self._x = sparse.csr_array(x) if self.sparse else None
+        self._device, self._dtype = torch.device(device), dtype
+        self._scaling = scaling
+        if not self.sparse:
+            self._dense = self._scaled(x)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def _scaled(self, x: NDArray[Any]) -> Tensor:
+        scaled = torch.empty(x.shape, dtype=self._dtype)
+        # A block at a time: the arithmetic is float64, the result need not be.
+        for start in range(0, len(x), _BLOCK):
+            part = (x[start : start + _BLOCK] - self._scaling.shift) / self._scaling.scale
+            scaled[start : start + _BLOCK] = torch.from_numpy(part)
+        return scaled.to(self._device)
+
+    def batch(self, index: Tensor) -> Tensor:
+        """Rows by index, shape (n, features)."""
+        if self._x is not None:
+            return self._scaled(self._x[index.cpu().numpy()].toarray())
+        return self._dense[index]
+
+
+def choose_likelihood(x: Matrix, asked: LikelihoodKind, blocks: tuple[int, ...] = ()) -> tuple[LikelihoodKind, str]:
+    """The likelihood for the data and the reason; raises when the data do not fit the one that was asked for."""
+    values = x.data if sparse.issparse(x) else x
+    if asked == "auto":
+        if values.size == 0 or bool(((values == 0) | (values == 1)).all()):
+            return "bernoulli", "all values are 0 or 1"
+        return "gaussian", "not all values are 0 or 1; a deviation is learned for every column"
+    if asked in ("bernoulli", "categorical"):
+        low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+        if low < 0 or high > 1:
+            raise CurvaeError(
+                f"likelihood {asked} needs values in [0, 1], but they go from {low:.4g} to {high:.4g}; "
+                "scale them, or use likelihood gaussian"
+            )
+    if asked == "categorical":
+        ends = np.cumsum(blocks or (x.shape[1],))
+        sums = np.stack([np.asarray(part.sum(1)).ravel() for part in _split(x, ends)], 1)
+        if not np.allclose(sums, 1.0, atol=1e-4):
+            raise CurvaeError(
+                "likelihood categorical needs one-hot columns (each block of columns sums to 1 in every row); "
+                "name the text columns with --categorical, or use another likelihood"
+            )
+    return asked, "as asked"
+
+
+def _split(x: Matrix, ends: NDArray[Any]) -> list[Matrix]:
+    starts = [0, *ends[:-1]]
+    return [x[:, start:end] for start, end in zip(starts, ends, strict=True)]

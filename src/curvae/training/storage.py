@@ -1,0 +1,127 @@
+"""A trained model on disk: `config.json` and `model.safetensors`. No pickle: loading cannot run code."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import __version__
+from ..errors import CurvaeError
+from .build import build
+from .config import Config
+from .evaluate import Embedding
+from .files import read_json, read_tensors, write_json, write_tensors
+from .loop import Fitted, Split
+from .rows import Scaling
+
+__all__ = ["FORMAT", "load_fitted", "read_description", "save_fitted", "versions"]
+
+FORMAT = 1
+
+CONFIG, MODEL = "config.json", "model.safetensors"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes."""
+    return {
+        "curvae": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def save_fitted(
+    folder: Path, fitted: Fitted, embedding: Embedding, description: Mapping[str, Any], kind: str = "vae"
+) -> None:
+    """Write a model and the embedding of its training data.
+
+    `description` is what else `config.json` shall hold, `data` with `features` and `blocks` among it.
+    """
+    tensors = {f"model.{name}": t.float() for name, t in fitted.model.state_dict().items()}
+    rows = sum(len(part) for part in (fitted.split.train, fitted.split.validation, fitted.split.test))
+    split = np.zeros(rows, np.int8)
+    split[fitted.split.validation], split[fitted.split.test] = 1, 2
+    arrays = {
+        "scaling.shift": fitted.scaling.shift,
+        "scaling.scale": fitted.scaling.scale,
+        "split": split,
+        "embedding.space": embedding.space,
+        "embedding.sigma": embedding.sigma,
+    }
+    write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
+    write_json(
+        folder / CONFIG,
+        {
+            "format": FORMAT,
+            "kind": kind,
+            "versions": versions(),
+            "seed": fitted.config.seed,
+            "config": fitted.config.to_json(),
+            "likelihood_reason": fitted.reason,
+            "model_sha256": _digest(folder / MODEL),
+            "last": fitted.history[-1],
+            **description,
+        },
+    )
+
+
+def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
+    """`config.json` of a run folder, checked for format and kind."""
+    if not folder.is_dir():
+        raise CurvaeError(f"{folder} is not a folder; give the folder that curvae fit wrote")
+    if not (folder / CONFIG).exists():
+        raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that curvae fit wrote")
+    description = read_json(folder / CONFIG)
+    if not isinstance(description, dict) or not isinstance(description.get("format"), int):
+        raise CurvaeError(f"{folder / CONFIG} is not the description of a run; train again")
+    if description["format"] > FORMAT:
+        raise CurvaeError(
+            f"{folder} was written by a newer Curvae (format {description['format']}, this one reads up to {FORMAT}); "
+            "upgrade with pip install --upgrade curvae"
+        )
+    if kind is not None and description.get("kind") != kind:
+        raise CurvaeError(
+            f"{folder} holds a {description.get('kind')!r}, not a {kind!r}; use the command for that kind"
+        )
+    return description
+
+
+def load_fitted(
+    folder: Path, kind: str | None = "vae", device: torch.device | str = "cpu"
+) -> tuple[Fitted, Embedding, dict[str, Any]]:
+    """A model written by `save_fitted`, the embedding of its training data, and the whole of its `config.json`."""
+    description = read_description(folder, kind)
+    if "model_sha256" not in description:
+        raise CurvaeError(f"{folder} is not finished; go on with curvae fit --resume")
+    tensors, _ = read_tensors(folder / MODEL)
+    if _digest(folder / MODEL) != description["model_sha256"]:
+        raise CurvaeError(
+            f"{folder / MODEL} is not the file that was written (its checksum differs); restore it or train again"
+        )
+    try:
+        config = Config.from_json(description["config"])
+        data = description["data"]
+        model = build(config, int(data["features"]), tuple(data["blocks"])).to(device)
+        state = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+        model.load_state_dict(state)
+        scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy())
+        split = tensors["split"].numpy()
+        c = float(model.prior.curvature().detach())
+        embedding = Embedding(tensors["embedding.space"].numpy(), tensors["embedding.sigma"].numpy(), c)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        message = str(error).splitlines()[0]
+        raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error
+    parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
+    reason = str(description.get("likelihood_reason", ""))
+    return Fitted(config, model.eval(), scaling, reason, parts, [description["last"]]), embedding, description
