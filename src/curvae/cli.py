@@ -147,7 +147,7 @@ def demo(
         as_json,
         {"report": str(page), **{name: result.to_json() for name, result in found.items()}},
         f"report: {page}",
-        "next: curvae fit branching-diffusion --prior-scale 1.7 --label branch",
+        "next: curvae fit branching-diffusion --prior-scale 1.7",
     )
 
 

@@ -16,7 +16,7 @@ from ..errors import CurvaeError
 from . import memory
 from .dataset import as_matrix
 from .draft import Draft
-from .remarks import Remarks, count, quoted
+from .remarks import Remarks, count, one_line, quoted
 from .schema import Column
 
 __all__ = ["image_draft", "read_folder"]
@@ -130,4 +130,4 @@ def _open(folder: Path, name: str) -> Image.Image:
 
 
 def _broken(name: str, error: Exception) -> CurvaeError:
-    return CurvaeError(f"{name} cannot be read as an image: {' '.join(str(error).split())}; repair or remove it")
+    return CurvaeError(f"{name} cannot be read as an image: {one_line(error)}; repair or remove it")

@@ -6,9 +6,8 @@ Format: Boisvert, Pozo, Remington (1996), The Matrix Market exchange formats.
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from scipy.sparse import coo_array, csr_array
 
 from ..errors import CurvaeError
 from . import memory
+from .files import open_file
 from .reading import EXACT
 
 __all__ = ["read_coordinates"]
@@ -27,8 +27,7 @@ _MIRRORED = {"symmetric": 1.0, "skew-symmetric": -1.0}
 
 def read_coordinates(path: Path) -> csr_array:
     """The matrix of a Matrix Market file, sparse whatever its format; an error says what is wrong with the file."""
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as stream:
+    with open_file(path, "rt", encoding="utf-8") as stream:
         banner = stream.readline(1024).lower().split()
         if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
             raise ValueError("its first line is no Matrix Market banner")

@@ -15,6 +15,7 @@ from .dataset import as_matrix, feature_names
 from .draft import Draft
 from .images import image_draft
 from .market import read_coordinates
+from .remarks import one_line
 from .schema import Column
 
 __all__ = ["matrix_draft", "read_market", "read_npy", "read_npz"]
@@ -75,4 +76,4 @@ def read_market(path: Path) -> Draft:
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
-    return CurvaeError(f"{path.name} cannot be read as {what}: {' '.join(str(error).split())}; save it again")
+    return CurvaeError(f"{path.name} cannot be read as {what}: {one_line(error)}; save it again")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +13,7 @@ from ..errors import CurvaeError
 from . import memory
 from .dataset import Dataset
 from .draft import Draft
+from .files import BROKEN_GZIP, open_file
 from .images import image_draft
 from .store import fetch, places
 
@@ -85,9 +84,8 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         path: of the file, gzipped if its name ends in .gz.
         dimensions: that it must have.
     """
-    opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rb") as stream:
+        with open_file(path) as stream:
             head = stream.read(4 + 4 * dimensions)
             if len(head) < 4 + 4 * dimensions or head[:4] != bytes([0, 0, 8, dimensions]):
                 raise CurvaeError(
@@ -98,7 +96,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             size = math.prod(shape)
             memory.require(size, path.name)
             body = stream.read(size + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except BROKEN_GZIP as error:
         raise CurvaeError(f"{path.name} is not a whole gzip file ({error}); get the file again") from error
     if len(body) != size:
         state = "ends too early" if len(body) < size else "is longer than it says"

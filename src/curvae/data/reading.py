@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import re
-import zlib
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +17,8 @@ import pandas as pd
 from ..errors import CurvaeError
 from . import memory
 from .dataset import feature_names
-from .remarks import Remarks, count, quoted
+from .files import BROKEN_GZIP, is_packed, open_file
+from .remarks import Remarks, count, one_line, quoted
 
 __all__ = ["EXACT", "MISSING", "NUMBER", "UNNAMED", "name_columns", "read_text"]
 
@@ -43,8 +43,7 @@ class _TextFile:
     lines: int
 
     def open(self) -> IO[str]:
-        opener: Any = gzip.open if self.path.suffix.lower() == ".gz" else open
-        return opener(self.path, "rt", encoding=self.encoding, newline="")
+        return open_file(self.path, "rt", encoding=self.encoding, newline="")
 
 
 def read_text(path: Path, known: Collection[str], texts: Collection[str], remarks: Remarks) -> pd.DataFrame:
@@ -69,8 +68,7 @@ def read_text(path: Path, known: Collection[str], texts: Collection[str], remark
         _check_widths(file, separator, len(names))
     # A frame of 8 bytes a cell, and the matrix made of it.
     memory.require(16 * file.lines * len(names), f"{path.name} ({file.lines:,} lines × {len(names):,} columns)")
-    letters = [name for name in names if name in texts or name.startswith(UNNAMED)]
-
+    letters = {name for name in names if name in texts or name.startswith(UNNAMED)}
     absent = sorted(MISSING)
 
     def parse(decimal: str) -> pd.DataFrame:
@@ -81,7 +79,7 @@ def read_text(path: Path, known: Collection[str], texts: Collection[str], remark
             names=names,
             index_col=False,
             encoding=file.encoding,
-            compression="gzip" if path.suffix.lower() == ".gz" else None,
+            compression="gzip" if is_packed(path) else None,
             decimal=decimal,
             dtype=dict.fromkeys(letters, str),
             keep_default_na=False,  # a label may be called NA
@@ -98,7 +96,7 @@ def read_text(path: Path, known: Collection[str], texts: Collection[str], remark
             remarks.note("numbers were read with decimal commas.")
     except pd.errors.ParserError as error:
         _check_widths(file, separator, len(names))
-        raise CurvaeError(f"{path.name} cannot be read as a table: {_one_line(error)}; correct the file") from error
+        raise CurvaeError(f"{path.name} cannot be read as a table: {one_line(error)}; correct the file") from error
     last = frame[names[-1]]
     # A row that is too short looks like one whose last cells are missing.
     if bool(last.isna().any()) or bool((last == "").any()):
@@ -108,13 +106,12 @@ def read_text(path: Path, known: Collection[str], texts: Collection[str], remark
 
 def _scan(path: Path) -> _TextFile:
     """Encoding and size, by one pass over the file that holds little of it in memory."""
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     decoder: codecs.IncrementalDecoder
     encoding, chunk = "", b""
     newlines = returns = 0
     blank = True
     try:
-        with opener(path, "rb") as stream:
+        with open_file(path) as stream:
             while chunk or not encoding:
                 chunk = stream.read(2**20)
                 if not encoding:
@@ -133,8 +130,8 @@ def _scan(path: Path) -> _TextFile:
                 newlines += chunk.count(b"\n")
                 returns += chunk.count(b"\r")
                 blank = blank and not chunk.strip()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CurvaeError(f"{path.name} is not a whole gzip file ({_one_line(error)}); pack it again") from error
+    except BROKEN_GZIP as error:
+        raise CurvaeError(f"{path.name} is not a whole gzip file ({one_line(error)}); pack it again") from error
     if blank:
         raise CurvaeError(f"{path.name} is empty; give a table with a header and rows")
     return _TextFile(path, encoding, max(newlines, returns) + 1)
@@ -181,16 +178,16 @@ def _header(path: Path, records: list[list[str]], known: Collection[str], remark
 
 def name_columns(path: Path, cells: list[str]) -> list[str]:
     """Unique names from the cells of a header."""
-    names = [cell.strip() or f"{UNNAMED}{place}" for place, cell in enumerate(cells)]
-    if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
+    names = [" ".join(cell.splitlines()).strip() or f"{UNNAMED}{place}" for place, cell in enumerate(cells)]
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise CurvaeError(f"{path.name} has columns of the same name: {quoted(twice)}; rename them")
     return names
 
 
 def _has_decimal_commas(frame: pd.DataFrame, letters: Collection[str], separator: str) -> bool:
     """Whether some column of texts is really one of numbers with decimal commas, not with commas at thousands."""
-    for name in frame.columns:
-        if name in letters or pd.api.types.is_numeric_dtype(frame[name].dtype):
+    for name, dtype in frame.dtypes.items():
+        if name in letters or pd.api.types.is_numeric_dtype(dtype):
             continue
         cells = frame[name].dropna().astype(str).str.strip()
         commas = cells[cells.str.contains(",")]
@@ -214,7 +211,3 @@ def _check_widths(file: _TextFile, separator: str, width: int) -> None:
                     )
         except csv.Error as error:
             raise CurvaeError(f"{file.path.name}: line {reader.line_num}: {error}; correct the line") from error
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Remarks", "count", "listing", "quoted"]
+__all__ = ["Remarks", "count", "listing", "one_line", "quoted"]
 
 
 @dataclass
@@ -37,6 +37,11 @@ def listing(items: Iterable[str], limit: int = 5) -> str:
 def quoted(names: Iterable[str]) -> str:
     """Names in quotes, listed briefly and always on one line."""
     return listing([repr(str(name)) for name in names])
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error from elsewhere, to be told within a line."""
+    return " ".join(str(error).split())
 
 
 def count(number: int, thing: str) -> str:

@@ -81,6 +81,10 @@ def load(
         raise CurvaeError(f"missing is {missing!r}; use one of {', '.join(get_args(Missing))}")
     if isinstance(categorical, str):
         raise CurvaeError(f"categorical is the text {categorical!r}; give a list of columns")
+    if schema is not None and categorical:
+        raise CurvaeError(
+            "which columns are categorical was settled when the model was trained; leave --categorical out"
+        )
     roles = Roles(label, id, group, tuple(categorical))
     try:
         draft = _read(source, roles, schema)
@@ -96,16 +100,16 @@ def load(
 def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
     path = Path(source)
     exists = path.exists()
-    if exists and path.is_file() and path.name.lower().endswith(_TABLES):
+    if not exists and str(source) not in BUILT_IN:
+        raise _not_found(path)
+    if path.is_file() and path.name.lower().endswith(_TABLES):
         if schema is not None and schema.kind == "images":
             raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         return read_table(path, roles, schema)
     if roles.asked:
         raise CurvaeError(f"only a table has columns such as {roles.asked[0]!r}, and {source} is none; leave them out")
     if not exists:
-        if str(source) in BUILT_IN:
-            return BUILT_IN[str(source)]()
-        raise _not_found(path)
+        return BUILT_IN[str(source)]()
     if path.is_dir():
         return _read_directory(path)
     for suffix, reader in _MATRICES.items():

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import CurvaeError
+from .remarks import one_line
 
 __all__ = ["fetch", "places"]
 
@@ -37,9 +38,8 @@ def fetch(name: str, address: str, checksums: Mapping[str, str]) -> Path:
         for file, checksum in checksums.items():
             pooch.retrieve(address + file, known_hash=f"sha256:{checksum}", fname=file, path=folder)
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
         raise CurvaeError(
-            f"{name} could not be fetched from {address} ({reason}); put its files into a folder {name!r} "
+            f"{name} could not be fetched from {address} ({one_line(error)}); put its files into a folder {name!r} "
             "and set CURVAE_DATA to the folder that holds it"
         ) from error
     return folder

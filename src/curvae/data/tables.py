@@ -18,7 +18,7 @@ from . import memory
 from .cells import categories_of, numbers_of, texts_of
 from .draft import Draft
 from .reading import MISSING, UNNAMED, name_columns, read_text
-from .remarks import Remarks, count, quoted
+from .remarks import Remarks, count, one_line, quoted
 from .schema import Column, Schema
 
 __all__ = ["Roles", "read_table"]
@@ -73,8 +73,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             memory.require(16 * rows * columns, f"{path.name} ({rows:,} rows × {columns:,} columns)")
             frame: pd.DataFrame = file.read().to_pandas()
     except (arrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise CurvaeError(f"{path.name} cannot be read as Parquet: {reason}; write it again") from error
+        raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
     if not frame.index.equals(pd.RangeIndex(len(frame))):
         frame = frame.reset_index(names=frame.index.name or f"{UNNAMED}0")
     frame.columns = pd.Index(name_columns(path, [str(name) for name in frame.columns]))
@@ -100,9 +99,10 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
     }
     if schema is not None and schema.id is not None and held["id"] is None:
         remarks.note(f"there is no id column {schema.id!r}; rows are numbered.")
-    index = _index_column(path, frame, held["id"], remarks)
     taken = {name for name in held.values() if name is not None}
-    features = [name for name in present if name not in taken and not name.startswith(UNNAMED)]
+    nameless = [name for name in present if name.startswith(UNNAMED) and name not in {*taken, *roles.categorical}]
+    index = _index_column(path, frame, nameless, held["id"] is not None, remarks)
+    features = [name for name in present if name not in {*taken, *nameless}]
     if schema is None:
         columns, x = _fit(path, frame[features], roles.categorical, remarks)
     else:
@@ -138,21 +138,22 @@ def _require_column(path: Path, role: str, name: str | None, present: Sequence[s
     raise CurvaeError(f"{path.name} has no column {name!r} for --{role}; {hint}")
 
 
-def _index_column(path: Path, frame: pd.DataFrame, id_name: str | None, remarks: Remarks) -> str | None:
+def _index_column(
+    path: Path, frame: pd.DataFrame, nameless: Sequence[str], has_ids: bool, remarks: Remarks
+) -> str | None:
     """The column without a name that holds ids, if there is one."""
     found: str | None = None
-    for place, name in enumerate(frame.columns, 1):
-        if not name.startswith(UNNAMED) or name == id_name:
-            continue
+    for name in nameless:
+        place = list(frame.columns).index(name) + 1
         values = texts_of(frame[name])
         if bool(np.isin(values, list(MISSING)).all()):
             remarks.note(f"column {place} has neither name nor values; it is left out.")
         elif np.unique(values).size < values.size or _has_fractions(values):
             raise CurvaeError(f"column {place} of {path.name} has no name; give it one in the header")
-        elif id_name is not None or found is not None:
+        elif has_ids or found is not None:
             remarks.note(f"column {place} has no name and is left out, since the ids are in another column.")
         else:
-            found = str(name)
+            found = name
             remarks.note(f"column {place} has no name and a different value in every row; it is used as id.")
     return found
 
@@ -175,9 +176,9 @@ def _apply(
     path: Path, frame: pd.DataFrame, features: Sequence[str], columns: tuple[Column, ...], remarks: Remarks
 ) -> NDArray[np.float64]:
     names = [column.name for column in columns]
-    if lacking := [name for name in names if name not in set(frame.columns)]:
+    present, wanted = set(frame.columns), set(names)
+    if lacking := [name for name in names if name not in present]:
         raise CurvaeError(f"{path.name} lacks columns that the model was trained on: {quoted(lacking)}; add them")
-    wanted = set(names)
     if extra := [name for name in features if name not in wanted]:
         remarks.note(f"columns that the model was not trained on are left out: {quoted(extra)}.")
     return numbers_of(path, frame[names], columns, "the model was trained on numbers there", remarks)

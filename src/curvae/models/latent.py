@@ -107,7 +107,7 @@ class Prior(nn.Module):
             )
         self.dim, self.curvature, self.law, self.learn_scale = dim, curvature, _law(law), learn_scale
         # Farther out coordinates saturate, and a divergence computed from them would come out far below 0.
-        root = math.sqrt(float(curvature())) * scale
+        root = math.sqrt(float(curvature().detach())) * scale
         farthest = root * (9.0 + ((dim - 1) * root if law == "riemannian" else math.sqrt(dim)))
         if farthest > REACH:
             raise CurvaeError(

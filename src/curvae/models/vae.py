@@ -15,6 +15,9 @@ from .likelihoods import Likelihood
 
 __all__ = ["VAE", "Terms"]
 
+# How far below the largest float32 points are kept, so that the products in a decoder's first layer do not overflow.
+_ROOM = 2.0**12
+
 
 class Terms(NamedTuple):
     """What the objectives are made of, each of shape (k, rows)."""
@@ -78,7 +81,7 @@ class VAE(nn.Module):
 
     def decode(self, S: Tensor) -> Tensor:
         """Outputs of the likelihood, shape (…, features), at points S of shape (…, d)."""
-        S = h.saturate(S.double(), self.prior.curvature().double(), self.dtype)
+        S = h.saturate(_ROOM * S.double(), self.prior.curvature().double(), self.dtype) / _ROOM
         return self.decoder(S.reshape(-1, S.shape[-1])).reshape(*S.shape[:-1], self.likelihood.features)
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:

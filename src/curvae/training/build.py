@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ..data import memory
 from ..models import VAE, Bernoulli, Categorical, Gaussian, Likelihood, Posterior, Prior
 from ..nn import Curvature, decoder, mlp
 from .config import Config
@@ -23,6 +26,13 @@ def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDA
         blocks: widths of the one-hot blocks, for the categorical likelihood.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
     """
+    sizes = (features, *config.hidden, config.dim)
+    # Weights of encoder and decoder, their gradients and two moments.
+    memory.require(
+        4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
+        f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
+        mend="lower hidden or the dimension",
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         curvature = Curvature(config.curvature, config.learn_curvature)

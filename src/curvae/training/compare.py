@@ -20,12 +20,13 @@ from scipy import stats
 from sklearn.decomposition import PCA
 
 from ..errors import CurvaeError
+from .build import build
 from .config import Config
 from .evaluate import Embedding, Stability, embed, likelihoods, stability
-from .loop import Split, fit, random_split
+from .loop import Split, fit, random_split, resolve
 from .rows import Matrix, Scaling
 
-__all__ = ["Comparison", "Outcome", "Repeat", "compare"]
+__all__ = ["Comparison", "Outcome", "Repeat", "compare", "plan"]
 
 Outcome = Literal["hyperbolic", "none", "euclidean"]
 
@@ -162,16 +163,7 @@ def compare(
         jobs: processes; by default one a core, with one thread each.
         advance: called after each training.
     """
-    if repeats < 3:
-        raise CurvaeError(f"a comparison needs at least 3 repeats to tell a difference from chance, got {repeats}")
-    if not curvatures or any(c <= 0 for c in curvatures):
-        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
-    if config.learn_curvature:
-        raise CurvaeError("a comparison chooses among fixed curvatures; drop learn_curvature")
-    values = [0.0, *dict.fromkeys(float(c) for c in curvatures)]
-    splits = [random_split(x.shape[0], _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
-    if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
-        raise CurvaeError(f"{x.shape[0]} rows are too few for a comparison; at least 20 rows (or groups) are needed")
+    values, splits = plan(config, x, curvatures, repeats, blocks, groups)
     tasks = [
         (replace(config, curvature=c, seed=config.seed + i, validation=_VALIDATION), splits[i])
         for i in range(repeats)
@@ -203,6 +195,30 @@ def compare(
         results[0].config,
         results[0].reason,
     )
+
+
+def plan(
+    config: Config,
+    x: Matrix,
+    curvatures: Sequence[float],
+    repeats: int,
+    blocks: tuple[int, ...] = (),
+    groups: NDArray[Any] | None = None,
+) -> tuple[list[float], list[Split]]:
+    """Values of c, 0 first, and the split of each repeat; raises for what cannot be compared."""
+    if repeats < 3:
+        raise CurvaeError(f"a comparison needs at least 3 repeats to tell a difference from chance, got {repeats}")
+    if not curvatures or not all(c > 0 for c in curvatures):
+        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
+    if config.learn_curvature:
+        raise CurvaeError("a comparison chooses among fixed curvatures; drop learn_curvature")
+    values = [0.0, *dict.fromkeys(float(c) for c in curvatures)]
+    splits = [random_split(x.shape[0], _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
+    if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
+        raise CurvaeError(f"{x.shape[0]} rows are too few for a comparison; at least 20 rows (or groups) are needed")
+    for c in values:
+        build(resolve(replace(config, curvature=c), x, splits[0], blocks)[0], x.shape[1], blocks)
+    return values, splits
 
 
 @dataclass(frozen=True)

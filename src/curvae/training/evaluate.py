@@ -76,7 +76,8 @@ def _batches(fitted: Fitted, x: Matrix) -> Iterator[Tensor]:
 
 
 def embed(fitted: Fitted, x: Matrix) -> Embedding:
-    """Posterior centres of rows."""
+    """Posterior centres of rows, computed in float64."""
+    fitted = fitted.double()
     centres, deviations = [], []
     with torch.no_grad():
         for batch in _batches(fitted, x):
@@ -114,10 +115,15 @@ class Likelihoods:
 
     @property
     def interval(self) -> float:
-        """Half-width of the 95 % interval of the mean over rows."""
+        """Half-width of the 95 % interval of the mean over rows; NaN for a single row."""
         if len(self.log_prob) < 2:
             return float("nan")
         return float(1.96 * self.log_prob.std(ddof=1) / np.sqrt(len(self.log_prob)))
+
+    @property
+    def text(self) -> str:
+        """ "−12.34 ± 0.56"."""
+        return f"{self.mean:.2f}" + ("" if np.isnan(self.interval) else f" ± {self.interval:.2f}")
 
 
 def likelihoods(
@@ -150,7 +156,7 @@ def active_dimensions(embedding: Embedding, prior_scale: float) -> int:
 
 def health(fitted: Fitted, embedding: Embedding) -> list[str]:
     """Warnings about the map, each with its mend; none when all is well."""
-    config, last = fitted.config, fitted.history[-1]
+    config, last = fitted.config, fitted.last
     kl: float = last["validation_kl"] if "validation_kl" in last else last["kl"]
     if kl < 0.1:
         return [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,16 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 
-__all__ = ["read_json", "read_tensors", "write_bytes", "write_json", "write_tensors"]
+__all__ = [
+    "json_text",
+    "read_json",
+    "read_records",
+    "read_tensors",
+    "write_bytes",
+    "write_json",
+    "write_records",
+    "write_tensors",
+]
 
 
 @contextmanager
@@ -24,7 +34,20 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise CurvaeError(f"cannot write {path}: {reason}; earlier results are untouched") from error
+        raise CurvaeError(
+            f"cannot write {path}: {reason}; mend that and try again, earlier results are untouched"
+        ) from error
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise CurvaeError(f"{path} does not exist; restore it from a copy or train again") from None
+    except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise CurvaeError(f"{path} is damaged ({reason}); restore it from a copy or train again") from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -43,18 +66,52 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
 
 
+def json_text(value: Any, indent: int | None = 2) -> str:
+    """JSON of plain values; a number that is not finite, which JSON has no word for, becomes null.
+
+    Example:
+        >>> json_text({"interval": float("nan")}, indent=None)
+        '{"interval": null}'
+    """
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(path: Path, value: Any) -> None:
-    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_bytes(path, (json_text(value) + "\n").encode())
+
+
+def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """One line of JSON a record."""
+    write_bytes(path, "".join(json_text(dict(record), None) + "\n" for record in records).encode())
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """What `write_records` wrote; a missing or broken file is a `CurvaeError`."""
+    with _readable(path):
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if not records or not all(
+            isinstance(record, dict) and all(map(_number, record.values())) for record in records
+        ):
+            raise ValueError("it holds no records of numbers")
+        return records
 
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file; a missing or broken one is a `CurvaeError`."""
-    try:
+    with _readable(path):
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CurvaeError(f"{path} does not exist") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-        raise CurvaeError(f"{path} cannot be read: {error}; restore it from a copy or train again") from error
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
@@ -65,10 +122,5 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file, which cannot hold code."""
-    try:
-        with safetensors.safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except FileNotFoundError:
-        raise CurvaeError(f"{path} does not exist") from None
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise CurvaeError(f"{path} is damaged ({error}); restore it from a copy or train again") from error
+    with _readable(path), safetensors.safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118

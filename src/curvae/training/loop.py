@@ -6,9 +6,10 @@ import json
 import math
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -19,12 +20,14 @@ from ..errors import CurvaeError
 from ..models import VAE
 from .build import build
 from .config import Config
-from .files import read_tensors, write_bytes, write_tensors
+from .files import read_records, read_tensors, write_records, write_tensors
 from .rows import Matrix, Rows, Scaling, choose_likelihood
 
-__all__ = ["Fitted", "Split", "fit", "random_split"]
+__all__ = ["METRICS", "Fitted", "Split", "fit", "random_split", "resolve"]
 
 Record = dict[str, Any]
+
+METRICS = "metrics.jsonl"
 
 # Seconds between two checkpoints.
 _CHECKPOINT_EVERY = 10.0
@@ -81,6 +84,28 @@ class Fitted:
         """New data as the model sees it."""
         return Rows(x, self.scaling, self.model.device, self.model.dtype)
 
+    def double(self) -> Fitted:
+        """The same with networks in float64, whose figures for a row do not depend on the rows around it."""
+        return self if self.model.dtype == torch.float64 else replace(self, model=deepcopy(self.model).double())
+
+    @property
+    def last(self) -> Record:
+        """Record of the epoch whose weights the model has: the last, or with early stopping the best."""
+        if self.config.patience is None:
+            return self.history[-1]
+        return max(self.history, key=lambda record: record["validation_elbo"])
+
+
+def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
+    """The configuration with its "auto" choices made for the data, and the reason for the likelihood."""
+    if config.patience is not None and not len(split.validation):
+        raise CurvaeError(
+            f"early stopping needs validation rows, and a share of {config.validation:g} of {x.shape[0]} rows holds "
+            "none; hold out a larger share, or drop patience"
+        )
+    likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
+    return replace(config, likelihood=likelihood, epochs=config.epochs_for(len(split.train))), reason
+
 
 def fit(
     config: Config,
@@ -117,11 +142,10 @@ def fit(
         ['c', 'elbo', 'epoch', 'kl', 'prior_scale']
     """
     split = random_split(x.shape[0], config.validation, seed=config.seed) if split is None else split
-    likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
-    config = replace(config, likelihood=likelihood, epochs=config.epochs_for(len(split.train)))
+    config, reason = resolve(config, x, split, blocks)
     if scaling is None:
         seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
-        standard = config.standardise and likelihood in ("gaussian", "unit_gaussian")
+        standard = config.standardise and config.likelihood in ("gaussian", "unit_gaussian")
         scaling = Scaling.standard(x[seen]) if standard else Scaling.identity(x.shape[1])
     mean = np.asarray((x[split.train].mean(0) - scaling.shift) / scaling.scale, dtype=np.float64).ravel()
     model = build(config, x.shape[1], blocks, mean).to(device)
@@ -233,11 +257,17 @@ class _State:
     def check(self, loss: Tensor) -> None:
         """Stop, before any weight is changed, when the loss is not a number."""
         self.step += 1
-        if math.isfinite(loss.item()):
-            return
+        if not math.isfinite(loss.item()):
+            self._stop(f"the loss became {loss.item()}")
+
+    def _infinite(self) -> list[str]:
+        return [name for name, p in self.model.named_parameters() if not bool(p.isfinite().all())]
+
+    def _stop(self, cause: str) -> NoReturn:
         named = dict(self.model.named_parameters())
-        bad = [n for n, p in named.items() if not bool(p.isfinite().all())]
-        bad = bad or [n for n, p in named.items() if p.grad is not None and not bool(p.grad.isfinite().all())]
+        bad = self._infinite() or [
+            n for n, p in named.items() if p.grad is not None and not bool(p.grad.isfinite().all())
+        ]
         where = f"parameter {bad[0]} is not finite" if bad else "all parameters are finite"
         kept = (
             f"the last good checkpoint is {self.path.parent.name}/{self.path.name} of the run"
@@ -245,12 +275,16 @@ class _State:
             else "there is no checkpoint yet"
         )
         raise CurvaeError(
-            f"the loss became {loss.item()} at step {self.step} (epoch {self.epoch + 1}): {where}; {kept}; "
+            f"{cause} at step {self.step} (epoch {self.epoch + 1}): {where}; {kept}; "
             "lower the learning rate or look for extreme values in the data"
         )
 
     def finish(self, record: Record, began: float) -> None:
         """Take note of an epoch."""
+        # The step after a finite loss may still lead nowhere; such weights must not become a checkpoint.
+        wrong = [name for name, value in record.items() if not math.isfinite(value)]
+        if wrong or self._infinite():
+            self._stop(f"{wrong[0]} became {record[wrong[0]]}" if wrong else "a weight became infinite")
         self.epoch += 1
         now = time.perf_counter()
         record["seconds"] = round(now - began, 4)
@@ -280,7 +314,7 @@ class _State:
             for key, t in self.optimiser.state.get(parameter, {}).items():
                 tensors[f"adam.{key}.{name}"] = t
         counters = {"epoch": self.epoch, "step": self.step, "best": repr(self.best), "best_epoch": self.best_epoch}
-        write_bytes(self.folder / "metrics.jsonl", _lines(self.history))
+        write_records(self.folder / METRICS, self.history)
         write_tensors(self.path, tensors, {"state": json.dumps(counters)})
         self.saved = time.monotonic()
 
@@ -297,18 +331,16 @@ class _State:
                         self.optimiser.state[parameter][key] = tensors[f"adam.{key}.{name}"].to(parameter.device)
             self.epoch, self.step = int(counters["epoch"]), int(counters["step"])
             self.best, self.best_epoch = float(counters["best"]), int(counters["best_epoch"])
-            lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            self.history = [json.loads(line) for line in lines[: self.epoch]]
-        except (KeyError, ValueError, RuntimeError, OSError) as error:
+            # Records are written first, so there may be more of them than the checkpoint's epochs.
+            self.history = read_records(self.folder / METRICS)[: self.epoch]
+            if len(self.history) < self.epoch:
+                raise ValueError(f"{METRICS} holds {len(self.history)} of {self.epoch} epochs")
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             message = str(error).splitlines()[0]
             raise CurvaeError(
                 f"the checkpoint in {self.path.parent} does not fit this run ({message}); "
                 "start again with --force, or in another folder"
             ) from error
-
-
-def _lines(history: list[Record]) -> bytes:
-    return "".join(json.dumps(record) + "\n" for record in history).encode()
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -34,9 +34,7 @@ class Scaling:
     def standard(cls, x: Matrix) -> Scaling:
         """To mean 0 and variance 1; a constant column is only centred."""
         if sparse.issparse(x):
-            mean = np.asarray(x.mean(0), dtype=np.float64).ravel()
-            square = np.asarray(x.multiply(x).mean(0), dtype=np.float64).ravel()
-            deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+            mean, deviation = _sparse_moments(sparse.csr_array(x))
         else:
             mean = x.mean(0, dtype=np.float64)
             deviation = x.std(0, dtype=np.float64)
@@ -50,6 +48,18 @@ class Scaling:
 
     def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return x * self.scale + self.shift
+
+
+def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and deviation of the columns, in two passes: E[x²] − E[x]² would cancel."""
+    if not x.has_canonical_format:
+        x = x.copy()
+        x.sum_duplicates()
+    rows, features = x.shape
+    mean = np.bincount(x.indices, x.data, features) / rows
+    absent = rows - np.bincount(x.indices, minlength=features)
+    square = np.bincount(x.indices, (x.data - mean[x.indices]) ** 2, features) + absent * mean**2
+    return mean, np.sqrt(square / rows)
 
 
 _BLOCK = 4096

@@ -1,10 +1,11 @@
-"""A trained model on disk: `config.json` and `model.safetensors`. No pickle: loading cannot run code."""
+"""A trained model on disk: `config.json`, `model.safetensors`, `metrics.jsonl`. No pickle: loading cannot run code."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 import torch
 
 from .. import __version__
+from ..data import Schema
 from ..errors import CurvaeError
 from .build import build
 from .config import Config
 from .evaluate import Embedding
-from .files import read_json, read_tensors, write_json, write_tensors
-from .loop import Fitted, Split
+from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
+from .loop import METRICS, Fitted, Split
 from .rows import Scaling
 
 __all__ = ["FORMAT", "load_fitted", "read_description", "save_fitted", "versions"]
@@ -46,7 +48,7 @@ def save_fitted(
 ) -> None:
     """Write a model and the embedding of its training data.
 
-    `description` is what else `config.json` shall hold, `data` with `features` and `blocks` among it.
+    `description` is what else `config.json` shall hold, `data` with the `schema` among it.
     """
     tensors = {f"model.{name}": t.float() for name, t in fitted.model.state_dict().items()}
     rows = sum(len(part) for part in (fitted.split.train, fitted.split.validation, fitted.split.test))
@@ -59,6 +61,7 @@ def save_fitted(
         "embedding.space": embedding.space,
         "embedding.sigma": embedding.sigma,
     }
+    write_records(folder / METRICS, fitted.history)
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
     write_json(
         folder / CONFIG,
@@ -70,7 +73,6 @@ def save_fitted(
             "config": fitted.config.to_json(),
             "likelihood_reason": fitted.reason,
             "model_sha256": _digest(folder / MODEL),
-            "last": fitted.history[-1],
             **description,
         },
     )
@@ -83,7 +85,7 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     if not (folder / CONFIG).exists():
         raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that curvae fit wrote")
     description = read_json(folder / CONFIG)
-    if not isinstance(description, dict) or not isinstance(description.get("format"), int):
+    if not isinstance(description, dict) or type(description.get("format")) is not int:
         raise CurvaeError(f"{folder / CONFIG} is not the description of a run; train again")
     if description["format"] > FORMAT:
         raise CurvaeError(
@@ -92,7 +94,7 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
         )
     if kind is not None and description.get("kind") != kind:
         raise CurvaeError(
-            f"{folder} holds a {description.get('kind')!r}, not a {kind!r}; use the command for that kind"
+            f"{folder} holds a {description.get('kind')}, not a model ({kind}); give a folder that curvae fit wrote"
         )
     return description
 
@@ -111,17 +113,25 @@ def load_fitted(
         )
     try:
         config = Config.from_json(description["config"])
-        data = description["data"]
-        model = build(config, int(data["features"]), tuple(data["blocks"])).to(device)
+        schema = Schema.from_json(description["data"]["schema"])
         state = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+        # The encoder alone holds so many weights: sizes that someone made up are refused before they are allocated.
+        sizes = (len(schema.names), *config.hidden, config.dim)
+        if sum(a * b for a, b in pairwise(sizes)) > sum(t.numel() for t in state.values()):
+            raise ValueError(f"layers of {', '.join(map(str, sizes))} are larger than the file")
+        model = build(config, len(schema.names), schema.blocks)
         model.load_state_dict(state)
         scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy())
         split = tensors["split"].numpy()
-        c = float(model.prior.curvature().detach())
-        embedding = Embedding(tensors["embedding.space"].numpy(), tensors["embedding.sigma"].numpy(), c)
+        parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
+        reason = str(description.get("likelihood_reason", ""))
+        fitted = Fitted(config, model.eval(), scaling, reason, parts, read_records(folder / METRICS))
+        space, sigma = (tensors[f"embedding.{name}"].numpy() for name in ("space", "sigma"))
+        embedding = Embedding(space, sigma, float(fitted.double().model.prior.curvature().detach()))
+        if lacking := {"epoch", "reconstruction", "kl", "c", "prior_scale"} - set(fitted.last):
+            raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        message = str(error).splitlines()[0]
+        message = str(error).splitlines()[0].removesuffix("; train again")
         raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error
-    parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
-    reason = str(description.get("likelihood_reason", ""))
-    return Fitted(config, model.eval(), scaling, reason, parts, [description["last"]]), embedding, description
+    fitted.model.to(device)
+    return fitted, embedding, description

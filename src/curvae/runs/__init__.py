@@ -1,0 +1,17 @@
+"""Runs: from a data source to a folder with a model, a map and a report."""
+
+from .comparing import CompareRequest, compare_run
+from .demonstration import demonstrate
+from .training import FitRequest, fit_run
+from .using import embed_run, evaluate_run, sample_run
+
+__all__ = [
+    "CompareRequest",
+    "FitRequest",
+    "compare_run",
+    "demonstrate",
+    "embed_run",
+    "evaluate_run",
+    "fit_run",
+    "sample_run",
+]

@@ -1,0 +1,93 @@
+"""`curvae compare`: is a curved latent space better for these data?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from ..report import Report, Section
+from ..training import Config
+from ..training.compare import Comparison, Outcome, compare, plan
+from ..training.files import write_bytes, write_json
+from ..training.storage import CONFIG, FORMAT, versions
+from . import pages
+from .folder import Source, Voice, command_line, new_folder, today
+from .timing import duration, training_seconds
+
+__all__ = ["CompareRequest", "compare_run"]
+
+TONES: dict[Outcome, Any] = {"hyperbolic": "good", "none": "neutral", "euclidean": "bad"}
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """What `curvae compare` was asked to do."""
+
+    source: Source
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    curvatures: Sequence[float] = (0.3, 1.0)
+    repeats: int = 5
+    output: Path | None = None
+    force: bool = False
+    jobs: int | None = None
+
+
+def compare_run(request: CompareRequest, voice: Voice = Voice()) -> tuple[Path, Comparison]:  # noqa: B008 - frozen
+    """Compare curvatures and write `comparison.json` and `report.html`."""
+    config = Config(**request.settings)
+    data, _ = request.source.load()
+    values, splits = plan(config, data.x, request.curvatures, request.repeats, data.blocks, data.groups)
+    folder = new_folder(request.output, f"{request.source.name}-comparison", request.force)
+    for text in data.warnings:
+        voice.warn(text)
+    trainings = len(values) * len(splits)
+    seconds = training_seconds(replace(config, curvature=values[-1]), data.x, splits[0].train, data.blocks)
+    about = duration(seconds * trainings / (request.jobs or joblib.cpu_count()))
+    voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; {trainings} trainings, {about}")
+    found = compare(
+        config,
+        data.x,
+        request.curvatures,
+        request.repeats,
+        blocks=data.blocks,
+        groups=data.groups,
+        jobs=request.jobs,
+        advance=voice.counter("trainings", trainings),
+    )
+    voice.say(f"likelihood {found.config.likelihood}: {found.reason}")
+    name = request.source.to_json()["name"]
+    shown = [0.0, found.best]
+    maps = Section("The maps", (), [pages.map_picture(found.embeddings[c], data.labels) for c in shown])
+    sections = [maps, pages.comparison_section(found), pages.data_section(data, [pages.scaling_note(found.config)])]
+    report = Report(
+        f"Is {name} hierarchical?",
+        found.verdict,
+        TONES[found.outcome],
+        list(data.warnings),
+        sections,
+        command_line(),
+        versions(),
+        config.seed,
+        today(),
+    )
+    write_json(folder / "comparison.json", found.to_json())
+    write_bytes(folder / "report.html", report.html().encode())
+    write_json(
+        folder / CONFIG,
+        {
+            "format": FORMAT,
+            "kind": "comparison",
+            "versions": versions(),
+            "seed": config.seed,
+            "config": found.config.to_json(),
+            "command": command_line(),
+            "source": request.source.to_json(),
+            "data": {"fingerprint": data.fingerprint, "rows": len(data), "features": int(data.x.shape[1])},
+        },
+    )
+    voice.say(found.verdict)
+    return folder, found

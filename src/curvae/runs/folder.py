@@ -1,0 +1,177 @@
+"""Where runs live, and what they tell while they work."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..data import Dataset, Schema, load
+from ..errors import CurvaeError
+from ..training.evaluate import Embedding
+from ..training.files import write_bytes
+from ..training.storage import CONFIG
+
+__all__ = ["Source", "Voice", "command_line", "embedding_table", "new_folder", "today", "write_table"]
+
+# What a run holds; `--force` removes these and nothing else, the mark of a run last.
+_OWN = (
+    "checkpoint",
+    "*.part",
+    "model.safetensors",
+    "metrics.jsonl",
+    "embedding.csv",
+    "comparison.json",
+    "map.png",
+    "curves.png",
+    "report.html",
+    CONFIG,
+)
+
+
+@dataclass(frozen=True)
+class Voice:
+    """How a run speaks to whoever started it; silent by default."""
+
+    say: Callable[[str], None] = lambda text: None
+    warn: Callable[[str], None] = lambda text: None
+    progress: Callable[[str, float, float, str], None] = lambda task, done, total, text: None
+    """name of the task, work done, work in all, latest figures"""
+
+    def counter(self, task: str, total: int) -> Callable[..., None]:
+        """A function to be told how much more was done, 1 by default."""
+        done = 0
+
+        def advance(more: int = 1) -> None:
+            nonlocal done
+            done += more
+            self.progress(task, done, total, "")
+
+        return advance
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data and how to read it."""
+
+    path: str
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+    categorical: tuple[str, ...] = ()
+    missing: Any = "error"
+
+    def load(self) -> tuple[Dataset, Schema]:
+        return load(
+            self.path,
+            label=self.label,
+            id=self.id,
+            group=self.group,
+            categorical=self.categorical,
+            missing=self.missing,
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How to read the data, where that is not the default."""
+        default = Source(self.path)
+        return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
+
+    def command(self, *words: str) -> str:
+        """A command on these data, as it is typed.
+
+        Example:
+            >>> Source("my cells.csv", label="type").command("compare")
+            "curvae compare 'my cells.csv' --label type"
+        """
+        options = [
+            word
+            for name, value in self.options.items()
+            for entry in (value if isinstance(value, tuple) else (value,))
+            for word in (f"--{name}", entry)
+        ]
+        return shlex.join(["curvae", *words, self.path, *options])
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and endings."""
+        return Path(self.path).name.split(".")[0] or "data"
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the folder: a run does not know where its data lay."""
+        return {
+            "name": Path(self.path).name,
+            "label": self.label,
+            "id": self.id,
+            "group": self.group,
+            "categorical": list(self.categorical),
+            "missing": self.missing,
+        }
+
+
+def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Path:
+    """A fresh folder: the one asked for, or the next `runs/<name>-<n>`.
+
+    One that holds files only with `force`, and if the file `mark` says that an earlier run wrote them.
+    """
+    if asked is None:
+        asked = next(path for n in count(1) if not (path := Path("runs") / f"{name}-{n}").exists())
+    try:
+        if asked.exists() and not asked.is_dir():
+            raise CurvaeError(f"{asked} is a file; give a folder for the run")
+        if asked.exists() and any(asked.iterdir()):
+            _clear(asked, force, mark)
+        asked.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CurvaeError(f"cannot make the folder {asked}: {error.strerror}; choose another with -o") from error
+    return asked
+
+
+def _clear(folder: Path, force: bool, mark: str) -> None:
+    if not force:
+        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with --force")
+    if not (folder / mark).exists():
+        raise CurvaeError(
+            f"{folder} holds something else (there is no {mark}) and is not touched; choose another folder"
+        )
+    for pattern in _OWN:
+        for path in folder.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def command_line() -> str:
+    """The command as it was typed, without folders of files outside the working directory."""
+    return shlex.join(["curvae", *map(_without_folder, sys.argv[1:])])
+
+
+def _without_folder(word: str) -> str:
+    # A path may be glued to its option: --output=/a/b, -o/a/b.
+    start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
+    option, rest = word[:start], word[start:]
+    return option + (Path(rest).name if Path(rest).is_absolute() else rest)
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def embedding_table(data: Dataset, embedding: Embedding, split: Any) -> pd.DataFrame:
+    """The rows of `embedding.csv`: in input order, full precision."""
+    labels = data.labels if data.labels is not None else [""] * len(data)
+    columns: dict[str, Any] = {"id": data.ids, "label": labels, "split": split}
+    for name, values in (("ball", embedding.ball), ("tangent", embedding.tangent)):
+        columns |= {f"{name}_{i + 1}": values[:, i] for i in range(embedding.dim)}
+    return pd.DataFrame({**columns, "radius": embedding.radius, "sigma": embedding.sigma})
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """A CSV file, written atomically."""
+    write_bytes(path, table.to_csv(index=False).encode())

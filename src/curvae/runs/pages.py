@@ -1,0 +1,219 @@
+"""Pictures and pages of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy import stats
+
+from ..data import Dataset, Tree
+from ..geometry import PoincareBall
+from ..plotting import (
+    curves,
+    figure_bytes,
+    latent_map,
+    mosaic,
+    project_to_disc,
+    radius_histogram,
+    reconstructions,
+    sample_grid,
+)
+from ..report import Picture, Section, Table
+from ..training.compare import Comparison
+from ..training.config import Config
+from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
+from ..training.loop import Fitted
+
+__all__ = [
+    "comparison_section",
+    "curvature_text",
+    "data_section",
+    "likelihood_section",
+    "map_section",
+    "reconstruction_section",
+    "stability_section",
+    "training_section",
+]
+
+
+def curvature_text(c: float) -> str:
+    """ "c = 1 (curvature −1)"."""
+    return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
+
+
+def _picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
+    return Picture(figure_bytes(figure), caption, alt, wide)
+
+
+def _dense(x: Any, index: NDArray[Any]) -> NDArray[Any]:
+    rows = x[index]
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
+def map_picture(embedding: Embedding, labels: Any, title: str | None = None, tree: Tree | None = None) -> Picture:
+    """The map, projected where it has more than two dimensions, with the true hierarchy where it is known."""
+    figure = Figure(figsize=(5.2, 4.6))
+    projection, ball = project_to_disc(embedding.ball, embedding.c), PoincareBall(2, embedding.c)
+    hierarchy = None
+    if tree is not None:
+        # A node lies at the Fréchet mean of its observations, of which all have equally many.
+        order = np.argsort(tree.node, kind="stable").reshape(len(tree.parent), -1)
+        hierarchy = ball.frechet_mean(projection.points[torch.from_numpy(order)]), tree.edges
+    latent_map(figure.subplots(), ball, projection.points, labels, hierarchy=hierarchy, title=title)
+    caption = f"Posterior centres, {curvature_text(embedding.c)}."
+    if embedding.dim > 2:
+        caption += f" {projection.sentence[0].upper()}{projection.sentence[1:]}."
+    return _picture(figure, caption, "map of the rows on the disc")
+
+
+def map_section(data: Dataset, embedding: Embedding) -> Section:
+    pictures = [map_picture(embedding, data.labels)]
+    if len(data.shape) == 2:
+        figure = Figure(figsize=(5.2, 5.2))
+        points = project_to_disc(embedding.ball, embedding.c).points
+        images = _dense(data.x, np.arange(len(data))).reshape(-1, *data.shape)
+        mosaic(figure.subplots(), PoincareBall(2, embedding.c), points, images, cmap="gray_r")
+        pictures.append(_picture(figure, "The images at their places.", "images at their embedding"))
+    text = [
+        "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
+        "and the path between them bends towards the centre.",
+    ]
+    return Section("The map", text, pictures)
+
+
+def likelihood_section(found: Likelihoods | None, rows: str, compare_command: str) -> Section:
+    if found is None:
+        text = [f"No rows were held out. To compare with curvature 0 and PCA on held-out rows: {compare_command}"]
+        return Section("Held-out likelihood", text)
+    original = found.mean + found.log_jacobian
+    table = Table(
+        ["units", "log-likelihood, nats a row", "95 % interval"],
+        [
+            ["as the model sees them", f"{found.mean:.2f}", f"± {found.interval:.2f}"],
+            ["original", f"{original:.2f}", f"± {found.interval:.2f}"],
+        ],
+        f"{rows}; importance sampling with {found.samples} draws a row, median effective sample size "
+        f"{np.median(found.ess):.0f}, median standard error {np.median(found.error):.2g} nats.",
+    )
+    return Section(
+        "Held-out likelihood",
+        [f"Curvature 0 and PCA were not run. To compare with them: {compare_command}"],
+        (),
+        [table],
+    )
+
+
+def stability_section(found: Stability | None, command: str) -> Section:
+    if found is None:
+        return Section(
+            "Stability", [f"One training. To see what of the map is the data's and what is chance: {command}"]
+        )
+    return Section(
+        "Stability",
+        [
+            f"Over {found.pairs} pairs of trainings with different seeds the rank correlation of latent distances is "
+            f"{found.correlation:.2f}, and {found.overlap:.0%} of the {found.neighbours} nearest neighbours agree."
+        ],
+    )
+
+
+def training_section(fitted: Fitted, embedding: Embedding) -> Section:
+    figure = Figure(figsize=(8, 2.8), layout="constrained")
+    curves(figure.subplots(1, 2), fitted.history)
+    last, config = fitted.last, fitted.config
+    radius = Figure(figsize=(4.2, 2.8), layout="constrained")
+    radius_histogram(
+        radius.subplots(), embedding.radius, embedding.c, last["prior_scale"], dim=config.dim, law=config.posterior
+    )
+    active = active_dimensions(embedding, last["prior_scale"])
+    rows = [
+        ["reconstruction, nats a row", f"{last['reconstruction']:.2f}"],
+        ["divergence from the prior (KL), nats a row", f"{last['kl']:.2f}"],
+        ["active dimensions", f"{active} of {config.dim}"],
+        ["curvature", curvature_text(last["c"])],
+        ["prior scale σ0", f"{last['prior_scale']:.4g}"],
+        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
+        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+        ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
+    ]
+    pictures = [
+        _picture(figure, "Lines are the training rows, dashes the validation rows.", "learning curves", wide=True),
+        _picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
+    ]
+    return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
+
+
+def reconstruction_section(
+    fitted: Fitted, data: Dataset, embedding: Embedding, index: NDArray[Any], scores: NDArray[Any]
+) -> Section:
+    """The worst, the median and the best of the rows `index` by their scores."""
+    order = index[np.argsort(scores)]
+    chosen = np.array([order[0], order[len(order) // 2], order[-1]])
+    figure = Figure(figsize=(8, 2.4), layout="constrained")
+    titles = [f"{name}: {data.ids[i]}"[:40] for name, i in zip(("worst", "median", "best"), chosen, strict=True)]
+    shown = _dense(data.x, chosen), reconstruct(fitted, embedding.space[chosen])
+    reconstructions(figure.subplots(1, 3), *shown, data.shape, titles)
+    return Section(
+        "Reconstructions",
+        (),
+        [
+            _picture(
+                figure, "Held-out rows with the lowest, median and highest likelihood.", "reconstructions", wide=True
+            )
+        ],
+    )
+
+
+def samples_picture(images: NDArray[Any]) -> Picture:
+    figure = Figure(figsize=(4, 4))
+    sample_grid(figure.subplots(), images, cmap="gray_r")
+    return _picture(figure, "New images from the model.", "samples")
+
+
+def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
+    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.x.shape[1]} columns"
+    return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *data.notes, *notes])
+
+
+def scaling_note(config: Config) -> str:
+    if config.standardise and config.likelihood in ("gaussian", "unit_gaussian"):
+        return "Columns were centred and scaled to unit variance."
+    return "Values were used as they are."
+
+
+def comparison_section(found: Comparison, title: str = "Held-out likelihood by curvature") -> Section:
+    values = list(found.repeats[0].test)
+    seeds = len(found.repeats)
+
+    def interval(figures: Sequence[float]) -> str:
+        half = stats.t.ppf(0.975, seeds - 1) * np.std(figures, ddof=1) / np.sqrt(seeds)
+        return f"{np.mean(figures):.2f} ± {half:.2f}"
+
+    rows = []
+    for c in values:
+        stable = found.stability[c]
+        rows.append(
+            [
+                "0 (flat)" if c == 0 else f"{c:g}",
+                interval([r.validation[c] for r in found.repeats]),
+                interval([r.test[c] for r in found.repeats]),
+                "" if stable is None else f"{stable.correlation:.2f}",
+                "" if stable is None else f"{stable.overlap:.0%}",
+            ]
+        )
+    best = values.index(found.best) if found.outcome == "hyperbolic" else 0
+    if found.repeats[0].pca is not None:
+        rows.append(["PCA", "", interval([r.pca for r in found.repeats if r.pca is not None]), "", ""])
+    table = Table(
+        ["c", "validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"],
+        rows,
+        f"{seeds} repeats, each with its own seed and split; ± is a 95 % interval over repeats. c is chosen on "
+        "validation rows, the verdict comes from test rows. Agreement and neighbours in common are between seeds.",
+        best,
+    )
+    return Section(title, (), (), [table])

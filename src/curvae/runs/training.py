@@ -1,0 +1,249 @@
+"""`curvae fit`: train, embed, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import joblib
+import torch
+
+from ..data import Dataset, Schema
+from ..errors import CurvaeError
+from ..report import Report
+from ..training import Config, Fitted, Split, build, fit, random_split
+from ..training.evaluate import Embedding, embed, health, likelihoods, stability
+from ..training.files import write_bytes, write_json
+from ..training.loop import resolve
+from ..training.storage import CONFIG, FORMAT, read_description, save_fitted, versions
+from . import pages
+from .folder import Source, Voice, command_line, embedding_table, new_folder, today, write_table
+from .timing import duration, training_seconds
+
+__all__ = ["FitRequest", "fit_run"]
+
+_SAMPLES = 500  # importance samples a row for the report
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What `curvae fit` was asked to do."""
+
+    source: Source
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """of `Config`, those that were given"""
+    output: Path | None = None
+    repeats: int = 1
+    resume: bool = False
+    force: bool = False
+    device: torch.device | str = "cpu"
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What came of it."""
+
+    folder: Path
+    fitted: Fitted
+    embedding: Embedding
+    summary: dict[str, Any]
+    warnings: list[str]
+
+
+def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: B008 - frozen
+    """Train a model and write its run folder."""
+    if request.repeats < 1:
+        raise CurvaeError(f"repeats must be at least 1, got {request.repeats}")
+    folder: Path | None = None
+    begun: dict[str, Any] = {}
+    if request.resume:
+        folder, source, config, begun = _begun(request)
+    else:
+        source, config = request.source, Config(**request.settings)
+    data, schema = source.load()
+    if folder is not None and data.fingerprint != begun["data"]["fingerprint"]:
+        raise CurvaeError(
+            f"{source.path} is not the data that {folder} was started with; "
+            "give that data, or start a new run without --resume"
+        )
+    split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
+    config, reason = resolve(config, data.x, split, data.blocks)
+    build(config, data.x.shape[1], data.blocks)  # what cannot be built is said before anything is written
+    reason = begun.get("likelihood_reason", reason)
+    description = _describe(begun.get("command", command_line()), source, data, schema, config, reason)
+    if folder is None:
+        folder = new_folder(request.output, source.name, request.force)
+        write_json(folder / CONFIG, description)
+    for text in data.warnings:
+        voice.warn(text)
+    voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
+    seconds = training_seconds(config, data.x, split.train, data.blocks, request.device) * request.repeats
+    voice.say(f"run folder {folder}; {duration(seconds)} of training")
+
+    began = time.perf_counter()
+
+    def progress(record: dict[str, Any], epochs: int) -> None:
+        figures = f"ELBO {record['elbo']:.2f}  rec {record['reconstruction']:.2f}  KL {record['kl']:.2f}"
+        voice.progress("training", record["epoch"], epochs, f"{figures}  c {record['c']:.3g}")
+
+    fitted = fit(
+        config,
+        data.x,
+        blocks=data.blocks,
+        split=split,
+        device=request.device,
+        folder=folder,
+        resume=request.resume,
+        progress=progress,
+    )
+    fitted = replace(fitted, reason=reason)
+    embedding = embed(fitted, data.x)
+    maps = [embedding, *_repeat(request, fitted, data, voice)]
+    return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source)
+
+
+def _begun(request: FitRequest) -> tuple[Path, Source, Config, dict[str, Any]]:
+    """Folder, source, settings and description of a run to resume."""
+    if request.output is None:
+        raise CurvaeError("--resume needs the run folder: curvae fit DATA -o RUN --resume")
+    description = read_description(request.output, "vae")
+    try:
+        config = Config.from_json(description["config"])
+        stored = {name: description["source"][name] for name in vars(request.source) if name != "path"}
+        source = replace(request.source, **{**stored, "categorical": tuple(stored["categorical"])})
+        known = description["data"]["fingerprint"], description["command"], description["likelihood_reason"]
+        if not all(isinstance(value, str) for value in known):
+            raise TypeError("its data are not described")
+    except (KeyError, TypeError, ValueError) as error:
+        raise CurvaeError(
+            f"{request.output} cannot be resumed: its {CONFIG} is incomplete ({error}); start a new run"
+        ) from error
+    before = {**vars(config), **vars(source)}
+    given = {**request.settings, **request.source.options}
+    other = [
+        f"{name} {before[name]}, not {value}"
+        for name, value in given.items()
+        if value != before[name] and not (name == "likelihood" and value == "auto")
+    ]
+    if other:
+        raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
+    return request.output, source, config, description
+
+
+def _describe(
+    command: str, source: Source, data: Dataset, schema: Schema, config: Config, reason: str
+) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "kind": "vae",
+        "versions": versions(),
+        "seed": config.seed,
+        "config": config.to_json(),
+        "likelihood_reason": reason,
+        "command": command,
+        "source": source.to_json(),
+        "data": {
+            "fingerprint": data.fingerprint,
+            "rows": len(data),
+            "features": int(data.x.shape[1]),
+            "shape": list(data.shape),
+            "blocks": list(data.blocks),
+            "notes": list(data.notes),
+            "warnings": list(data.warnings),
+            "schema": schema.to_json(),
+        },
+    }
+
+
+def _repeat(request: FitRequest, fitted: Fitted, data: Dataset, voice: Voice) -> list[Embedding]:
+    """Maps of further trainings of the same rows with other seeds."""
+    seeds = [fitted.config.seed + i for i in range(1, request.repeats)]
+    if not seeds:
+        return []
+    tasks = (
+        joblib.delayed(_other)(replace(fitted.config, seed=seed), data.x, data.blocks, fitted.split) for seed in seeds
+    )
+    found = []
+    for embedding in joblib.Parallel(n_jobs=min(joblib.cpu_count(), len(seeds)), return_as="generator")(tasks):
+        found.append(embedding)
+        voice.progress("repeats", len(found), len(seeds), "")
+    return found
+
+
+def _other(config: Config, x: Any, blocks: tuple[int, ...], split: Split) -> Embedding:
+    torch.set_num_threads(1)
+    return embed(fit(config, x, blocks=blocks, split=split), x)
+
+
+def _finish(
+    folder: Path,
+    fitted: Fitted,
+    data: Dataset,
+    description: dict[str, Any],
+    maps: list[Embedding],
+    voice: Voice,
+    seconds: float,
+    source: Source,
+) -> FitResult:
+    config, embedding, held = fitted.config, maps[0], fitted.split.validation
+    scored = held if len(held) >= 3 else fitted.split.train
+    voice.say("measuring the likelihood of held-out rows" if len(held) >= 3 else "measuring the likelihood")
+    found = likelihoods(fitted, data.x[scored], _SAMPLES, advance=voice.counter("likelihood", len(scored)))
+    unhealthy = health(fitted, embedding)
+    for text in unhealthy:
+        voice.warn(text)
+    warnings = [*data.warnings, *unhealthy]
+    stable = stability(maps)
+    last = fitted.last
+    summary = {
+        "log_likelihood": found.mean,
+        "log_likelihood_interval": found.interval,
+        "log_likelihood_original_units": found.mean + found.log_jacobian,
+        "log_likelihood_rows": "validation" if len(held) >= 3 else "train",
+        "reconstruction": last["reconstruction"],
+        "kl": last["kl"],
+        "c": last["c"],
+        "prior_scale": last["prior_scale"],
+        "identifiable": last["c"] * last["prior_scale"] ** 2,
+        "seconds": round(seconds, 2),
+        "stability": None if stable is None else vars(stable),
+        "warnings": warnings,
+    }
+    write_table(folder / "embedding.csv", embedding_table(data, embedding, fitted.split.names(len(data))))
+    compare = replace(source, path=description["source"]["name"]).command("compare")
+    again = f"{description['command']} --repeats 5"
+    sections = [
+        pages.map_section(data, embedding),
+        pages.likelihood_section(found if len(held) >= 3 else None, f"{len(held)} validation rows", compare),
+        pages.stability_section(stable, again),
+        pages.training_section(fitted, embedding),
+        pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob),
+        pages.data_section(data, [pages.scaling_note(config)]),
+    ]
+    for name, section in (("map", sections[0]), ("curves", sections[3])):
+        write_bytes(folder / f"{name}.png", section.pictures[0].png)
+    verdict = (
+        f"{len(data)} rows on a map of {config.dim} dimensions, {pages.curvature_text(embedding.c)}: "
+        f"log-likelihood of {'held-out' if len(held) >= 3 else 'training'} rows "
+        f"{found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
+    )
+    tone = "neutral" if warnings else "good"
+    report = Report(
+        f"Map of {description['source']['name']}",
+        verdict,
+        tone,  # type: ignore[arg-type]
+        warnings,
+        sections,
+        description["command"],
+        versions(),
+        config.seed,
+        today(),
+    )
+    write_bytes(folder / "report.html", report.html().encode())
+    extra = {key: description[key] for key in ("command", "source", "data")}
+    save_fitted(folder, fitted, embedding, {**extra, "summary": summary})
+    voice.say(verdict)
+    return FitResult(folder, fitted, embedding, summary, warnings)

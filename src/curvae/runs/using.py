@@ -1,0 +1,131 @@
+"""`curvae embed`, `sample` and `evaluate`: a trained run put to use."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..data import Dataset, Schema, load, memory
+from ..errors import CurvaeError
+from ..training import Fitted
+from ..training.evaluate import Likelihoods, embed, likelihoods
+from ..training.files import write_bytes
+from ..training.rows import choose_likelihood
+from ..training.storage import load_fitted
+from . import pages
+from .folder import Voice, embedding_table, write_table
+
+__all__ = ["embed_run", "evaluate_run", "sample_run"]
+
+
+def _open(run: Path, path: str, missing: Any, device: torch.device | str) -> tuple[Fitted, Dataset, dict[str, Any]]:
+    """A run and new data, read as the run's own data were."""
+    fitted, _, description = load_fitted(run, device=device)
+    data, _ = load(path, schema=Schema.from_json(description["data"]["schema"]), missing=missing)
+    choose_likelihood(data.x, fitted.config.likelihood, data.blocks)
+    return fitted, data, description
+
+
+def _target(output: Path | None, default: Path, force: bool) -> Path:
+    path = default if output is None else output
+    if path.exists() and not force:
+        raise CurvaeError(f"{path} exists; choose another name with -o, or overwrite it with --force")
+    return path
+
+
+def embed_run(
+    run: Path,
+    path: str,
+    output: Path | None = None,
+    *,
+    missing: Any = "error",
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    voice: Voice = Voice(),  # noqa: B008 - frozen
+) -> Path:
+    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`."""
+    fitted, data, _ = _open(run, path, missing, device)
+    for text in data.warnings:
+        voice.warn(text)
+    target = _target(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
+    write_table(target, embedding_table(data, embed(fitted, data.x), "new"))
+    return target
+
+
+def sample_run(
+    run: Path,
+    count: int,
+    output: Path | None = None,
+    *,
+    seed: int = 0,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+) -> list[Path]:
+    """Draw new rows; returns the files: a CSV table, or for images an array and a picture."""
+    if count < 1:
+        raise CurvaeError(f"the number of samples must be at least 1, got {count}")
+    fitted, _, description = load_fitted(run, device=device)
+    schema = Schema.from_json(description["data"]["schema"])
+    # Noise, outputs, draws and their text.
+    memory.require(64 * count * len(schema.names), f"a table of {count:,} samples", mend="draw fewer with -n")
+    generator = torch.Generator(fitted.model.device).manual_seed(seed)
+    rows = fitted.scaling.invert(fitted.model.sample(count, generator).cpu().double().numpy())
+    if schema.kind != "images":
+        target = _target(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        write_table(target, pd.DataFrame(rows, columns=list(schema.names)))
+        return [target]
+    target = _target(output, Path(f"{run.resolve().name}-samples.npy"), force)
+    if target.suffix != ".npy":
+        raise CurvaeError(f"images are written as .npy, so {target} should end in .npy")
+    picture = _target(None, target.with_suffix(".png"), force)
+    generator.manual_seed(seed)
+    means = fitted.scaling.invert(fitted.model.sample(min(count, 100), generator, mean=True).cpu().double().numpy())
+    write_bytes(target, _npy(rows.reshape(-1, *schema.shape).astype(np.float32)))
+    write_bytes(picture, pages.samples_picture(means.reshape(-1, *schema.shape)).png)
+    return [target, picture]
+
+
+def _npy(array: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def evaluate_run(
+    run: Path,
+    path: str,
+    samples: int = 5000,
+    *,
+    seed: int = 0,
+    missing: Any = "error",
+    device: torch.device | str = "cpu",
+    voice: Voice = Voice(),  # noqa: B008 - frozen
+) -> dict[str, Any]:
+    """Marginal log-likelihood of data under a trained run, for each part of the data that the run knows apart."""
+    if samples < 1:
+        raise CurvaeError(f"the number of samples must be at least 1, got {samples}")
+    fitted, data, description = _open(run, path, missing, device)
+    for text in data.warnings:
+        voice.warn(text)
+    # The run's own data are reported by part: rows that were trained on say nothing about new ones.
+    same = data.fingerprint == description["data"].get("fingerprint")
+    names = fitted.split.names(len(data)) if same else np.full(len(data), "new")
+    found = likelihoods(fitted, data.x, samples, seed, advance=voice.counter("likelihood", len(data)))
+    parts = {}
+    for name in dict.fromkeys(names.tolist()):
+        chosen = names == name
+        part = Likelihoods(found.log_prob[chosen], found.ess[chosen], found.error[chosen], samples, found.log_jacobian)
+        parts[name] = {
+            "rows": int(chosen.sum()),
+            "log_likelihood": part.mean,
+            "interval": part.interval,
+            "log_likelihood_original_units": part.mean + part.log_jacobian,
+            "median_effective_sample_size": float(np.median(part.ess)),
+            "median_standard_error": float(np.median(part.error)),
+        }
+    return {"run": run.resolve().name, "data": Path(path).name, "samples": samples, "seed": seed, "parts": parts}
