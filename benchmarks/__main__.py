@@ -12,13 +12,14 @@ import torch
 
 import curvae
 
-from . import ground
+from . import ground, steps
 from .timing import show, with_threads
 
 GROUPS = {
     "draws": ground.draws,
     "first use": ground.first_use,
     "gyroplane": ground.gyroplane,
+    "steps": steps.steps,
 }
 
 

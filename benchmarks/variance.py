@@ -22,7 +22,7 @@ from curvae.training import Config, build
 
 from .timing import compare
 
-__all__ = ["RESULT", "fill", "measure", "table"]
+__all__ = ["PAGE", "RESULT", "fill", "measure", "ratio", "table", "total_variance"]
 
 ROOT = Path(__file__).parent.parent
 RESULT, PAGE = ROOT / "results" / "entropy_variance.json", ROOT / "docs" / "objectives.md"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import math
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -21,7 +22,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="curvae",
     help="Learn hierarchies with variational auto-encoders in curved latent spaces.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -30,7 +30,9 @@ app = typer.Typer(
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random (0).", show_default=False)]
+Seed = Annotated[
+    int | None, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of everything random (0).", show_default=False)
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Missing = Annotated[
@@ -108,22 +110,29 @@ def _voice(quiet: bool) -> Iterator[Any]:
     tasks: dict[str, TaskID] = {}
 
     def progress(name: str, done: float, total: float, text: str) -> None:
+        if not tasks:
+            bars.start()
         if name not in tasks:
             tasks[name] = bars.add_task(name, total=total, text="")
         bars.update(tasks[name], completed=done, text=escape(text))
 
-    with bars:
+    try:
         yield Voice(
-            say=lambda text: bars.console.print(escape(text), highlight=False),
-            warn=lambda text: bars.console.print(f"[yellow]warning:[/] {escape(text)}", highlight=False),
+            say=lambda text: console.print(escape(text), highlight=False, soft_wrap=True),
+            warn=lambda text: console.print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True),
             progress=progress,
         )
+    finally:
+        if tasks:
+            bars.stop()
 
 
 def _tell(quiet: bool, as_json: bool, result: Any, *lines: str) -> None:
     """The result as JSON, or lines for people."""
     if as_json:
-        print(json.dumps(result, ensure_ascii=False, indent=2))
+        from .training.files import json_text
+
+        print(json_text(result))
     elif not quiet:
         for line in lines:
             print(line)
@@ -133,7 +142,7 @@ def _tell(quiet: bool, as_json: bool, result: Any, *lines: str) -> None:
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")] = Path("demo"),
     seed: Seed = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Three short trainings, to try the installation.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Three epochs a training, to try the installation.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -214,15 +223,13 @@ def fit(
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
-        for text in result.warnings:
-            voice.warn(text)
     _tell(
         quiet,
         as_json,
         {"run": str(result.folder), **result.summary},
         f"report: {result.folder / 'report.html'}",
         f"embedding: {result.folder / 'embedding.csv'}",
-        f"next: curvae compare {data}    is curvature worth it for these data?",
+        f"next: {result.source.command('compare')}    is curvature worth it for these data?",
     )
 
 
@@ -242,10 +249,12 @@ def embed(
     """Place new rows on the map of a run; columns are matched by name."""
     from .estimators import choose_device
     from .runs import embed_run
+    from .runs.folder import Source
 
     with _voice(quiet or as_json) as voice:
         path = embed_run(run, data, output, missing=missing, force=force, device=choose_device(device), voice=voice)
-    _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: curvae evaluate {run} {data}")
+    following = Source(data, missing=missing).command("evaluate", str(run))
+    _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
 
 
 @app.command(epilog="Example: curvae sample runs/cells-1 -n 100 -o samples.csv")
@@ -267,7 +276,8 @@ def sample(
 
     paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
-    _tell(quiet, as_json, {"samples": names}, *(f"samples: {name}" for name in names))
+    following = shlex.join(["curvae", "embed", str(run), names[0]])
+    _tell(quiet, as_json, {"samples": names}, *(f"samples: {name}" for name in names), f"next: {following}")
 
 
 @app.command(epilog="Example: curvae evaluate runs/cells-1 held-out.csv --samples 5000")
@@ -291,7 +301,7 @@ def evaluate(
         )
     lines = []
     for name, part in found["parts"].items():
-        margin = "" if part["interval"] is None else f" ± {part['interval']:.2f}"
+        margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
         lines.append(
             f"{name}, {part['rows']} rows: log-likelihood {part['log_likelihood']:.2f}{margin} nats a row; "
             f"in original units {part['log_likelihood_original_units']:.2f}"
@@ -300,7 +310,7 @@ def evaluate(
             f"  effective sample size {part['median_effective_sample_size']:.0f} of {samples}, "
             f"standard error {part['median_standard_error']:.2g} (medians)"
         )
-    _tell(quiet, as_json, found, *lines, f"next: curvae sample {run} -n 100")
+    _tell(quiet, as_json, found, *lines, f"next: {shlex.join(['curvae', 'sample', str(run), '-n', '100'])}")
 
 
 @app.command(epilog="Example: curvae compare cells.csv --label type --group donor --repeats 10")
@@ -367,7 +377,7 @@ def compare(
         as_json,
         {"folder": str(folder), **found.to_json()},
         f"report: {folder / 'report.html'}",
-        f"next: curvae fit {data} -c {best:g}",
+        f"next: {source.command('fit')} -c {best:g}",
     )
 
 
@@ -380,21 +390,38 @@ def cite(bibtex: Annotated[bool, typer.Option("--bibtex", help="As BibTeX.")] = 
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
     from . import __version__
 
     if version:
         print(__version__)
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+    else:
+        return
+    raise typer.Exit
+
+
+# A mistake on the command line, of which typer offers only this descendant by name.
+_UsageError: Any = typer.BadParameter.__base__
+_INTERRUPTED = 130
 
 
 def main() -> None:
     """Entry point of the `curvae` program."""
     try:
-        app()
+        code = app(prog_name="curvae", standalone_mode=False)
     except CurvaeError as error:
-        print(f"curvae: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("curvae: interrupted; a training goes on with curvae fit DATA -o RUN --resume", file=sys.stderr)
-        sys.exit(130)
+        _fail(str(error))
+    except _UsageError as error:
+        command = "curvae" if error.ctx is None else error.ctx.command_path
+        _fail(f"{' '.join(error.format_message().split()).removesuffix('.')}; {command} --help shows what there is")
+    if code == _INTERRUPTED:
+        _fail("interrupted; a training goes on with curvae fit DATA -o RUN --resume", code)
+
+
+def _fail(message: str, code: int = 2) -> NoReturn:
+    print(f"curvae: {message}", file=sys.stderr)
+    sys.exit(code)

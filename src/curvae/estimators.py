@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -31,6 +31,8 @@ Array = NDArray[Any]
 
 # Names of the estimator's parameters that a configuration calls otherwise.
 _RENAMED = {"n_components": "dim"}
+# Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
+_EXTRA = ("output", "importance_samples")
 
 
 def choose_device(device: str) -> torch.device:
@@ -39,8 +41,10 @@ def choose_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
-    except RuntimeError as error:
-        raise CurvaeError(f"device must be auto, cpu or cuda, got {device!r}") from error
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise CurvaeError(f"device must be auto, cpu or cuda, got {device!r}")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise CurvaeError("device cuda was asked for, but there is none; use device cpu")
     return found
@@ -170,10 +174,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Train on the rows of X; y is ignored."""
-        if self.output not in ("ball", "tangent", "lorentz"):
-            raise CurvaeError(f"output must be one of ball, tangent, lorentz; got {self.output!r}")
-        if self.importance_samples < 1:
-            raise CurvaeError(f"importance_samples must be at least 1, got {self.importance_samples}")
+        self._check()
         x = self._rows(X, reset=True)
         self._take(fit(self._config(), x, device=choose_device(self.device)))
         self._embedding = embed(self._fitted, x)
@@ -181,12 +182,18 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.warnings_ = health(self._fitted, self._embedding)
         return self
 
+    def _check(self) -> None:
+        """Raise for parameters that no configuration holds."""
+        if self.output not in ("ball", "tangent", "lorentz"):
+            raise CurvaeError(f"output must be one of ball, tangent, lorentz; got {self.output!r}")
+        if not (isinstance(self.importance_samples, int | np.integer) and self.importance_samples >= 1):
+            raise CurvaeError(f"importance_samples must be a number of at least 1, got {self.importance_samples!r}")
+
     def _take(self, fitted: Fitted) -> None:
-        # Inference is float64, so that the figures of a row do not depend on the rows around it.
-        self._fitted = replace(fitted, model=fitted.model.double())
-        last = fitted.history[-1]
+        self._fitted = fitted.double()
         self.history_ = fitted.history
-        self.curvature_, self.prior_scale_ = last["c"], last["prior_scale"]
+        prior = self._fitted.model.prior
+        self.curvature_, self.prior_scale_ = (float(value.detach()) for value in (prior.curvature(), prior.scale()))
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 
@@ -269,13 +276,12 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Write a run folder (JSON and safetensors), which `load` and the command line read."""
         check_is_fitted(self)
         folder = Path(path)
-        if folder.exists() and any(folder.iterdir()):
-            raise CurvaeError(f"{folder} exists and is not empty; choose another name or remove it")
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise CurvaeError(f"{folder} exists and is no empty folder; choose another name or remove it")
         names = getattr(self, "feature_names_in_", None)
         features = int(self.n_features_in_)
         columns = tuple(Column(str(name)) for name in (feature_names(features) if names is None else names))
         schema = Schema("matrix" if names is None else "table", columns, (features,))
-        extra = ("output", "device", "importance_samples")
         description = {
             "data": {
                 "features": features,
@@ -283,7 +289,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 "blocks": [],
                 "schema": schema.to_json(),
             },
-            "estimator": {name: getattr(self, name) for name in extra},
+            "estimator": {name: _plain(getattr(self, name)) for name in _EXTRA},
         }
         save_fitted(folder, self._fitted, self._embedding, description)
 
@@ -298,8 +304,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             if _RENAMED.get(name, name) in settings
         }
         extra = description.get("estimator", {})
-        new = cls(**{**own, **{k: extra[k] for k in ("output", "device", "importance_samples") if k in extra}})
+        if not isinstance(extra, dict):
+            raise CurvaeError(f"{path} holds no parameters of an estimator but {extra!r}; train again")
+        new = cls(**{**own, **{name: extra[name] for name in _EXTRA if name in extra}})
         new.set_params(hidden=tuple(new.hidden), random_state=fitted.config.seed)
+        new._check()
         schema = Schema.from_json(description["data"]["schema"])
         new.n_features_in_ = len(schema.names)
         if schema.kind == "table":

@@ -88,7 +88,6 @@ class _Step(Primitive):
         inputs = ctx.saved_tensors[:5]
         u, scale, _, c, prior_scale = inputs
         if torch.is_grad_enabled() or any(ctx.needs_input_grad[2:]):
-
             function = partial(_composed, law=ctx.law)
             return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None
         z, _, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise = ctx.saved_tensors[5:]

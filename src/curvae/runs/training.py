@@ -47,6 +47,7 @@ class FitResult:
     """What came of it."""
 
     folder: Path
+    source: Source
     fitted: Fitted
     embedding: Embedding
     summary: dict[str, Any]
@@ -193,8 +194,6 @@ def _finish(
     voice.say("measuring the likelihood of held-out rows" if len(held) >= 3 else "measuring the likelihood")
     found = likelihoods(fitted, data.x[scored], _SAMPLES, advance=voice.counter("likelihood", len(scored)))
     unhealthy = health(fitted, embedding)
-    for text in unhealthy:
-        voice.warn(text)
     warnings = [*data.warnings, *unhealthy]
     stable = stability(maps)
     last = fitted.last
@@ -246,4 +245,6 @@ def _finish(
     extra = {key: description[key] for key in ("command", "source", "data")}
     save_fitted(folder, fitted, embedding, {**extra, "summary": summary})
     voice.say(verdict)
-    return FitResult(folder, fitted, embedding, summary, warnings)
+    for text in unhealthy:
+        voice.warn(text)
+    return FitResult(folder, source, fitted, embedding, summary, warnings)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
 from ..data import Dataset, Schema, load, memory
 from ..errors import CurvaeError
@@ -77,7 +78,7 @@ def sample_run(
     rows = fitted.scaling.invert(fitted.model.sample(count, generator).cpu().double().numpy())
     if schema.kind != "images":
         target = _target(output, Path(f"{run.resolve().name}-samples.csv"), force)
-        write_table(target, pd.DataFrame(rows, columns=list(schema.names)))
+        write_table(target, _table(rows, schema))
         return [target]
     target = _target(output, Path(f"{run.resolve().name}-samples.npy"), force)
     if target.suffix != ".npy":
@@ -88,6 +89,18 @@ def sample_run(
     write_bytes(target, _npy(rows.reshape(-1, *schema.shape).astype(np.float32)))
     write_bytes(picture, pages.samples_picture(means.reshape(-1, *schema.shape)).png)
     return [target, picture]
+
+
+def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
+    """Features as columns of the source, a block of categories as the one with the largest value."""
+    columns: dict[str, Any] = {}
+    start = 0
+    for column in schema.columns:
+        block = rows[:, start : start + len(column.features)]
+        categories = column.categories
+        columns[column.name] = block[:, 0] if categories is None else np.array(categories)[block.argmax(1)]
+        start += len(column.features)
+    return pd.DataFrame(columns)
 
 
 def _npy(array: Any) -> bytes:

@@ -85,7 +85,7 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     if not (folder / CONFIG).exists():
         raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that curvae fit wrote")
     description = read_json(folder / CONFIG)
-    if not isinstance(description, dict) or type(description.get("format")) is not int:
+    if not isinstance(description, dict) or type(found := description.get("format")) is not int or found < 1:
         raise CurvaeError(f"{folder / CONFIG} is not the description of a run; train again")
     if description["format"] > FORMAT:
         raise CurvaeError(

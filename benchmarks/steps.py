@@ -1,0 +1,100 @@
+"""A training step of the hyperbolic VAE over that of the ordinary one: same network, same run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from curvae.training import Config, build
+
+from .peers import pythae_vae
+from .timing import Row, compare
+
+__all__ = ["OrdinaryVAE", "steps"]
+
+# rows, columns, hidden units, likelihood, bounds for the wrapped and the Riemannian normal
+SHAPES = {
+    "synthetic": (64, 50, 200, "unit_gaussian", 2.5, 3.5),
+    "MNIST": (128, 784, 600, "bernoulli", 1.25, 1.5),
+}
+
+
+class OrdinaryVAE(nn.Module):
+    """The Euclidean VAE in bare torch, with its divergence in closed form."""
+
+    def __init__(self, columns: int, hidden: int, dim: int, likelihood: str) -> None:
+        super().__init__()
+        self.dim, self.likelihood = dim, likelihood
+        self.encoder, self.head = nn.Linear(columns, hidden), nn.Linear(hidden, dim + 1)
+        self.decoder, self.out = nn.Linear(dim, hidden), nn.Linear(hidden, columns)
+
+    def loss(self, x: Tensor) -> Tensor:
+        out = self.head(F.relu(self.encoder(x)))
+        loc, scale = out[:, : self.dim], F.softplus(out[:, self.dim :])
+        z = loc + scale * torch.randn_like(loc)
+        kl = (loc.square().sum(-1) + self.dim * (scale.square() - 1 - 2 * scale.log())[:, 0]) / 2
+        y = self.out(F.relu(self.decoder(z)))
+        if self.likelihood == "bernoulli":
+            rec = F.binary_cross_entropy_with_logits(y, x, reduction="none").sum(-1)
+        else:
+            rec = (x - y).square().sum(-1) / 2
+        return (rec + kl).mean()
+
+
+def step(model: nn.Module, loss: Callable[[], Tensor], learning_rate: float = 1e-3) -> Callable[[], None]:
+    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
+
+    def run() -> None:
+        optimiser.zero_grad()
+        loss().backward()
+        optimiser.step()
+
+    return run
+
+
+def runs(task: Callable[[], None]) -> bool:
+    """Whether a peer gets through its first steps; its sampler may refuse them."""
+    try:
+        for _ in range(20):
+            task()
+    except OSError:
+        return False
+    return True
+
+
+def steps(threads: int) -> list[Row]:
+    """One step with batch, network and latent dimension of the two experiments."""
+    rows = []
+    for name, (count, columns, hidden, likelihood, *bounds) in SHAPES.items():
+        for dim in (2, 10):
+            x = torch.rand(count, columns)
+            plain = OrdinaryVAE(columns, hidden, dim, likelihood)
+            tasks = {"ordinary": step(plain, lambda m=plain, x=x: m.loss(x))}
+            laws = {"curvature 0": (0.0, "wrapped"), "wrapped": (1.0, "wrapped"), "riemannian": (1.0, "riemannian")}
+            for law, (c, posterior) in laws.items():
+                config = Config(dim=dim, curvature=c, posterior=posterior, hidden=(hidden,), likelihood=likelihood)
+                model = build(config, columns)
+                tasks[law] = step(model, lambda m=model, x=x: -m.elbo(x).mean())
+            for law in ("ordinary", "wrapped", "riemannian"):
+                peer = pythae_vae(law, columns, hidden, dim, likelihood)
+                # It stays where it starts: once trained, its sampler refuses some posteriors with an error.
+                task = None if peer is None else step(peer, lambda m=peer, x=x: m({"data": x}).loss, 0.0)
+                if task is not None and runs(task):
+                    tasks[f"Pythae {law}"] = task
+            ms = compare(tasks, seconds=4.0)
+            what = f"{name}, d = {dim}"
+            for law, bound in (("curvature 0", None), ("wrapped", bounds[0]), ("riemannian", bounds[1])):
+                ratio = ms[law] / ms["ordinary"]
+                rows.append(
+                    Row(f"{law} step / bare ordinary step, {what}", threads, ms[law], ms["ordinary"], ratio, bound)
+                )
+            for law in ("wrapped", "riemannian"):
+                peer = f"Pythae {law}"
+                if peer in ms:
+                    rows.append(Row(f"{peer} step / ours, {what}", threads, ms[law], ms[peer], ms[peer] / ms[law]))
+                    own = ms["Pythae ordinary"]
+                    rows.append(Row(f"{peer} step / its ordinary step, {what}", threads, ms[peer], own, ms[peer] / own))
+    return rows

@@ -1,0 +1,80 @@
+"""The command line inside the tests: calls of `curvae.cli.main`, small data, and pictures that cost nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+
+from curvae.cli import main
+
+__all__ = ["SMALL", "Outcome", "curvae", "refused", "snapshot", "write_table"]
+
+# A model that trains in a blink.
+SMALL = ("--hidden", "8", "--epochs", "2", "--batch-size", "16")
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def curvae(*words: object, pictures: bool = False) -> Outcome:
+    """Run a command in this process; drawing, most of its time, only with `pictures`."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    drawing: Any = mock.patch("curvae.runs.pages.figure_bytes", lambda figure: _PNG)
+    with (
+        mock.patch("sys.argv", ["curvae", *map(str, words)]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        mock.patch.dict("os.environ") if pictures else drawing,
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code  # type: ignore[assignment]
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def refused(*words: object, says: Iterable[str] = ()) -> str:
+    """Run a command that must fail as a user's mistake does; returns its one line."""
+    found = curvae(*words)
+    assert found.code == 2, found
+    assert found.out == ""
+    assert found.err.count("\n") == 1 and found.err.startswith("curvae: "), found.err
+    for part in says:
+        assert part in found.err, found.err
+    return found.err
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    """Everything in a folder, to see that nothing has changed."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def write_table(path: Path, rows: int = 40, columns: str = "abc", seed: int = 0, **more: Any) -> Path:
+    """A CSV file of normal numbers, and more columns."""
+    x = np.random.default_rng(seed).normal(size=(rows, len(columns)))
+    pd.DataFrame(x, columns=list(columns)).assign(**more).to_csv(path, index=False)
+    return path
