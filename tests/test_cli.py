@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
+
 from running import SMALL, curvae, refused, snapshot, write_table
 
 COMMANDS = ("demo", "fit", "embed", "sample", "evaluate", "compare", "cite")
@@ -32,7 +33,7 @@ def kept(tmp_path_factory):
     return home
 
 
-@pytest.fixture()
+@pytest.fixture
 def run(kept, tmp_path):
     """A copy of the run, beside a copy of its data."""
     shutil.copy(kept / "cells.csv", tmp_path)
@@ -162,6 +163,16 @@ def test_data_that_are_not_there(run, name, says):
     Path("empty").mkdir()
     untouched("fit", name, says=says)
     untouched("embed", run, name)
+
+
+def test_data_and_models_that_do_not_fit_in_memory():
+    write_table(Path("t.csv"))
+    np.save("m.npy", np.zeros((50, 3)))
+    with mock.patch("curvae.data.memory.available", return_value=500):
+        for name in ("t.csv", "m.npy"):
+            untouched("fit", name, says=[name, "GB of memory", "use fewer rows or columns"])
+    with mock.patch("curvae.data.memory.available", return_value=5000):
+        untouched("fit", "t.csv", "--hidden", "400", says=["layers of 3, 400, 2", "GB of memory", "lower hidden"])
 
 
 def test_likelihoods_that_do_not_fit_the_data(run):

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ..geometry import Lorentz
 from ..geometry import hyperboloid as h
-from ..geometry.functions import asinhc, cosh_sinhc, logsinhc
+from ..geometry.functions import asinhc, cosh_sinhc
 from ..geometry.primitive import Primitive
-from . import radial
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
 from .table import lookup
 
@@ -52,8 +51,7 @@ class _Step(Primitive):
         sigma, w = scale[..., 0], noise.double()
         log_measure = by_q = rise = None
         if law is RiemannianNormal and d > 1:
-            kappa, by_q, log_measure, rise = lookup(h.dot(w, w), c * sigma * sigma, d)
-            log_measure = log_measure - radial.log_normaliser(c * prior_scale * prior_scale, d)
+            kappa, by_q, log_measure, rise = lookup(h.dot(w, w), c * sigma * sigma, c * prior_scale * prior_scale, d)
             w = w * kappa.unsqueeze(-1)
             # All that the backward pass needs of ∂κ/∂q is ∂w/∂q = w·(∂κ/∂q)/κ.
             by_q = by_q / kappa
@@ -70,8 +68,8 @@ class _Step(Primitive):
         prior = zz * g * g / (2.0 * prior_scale * prior_scale)
         kl = prior - ww / 2.0 - d * (sigma / prior_scale).log()
         if log_measure is None:
-            # The prior's log sinhc at z is log(|z|/distance).
-            kl = kl - (d - 1.0) * (logsinhc(y) + g.log())
+            # The posterior's log sinhc is log s_v, the prior's at z is log(|z|/distance).
+            kl = kl - (d - 1.0) * (s_v * g).log()
         else:
             kl = kl - log_measure
         return z, kl, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise

@@ -63,6 +63,20 @@ class _Table:
             powers.append(powers[-1] * place)
         return cell.long(), torch.stack(powers, -1)
 
+    def log_normaliser(self, q: Tensor, cell: Tensor, powers: Tensor) -> tuple[Tensor, Tensor]:
+        """log I(q) and its derivative, to single precision; past the table the law is a normal one around n·√q."""
+        n, quintic = self.dim - 1, embedding(cell, self.linear)
+        counts = torch.arange(1.0, _STENCIL, dtype=q.dtype, device=q.device)
+        rise = (quintic[..., 1:] * powers[..., :-1] * counts).sum(-1)
+        shifted = q + self.near
+        rise = rise * (0.5 * shifted.rsqrt() + self.bend / shifted) / self.step
+        at_zero = (self.dim / 2 - 1) * math.log(2) + math.lgamma(self.dim / 2)
+        far = q.clamp_min(self.last)
+        past = n * (n / 2 * far - math.log(2) - far.log() / 2) + math.log(2 * math.pi) / 2
+        inside = q < self.last
+        value = torch.where(inside, self.dim * (quintic * powers).sum(-1) + at_zero, past)
+        return value, torch.where(inside, self.dim * rise, n * (n - 1 / far) / 2)
+
 
 def _table(dim: int, device: torch.device) -> _Table:
     return _Table(*_fields(dim, device))
@@ -168,13 +182,11 @@ def _cubic(table: Tensor, cell: Tensor, powers: Tensor, column: Tensor) -> tuple
 
 
 class _Lookup:
-    """Where draws lie in the table: what κ and its slopes have in common."""
+    """Where draws lie in the table: what κ and its slopes have in common. `cell` and `powers` are `locate(q)`."""
 
-    def __init__(self, square: Tensor, q: Tensor, table: _Table) -> None:
-        self.table, self.q = table, q
-        self.cell, self.powers = table.locate(q)
-        self.quintic = embedding(self.cell, table.linear)
-        self.linear = linear = (self.quintic * self.powers).sum(-1)
+    def __init__(self, square: Tensor, q: Tensor, table: _Table, cell: Tensor, powers: Tensor) -> None:
+        self.table, self.q, self.cell, self.powers = table, q, cell, powers
+        linear = (embedding(cell, table.linear) * powers).sum(-1)
         columns = table.value.shape[1]
         self.x = (square + _TINY).sqrt()
         self.a = self.x.log().clamp(max=table.top) + linear
@@ -206,20 +218,6 @@ class _Lookup:
         past = (self.table.dim - 1) / 2 * self.q.clamp_min(self.table.last).rsqrt()
         return torch.where(self.q > self.table.last, past, within * omega) / self.x
 
-    def log_normaliser(self) -> tuple[Tensor, Tensor]:
-        """log I(q) and its derivative, to single precision; past the table the law is a normal one around n·√q."""
-        table, q, n = self.table, self.q, self.table.dim - 1
-        shifted = q + table.near
-        counts = torch.arange(1.0, _STENCIL, dtype=q.dtype, device=q.device)
-        rise = (self.quintic[..., 1:] * self.powers[..., :-1] * counts).sum(-1)
-        rise = rise * (0.5 * shifted.rsqrt() + table.bend / shifted) / table.step
-        at_zero = (table.dim / 2 - 1) * math.log(2) + math.lgamma(table.dim / 2)
-        far = q.clamp_min(table.last)
-        past = n * (n / 2 * far - math.log(2) - far.log() / 2) + math.log(2 * math.pi) / 2
-        inside = q < table.last
-        value = torch.where(inside, table.dim * self.linear + at_zero, past)
-        return value, torch.where(inside, table.dim * rise, n * (n - 1 / far) / 2)
-
     def slopes(self) -> tuple[Tensor, Tensor]:
         """∂κ/∂|ε|² and ∂κ/∂q."""
         f = self.place
@@ -231,16 +229,21 @@ class _Lookup:
         return (by_x - self.kappa(within)) / (2 * self.x * self.x), by_q
 
 
+def _find(square: Tensor, q: Tensor, dim: int) -> _Lookup:
+    table = _table(dim, square.device)
+    return _Lookup(square, q, table, *table.locate(q))
+
+
 class _Stretch(Primitive):
     @staticmethod
     def forward(square: Tensor, q: Tensor, dim: int) -> Tensor:
-        lookup = _Lookup(square, q, _table(dim, square.device))
+        lookup = _find(square, q, dim)
         return lookup.kappa(lookup.within())
 
     @classmethod
     def traced(cls, square: Tensor, q: Tensor, dim: int) -> Tensor:
         with torch.no_grad():
-            lookup = _Lookup(square.detach(), q.detach(), _table(dim, square.device))
+            lookup = _find(square.detach(), q.detach(), dim)
             kappa, slopes = lookup.kappa(lookup.within()), lookup.slopes()
         return radial.with_slopes(kappa, (square, q), slopes)
 
@@ -259,7 +262,7 @@ class _Stretch(Primitive):
 class _StretchSlopes(Primitive):
     @staticmethod
     def forward(square: Tensor, q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return _Lookup(square, q, _table(dim, square.device)).slopes()
+        return _find(square, q, dim).slopes()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -285,8 +288,13 @@ def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
     return radial.quantile(*tails, q, dim, start=(kappa * x).detach(), steps=3) / x
 
 
-def lookup(square: Tensor, q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """κ, ∂κ/∂q, log I(q) and its derivative, at once, from the table: to single precision, without gradient."""
-    found = _Lookup(square, q, _table(dim, square.device))
+def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """κ, ∂κ/∂q, log I(q) − log I(prior_q) and its derivative in q, at once, to single precision, without gradient."""
+    table = _table(dim, square.device)
+    both = torch.cat([q.flatten(), prior_q.reshape(1)])
+    cell, powers = table.locate(both)
+    value, rise = table.log_normaliser(both, cell, powers)
+    found = _Lookup(square, q, table, cell[:-1].view(q.shape), powers[:-1].view(*q.shape, _STENCIL))
     within = found.within()
-    return found.kappa(within), found.by_q(within), *found.log_normaliser()
+    drop = (value[:-1] - value[-1]).view(q.shape)
+    return found.kappa(within), found.by_q(within), drop, rise[:-1].view(q.shape)

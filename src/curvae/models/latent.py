@@ -55,8 +55,8 @@ class Posterior(nn.Module):
 
     def _tangent(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """log_0 μ and σ, float64."""
-        out = self.head(features).double()
-        return 2.0 * out[..., : self.dim], F.softplus(out[..., self.dim :]) + _SMALLEST
+        u, spread = self.head(features).double().split([self.dim, self.dim if self.diagonal else 1], -1)
+        return 2.0 * u, F.softplus(spread) + _SMALLEST
 
     def forward(self, features: Tensor) -> HyperbolicNormal:
         """The posterior of every row, on `Lorentz`, in float64."""

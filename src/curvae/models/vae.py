@@ -81,7 +81,7 @@ class VAE(nn.Module):
 
     def decode(self, S: Tensor) -> Tensor:
         """Outputs of the likelihood, shape (…, features), at points S of shape (…, d)."""
-        S = h.saturate(_ROOM * S.double(), self.prior.curvature().double(), self.dtype) / _ROOM
+        S = h.saturate(S.double(), self.prior.curvature().double(), self.dtype, _ROOM)
         return self.decoder(S.reshape(-1, S.shape[-1])).reshape(*S.shape[:-1], self.likelihood.features)
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:

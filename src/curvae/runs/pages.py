@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,7 +48,10 @@ def curvature_text(c: float) -> str:
 
 
 def _picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
-    return Picture(figure_bytes(figure), caption, alt, wide)
+    with warnings.catch_warnings():
+        # A letter that the font lacks, in a label say, is drawn as a box; the tables have it.
+        warnings.filterwarnings("ignore", "Glyph")
+        return Picture(figure_bytes(figure), caption, alt, wide)
 
 
 def _dense(x: Any, index: NDArray[Any]) -> NDArray[Any]:

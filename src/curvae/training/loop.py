@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..data.missing import column_means
 from ..errors import CurvaeError
 from ..models import VAE
 from .build import build
@@ -55,8 +56,9 @@ def random_split(
     """A random split; rows of one group stay together."""
     keys = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
     order = np.random.default_rng([seed, 7]).permutation(keys.max() + 1)
-    counts = np.cumsum(np.bincount(keys)[order])
-    ends = np.searchsorted(counts, [round(rows * validation), round(rows * (validation + test))], side="right")
+    counts = np.cumsum([0, *np.bincount(keys)[order]])
+    # As near to the shares as whole groups allow.
+    ends = [np.abs(counts - round(rows * share)).argmin() for share in (validation, validation + test)]
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     held, tested = place[keys] < ends[0], place[keys] < ends[1]
@@ -147,7 +149,7 @@ def fit(
         seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
         standard = config.standardise and config.likelihood in ("gaussian", "unit_gaussian")
         scaling = Scaling.standard(x[seen]) if standard else Scaling.identity(x.shape[1])
-    mean = np.asarray((x[split.train].mean(0) - scaling.shift) / scaling.scale, dtype=np.float64).ravel()
+    mean = (column_means(x[split.train]) - scaling.shift) / scaling.scale
     model = build(config, x.shape[1], blocks, mean).to(device)
     state = _State(model, config, folder, resume)
     rows = Rows(x, scaling, device)

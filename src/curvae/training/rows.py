@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from ..data.missing import column_means
 from ..errors import CurvaeError
 from .config import LikelihoodKind
 
@@ -56,7 +57,7 @@ def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[n
         x = x.copy()
         x.sum_duplicates()
     rows, features = x.shape
-    mean = np.bincount(x.indices, x.data, features) / rows
+    mean = column_means(x)
     absent = rows - np.bincount(x.indices, minlength=features)
     square = np.bincount(x.indices, (x.data - mean[x.indices]) ** 2, features) + absent * mean**2
     return mean, np.sqrt(square / rows)

@@ -1,0 +1,139 @@
+"""Put figures from `results/` into README and docs.
+
+python -m benchmarks.tables                 fill the tables and outputs from the results
+python -m benchmarks.tables --check         exit with 1 when a page differs from its results
+python -m benchmarks.tables --run           first run the demonstration and all examples again
+python -m benchmarks.tables --run demo      only this one; or README, guide-table, …
+
+`<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, the outputs of examples from
+`results/examples.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from curvae.training.storage import versions
+
+from . import variance
+from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
+
+__all__ = ["comparisons", "fill", "main", "stale"]
+
+RESULTS = ROOT / "results"
+EXAMPLES = RESULTS / "examples.json"
+
+_BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+
+
+def comparisons(result: dict[str, Any]) -> str:
+    """Data by models, from the figures of `curvae.training.compare`."""
+    parts = {name: part for name, part in result.items() if isinstance(part, dict) and "repeats" in part}
+    curved = next(iter(parts.values()))["best_curvature"]
+    lines = [
+        f"| test rows, nats a row | PCA | ordinary VAE | Poincaré VAE, c = {curved:g} | curved − flat | p |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, part in parts.items():
+        repeats = part["repeats"]
+        cells = [
+            _interval([r["pca"] for r in repeats]),
+            _interval([r["test"]["0.0"] for r in repeats]),
+            _interval([r["test"][str(curved)] for r in repeats]),
+            f"{_number(part['gain'], '+.2f')} ± {part['interval']:.2f}",
+            f"{part['p_value']:.2g}",
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _interval(figures: Sequence[float]) -> str:
+    half = stats.t.ppf(0.975, len(figures) - 1) * np.std(figures, ddof=1) / np.sqrt(len(figures))
+    return f"{_number(float(np.mean(figures)))} ± {half:.2f}"
+
+
+def _number(value: float, form: str = ".2f") -> str:
+    return f"{value:{form}}".replace("-", "−")
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "demo": comparisons,
+    "demo_long": comparisons,
+    "entropy_variance": variance.table,
+}
+
+
+def fill(name: str, text: str) -> str:
+    """The page of that name with all its tables and outputs."""
+
+    def block(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
+        result = json.loads((RESULTS / f"{match[2]}.json").read_text(encoding="utf-8"))
+        return f"{match[1]}{TABLES[match[2]](result)}\n{match[3]}"
+
+    text = _BLOCK.sub(block, text)
+    examples = json.loads(EXAMPLES.read_text(encoding="utf-8"))["pages"]
+    return fill_outputs(text, examples.get(name, [])) if name in pages_with_examples() else text
+
+
+def stale(write: bool = False) -> list[str]:
+    """Names of the pages that differ from their results; `write` mends them."""
+    pages = {path.stem: path for path in (ROOT / "docs").glob("*.md")} | pages_with_examples()
+    found = []
+    for name, path in sorted(pages.items()):
+        before = path.read_text(encoding="utf-8")
+        after = fill(name, before)
+        if after != before:
+            found.append(name)
+            if write:
+                path.write_text(after, encoding="utf-8")
+    return found
+
+
+def run(names: Sequence[str]) -> None:
+    """Run the demonstration and the examples of pages, all unless some are named, and write their results."""
+    known = ["demo", *pages_with_examples()]
+    if unknown := set(names) - set(known):
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    for name in names or known:
+        print(name, file=sys.stderr)
+        if name == "demo":
+            _write(RESULTS / "demo.json", demonstration())
+            continue
+        stored = json.loads(EXAMPLES.read_text(encoding="utf-8")) if EXAMPLES.exists() else {"pages": {}}
+        _write(EXAMPLES, {"versions": versions(), "pages": {**stored["pages"], name: record(name)}})
+
+
+def _write(path: Path, result: dict[str, Any]) -> None:
+    path.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tables", description="Fill the tables of the pages.")
+    parser.add_argument("--check", action="store_true", help="only say which pages are stale")
+    parser.add_argument("--run", nargs="*", metavar="NAME", help="first run the demonstration and the examples")
+    options = parser.parse_args(arguments)
+    if options.run is not None:
+        run(options.run)
+    try:
+        names = stale(write=not options.check)
+    except ValueError as error:
+        sys.exit(str(error))
+    if names:
+        print(f"{'stale' if options.check else 'filled'}: {', '.join(names)}")
+    if names and options.check:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

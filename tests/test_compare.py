@@ -1,0 +1,236 @@
+"""Is curved better? The verdict and its test, splits that are fair, and how alike two maps are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse, stats
+
+from curvae import PoincareBall
+from curvae.errors import CurvaeError
+from curvae.training import Config
+from curvae.training import compare as module
+from curvae.training.compare import Comparison, Repeat, compare
+from curvae.training.evaluate import Embedding, stability
+
+SMALL = Config(hidden=(4,), epochs=1, batch_size=64, seed=7)
+X = np.random.default_rng(0).normal(size=(60, 4))
+
+
+def comparison(differences, ratio=0.25):
+    """Repeats in which c = 1 is chosen, and better than flat by the given differences."""
+    repeats = [
+        Repeat(seed, {0.0: 9.0, 0.3: -4.0, 1.0: -3.0}, {0.0: -10.0, 0.3: 50.0, 1.0: -10.0 + d}, None)
+        for seed, d in enumerate(differences)
+    ]
+    return Comparison(repeats, ratio, {}, {}, Config(), "as asked")
+
+
+# --- the verdict ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("differences", "outcome", "says"),
+    [
+        ([2.0, 2.2, 1.9, 2.1, 2.05], "hyperbolic", ["Hyperbolic better by 2.05", "use c = 1"]),
+        ([2.0, -1.0, 0.3, -0.4, 0.1], "none", ["No detectable difference: use curvature 0", "+0.20"]),
+        ([-2.0, -2.2, -1.9, -2.1, -2.05], "euclidean", ["Euclidean better by 2.05", "use curvature 0"]),
+    ],
+)
+def test_three_outcomes(differences, outcome, says):
+    found = comparison(differences)
+    assert found.outcome == outcome
+    assert all(part in found.verdict for part in (*says, "nats a row", "p = ")) and "\n" not in found.verdict
+
+
+def test_the_test_by_hand():
+    differences = np.array([0.5, 0.1, 0.9, 0.4])
+    found = comparison(differences, ratio=2 / 7)
+    # Nadeau and Bengio (2003): 1/n becomes 1/n + n_test/n_train.
+    error = differences.std(ddof=1) * np.sqrt(1 / 4 + 2 / 7)
+    assert found.gain == pytest.approx(0.475)
+    assert found.p_value == pytest.approx(2 * stats.t(3).sf(0.475 / error), rel=1e-12)
+    assert found.interval == pytest.approx(stats.t(3).ppf(0.975) * error, rel=1e-12)
+    # Without overlap it is the textbook's test.
+    plain = stats.ttest_1samp(differences, 0.0)
+    assert comparison(differences, ratio=0.0).p_value == pytest.approx(plain.pvalue, rel=1e-12)
+    assert found.p_value > plain.pvalue
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_verdict_interval_and_p_value_agree(seed):
+    random = np.random.default_rng(seed)
+    found = comparison(random.normal(random.normal(), 1.0, size=random.integers(3, 9)))
+    assert (abs(found.gain) > found.interval) == (found.p_value < 0.05) == (found.outcome != "none")
+
+
+def test_differences_without_variance():
+    assert comparison([0.0, 0.0, 0.0]).outcome == "none" and comparison([0.0, 0.0, 0.0]).p_value == 1.0
+    assert comparison([1.0, 1.0, 1.0]).outcome == "hyperbolic"
+
+
+def test_the_curvature_is_chosen_on_validation_rows_alone():
+    repeat = Repeat(0, {0.0: 5.0, 0.3: -2.0, 1.0: -1.0}, {0.0: 0.0, 0.3: 100.0, 1.0: 3.0}, None)
+    assert repeat.chosen == 1.0 and repeat.difference == 3.0
+    found = Comparison([repeat] * 3, 0.2, {}, {}, Config(), "")
+    assert found.best == 1.0 and found.gain == 3.0
+
+
+def test_each_repeat_chooses_for_itself():
+    a = Repeat(0, {0.0: 0.0, 0.3: 1.0, 1.0: 2.0}, {0.0: 0.0, 0.3: 7.0, 1.0: 1.0}, None)
+    b = Repeat(1, {0.0: 0.0, 0.3: 1.5, 1.0: 0.0}, {0.0: 0.0, 0.3: 7.0, 1.0: 1.0}, None)
+    found = Comparison([a, b, b], 0.2, {}, {}, Config(), "")
+    assert [r.chosen for r in found.repeats] == [1.0, 0.3, 0.3] and found.gain == 5.0
+    assert found.best == 0.3  # means of 4/3 and 2/3
+
+
+def test_differences_are_false_alarms_at_the_stated_rate():
+    """Independent differences around 0: the corrected test is wrong less often than it says."""
+    random = np.random.default_rng(0)
+    wrong = sum(comparison(random.normal(size=5)).outcome != "none" for _ in range(800))
+    assert wrong / 800 < 0.05
+    wrong = sum(comparison(random.normal(size=5), ratio=0.0).outcome != "none" for _ in range(800))
+    assert 0.025 < wrong / 800 < 0.08
+
+
+# --- fair splits ----------------------------------------------------------------------------------------------------
+
+
+def tasks(x=X, repeats=4, config=SMALL, **how):
+    """The trainings that a comparison asks for, without doing them."""
+    seen = []
+
+    def record(config, x, split, blocks, samples):
+        seen.append((config, split))
+        embedding = Embedding(np.random.default_rng(len(seen)).normal(size=(len(x), 2)), np.ones(len(x)), 1.0)
+        return module._Result(replace(config, likelihood="gaussian"), "", 0.0, float(config.curvature), embedding)
+
+    with mock.patch.object(module, "_task", record):
+        found = compare(config, x, (1.0, 0.3, 1), repeats, jobs=1, **how)
+    return found, seen
+
+
+def test_a_repeat_has_one_split_and_one_seed_for_all_curvatures():
+    advanced = []
+    found, seen = tasks(advance=lambda: advanced.append(1))
+    assert len(seen) == len(advanced) == 12
+    assert [config.curvature for config, _ in seen] == [0.0, 1.0, 0.3] * 4
+    assert [config.seed for config, _ in seen] == [7] * 3 + [8] * 3 + [9] * 3 + [10] * 3
+    for i in range(0, 12, 3):
+        assert all(seen[i][1] is split for _, split in seen[i : i + 3])
+    tests = [tuple(split.test) for _, split in seen[::3]]
+    assert len(set(tests)) == 4 and {len(test) for test in tests} == {12}
+    assert {len(split.validation) for _, split in seen} == {6}
+    assert found.ratio == pytest.approx(12 / 42)
+    assert [r.seed for r in found.repeats] == [7, 8, 9, 10] and found.gain == pytest.approx(1.0)
+
+
+def test_groups_are_kept_together():
+    groups = np.array([f"g{i % 30}" for i in range(60)])
+    for _, split in tasks(groups=groups)[1]:
+        names = split.names(60)
+        assert all(len(set(names[groups == group])) == 1 for group in set(groups))
+        assert min(len(split.validation), len(split.test)) >= 2
+
+
+def test_test_rows_do_not_touch_the_models():
+    """Replacing the test rows changes what is measured on them and nothing else."""
+    a = compare(SMALL, X, (1.0,), 3, jobs=1, samples=20)
+    moved = X.copy()
+    split = tasks()[1][0][1]
+    moved[split.test] += 3.0
+    b = compare(SMALL, moved, (1.0,), 3, jobs=1, samples=20)
+    assert a.repeats[0].validation == b.repeats[0].validation and a.repeats[0].test != b.repeats[0].test
+
+
+def test_what_cannot_be_compared():
+    for x, pattern in ((X[:12], "12 rows are too few"), (X[:3], "too few|no rows are left")):
+        with pytest.raises(CurvaeError, match=pattern):
+            compare(SMALL, x, jobs=1)
+    with pytest.raises(CurvaeError, match="too few .*groups"):
+        compare(SMALL, X, jobs=1, groups=np.array(["a", "b", "c"] * 20))
+    with pytest.raises(CurvaeError, match="at least 3 repeats"):
+        compare(SMALL, X, repeats=2)
+    for curvatures in ((), (0.0,), (1.0, -1.0), (float("nan"),)):
+        with pytest.raises(CurvaeError, match="c > 0"):
+            compare(SMALL, X, curvatures)
+    with pytest.raises(CurvaeError, match="drop learn_curvature"):
+        compare(replace(SMALL, learn_curvature=True), X)
+    with pytest.raises(CurvaeError, match="lower the curvature"):
+        compare(SMALL, X, (1e9,))
+
+
+# --- whole comparisons ----------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_repeats_and_is_plain_json():
+    a, b = (compare(SMALL, X, (0.5,), 3, jobs=1, samples=20) for _ in range(2))
+    assert a.to_json() == b.to_json() == json.loads(json.dumps(a.to_json()))
+    assert set(a.stability) == set(a.embeddings) == {0.0, 0.5} and a.embeddings[0.5].space.shape == (60, 2)
+    assert a.stability[0.5].pairs == 3
+
+
+def test_pca_in_the_same_units():
+    """Probabilistic PCA is a normal distribution; its density on the test rows is scipy's."""
+    split = tasks()[1][0][1]
+    found = compare(SMALL, X, (0.5,), 3, jobs=1, samples=5).repeats[0].pca
+    seen = np.concatenate([split.train, split.validation])
+    x = (X - X[seen].mean(0)) / X[seen].std(0)
+    train = x[split.train] - x[split.train].mean(0)
+    values, vectors = np.linalg.eigh(train.T @ train / (len(train) - 1))
+    noise = values[:2].mean()
+    covariance = noise * np.eye(4) + vectors[:, 2:] @ np.diag(values[2:] - noise) @ vectors[:, 2:].T
+    normal = stats.multivariate_normal(x[split.train].mean(0), covariance)
+    assert found == pytest.approx(normal.logpdf(x[split.test]).mean(), rel=1e-6)
+
+
+def test_no_pca_where_it_means_nothing():
+    bits = (X > 0).astype(float)
+    assert compare(SMALL, bits, (0.5,), 3, jobs=1, samples=5).repeats[0].pca is None
+    assert compare(SMALL, sparse.csr_array(X), (0.5,), 3, jobs=1, samples=5).repeats[0].pca is None
+    assert compare(SMALL, X[:, :2], (0.5,), 3, jobs=1, samples=5).repeats[0].pca is None
+
+
+# --- how alike maps are ---------------------------------------------------------------------------------------------
+
+
+def embedding(ball, c=1.3):
+    points = PoincareBall(ball.shape[1], c).to_lorentz(torch.as_tensor(ball))
+    return Embedding(points.numpy(), np.ones(len(ball)), c)
+
+
+def map_of(seed, n=80):
+    return np.random.default_rng(seed).uniform(-0.5, 0.5, size=(n, 2))
+
+
+def test_equal_maps_and_isometric_copies_are_equally_stable():
+    ball = map_of(0)
+    angle = 0.7
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    moved = PoincareBall(2, 1.3).mobius_add(torch.tensor([0.3, -0.4], dtype=torch.float64), torch.tensor(ball))
+    for other in (ball, ball @ turn.T, ball * [1, -1], moved.numpy()):
+        found = stability([embedding(ball), embedding(other)])
+        assert found.correlation == pytest.approx(1.0, abs=1e-12) and found.overlap == 1.0
+        assert found.neighbours == 10 and found.pairs == 1
+    # A euclidean shift is no isometry of the disc.
+    assert stability([embedding(ball), embedding(ball * 0.5 + 0.4)]).correlation < 0.99
+
+
+def test_unrelated_maps_are_unstable():
+    found = stability([embedding(map_of(seed)) for seed in range(4)])
+    assert found.pairs == 6 and abs(found.correlation) < 0.2 and found.overlap < 0.3
+
+
+def test_stability_of_one_map_of_few_and_of_many_rows():
+    assert stability([embedding(map_of(0))]) is None
+    few = stability([embedding(map_of(0, 3)), embedding(map_of(0, 3))])
+    assert few.neighbours == 2 and few.overlap == 1.0
+    many = stability([embedding(map_of(0, 700)), embedding(map_of(0, 700))])
+    assert many.correlation == pytest.approx(1.0) and many.overlap == 1.0
+    collapsed = stability([embedding(map_of(0)), embedding(np.zeros((80, 2)))])
+    assert collapsed.correlation == 0.0

@@ -1,0 +1,340 @@
+"""The estimator beyond scikit-learn's own checks: charts, units, distances, files, life among other estimators."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse, stats
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from curvae import CurvaeError, Lorentz, PoincareBall, PoincareVAE
+
+FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "importance_samples": 40, "random_state": 0}
+
+
+def rows(n=50, columns=4, seed=0):
+    random = np.random.default_rng(seed)
+    return random.normal(size=(n, 1)) * np.arange(1, columns + 1) + random.normal(size=(n, columns))
+
+
+@pytest.fixture(scope="module")
+def x():
+    return rows()
+
+
+@pytest.fixture(scope="module")
+def model(x):
+    return PoincareVAE(curvature=1.4, **FAST).fit(x)
+
+
+# --- coordinates ----------------------------------------------------------------------------------------------------
+
+
+def test_outputs_are_charts_of_the_same_points(x):
+    found = {}
+    for output in ("ball", "tangent", "lorentz"):
+        estimator = PoincareVAE(curvature=1.4, output=output, **FAST)
+        found[output] = torch.from_numpy(estimator.fit_transform(x))
+        np.testing.assert_array_equal(found[output], estimator.embedding_)
+        c = estimator.curvature_
+    ball, lorentz = PoincareBall(2, c), Lorentz(2, c)
+    assert bool(ball.contains(found["ball"]).all())
+    torch.testing.assert_close(ball.to_lorentz(found["ball"]), found["lorentz"])
+    torch.testing.assert_close(lorentz.expmap0(found["tangent"]), found["lorentz"])
+    torch.testing.assert_close(lorentz.logmap0(found["lorentz"]), found["tangent"])
+
+
+@pytest.mark.parametrize("curvature", [0.0, 1.4])
+@pytest.mark.parametrize("output", ["ball", "tangent", "lorentz"])
+def test_inverse_transform_is_the_same_in_every_chart_and_in_original_units(x, output, curvature):
+    shifted = x * [1, 10, 100, 1000] + 1e4
+    fitted = PoincareVAE(curvature=curvature, output=output, **FAST).fit(shifted)
+    found = fitted.inverse_transform(fitted.transform(shifted))
+    assert found.shape == shifted.shape
+    plain = PoincareVAE(curvature=curvature, **FAST).fit(shifted)
+    np.testing.assert_allclose(found, plain.inverse_transform(plain.transform(shifted)), rtol=1e-6)
+    np.testing.assert_array_less(np.abs(found.mean(0) - shifted.mean(0)), shifted.std(0))
+    assert ((found.std(0) / shifted.std(0)) < 2).all()
+
+
+def test_points_that_are_none_are_refused(model):
+    with pytest.raises(ValueError, match=r"1\.4|ball"):
+        model.inverse_transform([[0.9, 0.9]])
+    with pytest.raises(CurvaeError, match="2 coordinates, got 3"):
+        model.inverse_transform(np.zeros((1, 3)))
+
+
+def test_distances_and_neighbours_by_brute_force(model, x):
+    new = rows(7, seed=1)
+    ball = PoincareBall(2, model.curvature_)
+    points, others = torch.from_numpy(model.transform(x)), torch.from_numpy(model.transform(new))
+    table = ball.dist(others.unsqueeze(1), points).numpy()
+    np.testing.assert_allclose(model.distances(new, x), table, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(np.diag(model.distances(x)), 0, atol=1e-7)
+    distance, index = model.kneighbors(new, k=4)
+    np.testing.assert_array_equal(index, np.argsort(table, axis=1)[:, :4])
+    np.testing.assert_allclose(distance, np.sort(table, axis=1)[:, :4], rtol=1e-6)
+    # Of the training rows themselves: not oneself.
+    own, places = model.kneighbors(k=3)
+    assert own.shape == (50, 3) and not (places == np.arange(50)[:, None]).any()
+    for k in (0, 50):
+        with pytest.raises(CurvaeError, match=f"between 1 and 49, got {k}"):
+            model.kneighbors(k=k)
+
+
+# --- likelihood and draws -------------------------------------------------------------------------------------------
+
+
+def test_a_score_does_not_depend_on_the_neighbours(model, x):
+    scores = model.score_samples(x)
+    assert scores.shape == (50,) and np.isfinite(scores).all()
+    np.testing.assert_allclose(model.score_samples(x[::-1])[::-1], scores, rtol=1e-12)
+    np.testing.assert_allclose([model.score_samples(x[i : i + 1])[0] for i in range(5)], scores[:5], rtol=1e-12)
+    np.testing.assert_allclose(model.score_samples(np.tile(x, (30, 1)))[-50:], scores, rtol=1e-12)  # over batches
+    assert model.score(x) == pytest.approx(scores.mean())
+
+
+def test_scores_are_in_original_units(x):
+    plain = PoincareVAE(**FAST).fit(x)
+    scaled = PoincareVAE(**FAST).fit(x * 100.0)
+    difference = scaled.score_samples(x * 100.0) - plain.score_samples(x)
+    np.testing.assert_allclose(difference, -4 * np.log(100), atol=1e-3)
+
+
+def test_scores_know_the_data_from_others(model, x):
+    assert model.score(x) > model.score(x + 30.0)
+
+
+def test_samples_repeat_by_seed_and_look_like_the_data(model, x):
+    np.testing.assert_array_equal(model.sample(300), model.sample(300, random_state=0))
+    assert not np.array_equal(model.sample(300), model.sample(300, random_state=1))
+    random = np.random.RandomState(3)
+    assert not np.array_equal(model.sample(5, random), model.sample(5, random))
+    drawn = model.sample(4000)
+    assert drawn.shape == (4000, 4)
+    assert stats.ks_2samp(drawn[:, 0], x[:, 0]).statistic < 0.35
+    with pytest.raises(CurvaeError, match="at least 1, got 0"):
+        model.sample(0)
+
+
+def test_fitting_again_with_the_same_seed_is_the_same(x):
+    a, b = (PoincareVAE(**FAST).fit_transform(x) for _ in range(2))
+    np.testing.assert_array_equal(a, b)
+    c = PoincareVAE(**{**FAST, "random_state": 1}).fit_transform(x)
+    assert not np.array_equal(a, c)
+    generators = [PoincareVAE(**{**FAST, "random_state": np.random.RandomState(5)}).fit_transform(x) for _ in range(2)]
+    np.testing.assert_array_equal(*generators)
+
+
+# --- early stopping and learned numbers -----------------------------------------------------------------------------
+
+
+def test_learned_curvature_is_that_of_the_kept_weights(x):
+    options = {**FAST, "epochs": 30, "learning_rate": 0.3, "patience": 3, "validation": 0.3}
+    found = PoincareVAE(learn_curvature=True, **options).fit(x)
+    best = max(found.history_, key=lambda record: record["validation_elbo"])
+    assert best["c"] != found.history_[-1]["c"]
+    assert found.curvature_ == pytest.approx(best["c"], rel=1e-6)
+    assert found.identifiable_ == pytest.approx(found.curvature_ * found.prior_scale_**2)
+    # Which the chart depends on.
+    ball = PoincareBall(2, found.curvature_)
+    table = ball.dist(torch.from_numpy(found.embedding_).unsqueeze(1), torch.from_numpy(found.embedding_))
+    np.testing.assert_allclose(found.distances(x), table, rtol=1e-6, atol=1e-6)
+
+
+def test_warnings_are_kept(x):
+    noise = np.random.default_rng(0).normal(size=(60, 5))
+    found = PoincareVAE(**{**FAST, "epochs": 60, "learning_rate": 0.02, "batch_size": 64}, beta=20.0).fit(noise)
+    assert any("empty" in text for text in found.warnings_)
+
+
+# --- among other estimators -----------------------------------------------------------------------------------------
+
+
+def test_pipeline_and_search(x):
+    y = (x[:, 0] > np.median(x[:, 0])).astype(int)
+    pipeline = make_pipeline(StandardScaler(), PoincareVAE(output="tangent", **FAST), LogisticRegression())
+    search = GridSearchCV(pipeline, {"poincarevae__curvature": [0.0, 1.0]}, cv=2, error_score="raise").fit(x, y)
+    assert search.best_score_ > 0.6
+    by_likelihood = GridSearchCV(PoincareVAE(**FAST), {"curvature": np.array([0.0, 1.0])}, cv=2, error_score="raise")
+    by_likelihood.fit(x)
+    assert np.isfinite(by_likelihood.cv_results_["mean_test_score"]).all()
+    assert by_likelihood.best_estimator_.transform(x).shape == (50, 2)
+
+
+def test_numbers_of_numpy_are_numbers(x, tmp_path):
+    numbers = {
+        "n_components": np.int64(3),
+        "curvature": np.float32(0.5),
+        "epochs": np.int32(2),
+        "hidden": [np.int64(8)],
+    }
+    found = PoincareVAE(**{**FAST, **numbers, "importance_samples": np.int64(5), "random_state": np.int64(3)}).fit(x)
+    found.save(tmp_path / "run")
+    loaded = PoincareVAE.load(tmp_path / "run")
+    np.testing.assert_array_equal(loaded.transform(x), found.transform(x))
+
+
+def test_clone_is_unfitted_and_equal(model, x):
+    copy = clone(model)
+    assert not hasattr(copy, "embedding_") and copy.get_params() == model.get_params()
+    np.testing.assert_array_equal(copy.fit_transform(x), model.transform(x))
+
+
+def test_pickle(model, x):
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.transform(x), model.transform(x))
+    np.testing.assert_array_equal(copy.score_samples(x), model.score_samples(x))
+
+
+def test_frames_in_and_out(x):
+    frame = pd.DataFrame(x, columns=list("abcd"), index=[f"row{i}" for i in range(50)])
+    found = PoincareVAE(**FAST).set_output(transform="pandas").fit(frame)
+    table = found.transform(frame)
+    assert table.columns.tolist() == ["poincarevae0", "poincarevae1"] == found.get_feature_names_out().tolist()
+    assert table.index.equals(frame.index)
+    assert found.feature_names_in_.tolist() == list("abcd")
+
+
+def test_columns_in_another_order_or_fewer_are_refused(x):
+    frame = pd.DataFrame(x, columns=list("abcd"))
+    found = PoincareVAE(**FAST).fit(frame)
+    for method in (found.transform, found.score_samples, found.distances, found.kneighbors):
+        with pytest.raises(ValueError, match="feature names should match"):
+            method(frame[list("bacd")])
+        with pytest.raises(ValueError, match="feature names should match|features"):
+            method(frame[list("abc")])
+
+
+def test_sparse_rows(x):
+    thin = sparse.csr_matrix(np.where(np.abs(x) < 1, 0, x))
+    a = PoincareVAE(**FAST).fit(thin)
+    b = PoincareVAE(**FAST).fit(thin.toarray())
+    np.testing.assert_allclose(a.transform(thin), b.transform(thin.toarray()), rtol=1e-3, atol=1e-4)
+    for form in (sparse.csc_matrix(thin), sparse.coo_array(thin), sparse.csr_array(thin)):
+        np.testing.assert_array_equal(a.transform(form), a.transform(thin))
+    np.testing.assert_allclose(a.score_samples(thin), a.score_samples(thin.toarray()), rtol=1e-9)
+
+
+def test_float32_in_float32_out(x):
+    found = PoincareVAE(**FAST).fit(x.astype(np.float32))
+    assert found.transform(x.astype(np.float32)).dtype == np.float32
+    assert found.transform(x).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("options", "pattern"),
+    [
+        ({"output": "sphere"}, "ball, tangent, lorentz; got 'sphere'"),
+        ({"curvature": -1.0}, "c ≥ 0"),
+        ({"learn_curvature": True, "learn_prior_scale": True}, "only c·σ0²"),
+        ({"importance_samples": 0}, "at least 1, got 0"),
+        ({"importance_samples": "many"}, "importance_samples"),
+        ({"hidden": ()}, "hidden"),
+        ({"posterior": "student"}, "riemannian, wrapped"),
+        ({"decoder": "linear"}, "gyroplane"),
+        ({"likelihood": "bernoulli"}, r"\[0, 1\]"),
+        ({"device": "meta"}, "auto, cpu or cuda"),
+        ({"device": "gpu"}, "auto, cpu or cuda, got 'gpu'"),
+        ({"n_components": 0}, "dim"),
+    ],
+)
+def test_parameters_that_cannot_be(x, options, pattern):
+    with pytest.raises(CurvaeError, match=pattern) as caught:
+        PoincareVAE(**{**FAST, **options}).fit(x)
+    assert "\n" not in str(caught.value)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"curvature": 0.0},
+        {"learn_curvature": True, "learning_rate": 0.1, "output": "tangent"},
+        {"learn_prior_scale": True, "learning_rate": 0.1, "output": "lorentz", "n_components": 3},
+        {"posterior": "wrapped", "diagonal": True, "decoder": "mobius", "patience": 2, "validation": 0.2},
+        {"likelihood": "unit_gaussian", "standardise": False, "objective": "iwae", "samples": 3},
+    ],
+    ids=lambda options: next(iter(options), "plain"),
+)
+def test_saved_and_loaded_is_the_same_to_the_bit(x, tmp_path, options):
+    found = PoincareVAE(**{**FAST, **options}).fit(x)
+    found.save(tmp_path / "run")
+    loaded = PoincareVAE.load(tmp_path / "run")
+    np.testing.assert_array_equal(loaded.embedding_, found.embedding_)
+    np.testing.assert_array_equal(loaded.transform(x), found.transform(x))
+    np.testing.assert_array_equal(loaded.score_samples(x), found.score_samples(x))
+    np.testing.assert_array_equal(loaded.sample(5), found.sample(5))
+    np.testing.assert_array_equal(loaded.distances(x), found.distances(x))
+    points = found.transform(x)
+    np.testing.assert_array_equal(loaded.inverse_transform(points), found.inverse_transform(points))
+    for name in ("curvature_", "prior_scale_", "identifiable_", "likelihood_", "likelihood_reason_", "history_"):
+        assert getattr(loaded, name) == getattr(found, name), name
+    assert loaded.warnings_ == found.warnings_ and loaded.n_features_in_ == 4
+    same = {**found.get_params(), "likelihood": found.likelihood_}
+    assert loaded.get_params() == same
+    # And can be saved again.
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "run/model.safetensors").read_bytes()
+    np.testing.assert_array_equal(clone(loaded).fit_transform(x), found.transform(x))
+
+
+def test_names_of_columns_are_saved(x, tmp_path):
+    frame = pd.DataFrame(x, columns=list("abcd"))
+    PoincareVAE(**FAST).fit(frame).save(tmp_path / "run")
+    loaded = PoincareVAE.load(tmp_path / "run")
+    loaded.transform(frame)
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.transform(frame[list("bacd")])
+
+
+def test_a_saved_model_does_for_the_command_line(x, tmp_path, monkeypatch):
+    from running import curvae
+
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(x, columns=list("abcd"))
+    found = PoincareVAE(**FAST).fit(frame)
+    found.save("run")
+    frame[list("dcba")].assign(other=1.0).to_csv("t.csv", index=False)
+    assert curvae("embed", "run", "t.csv", "-q").code == 0
+    table = pd.read_csv("t-embedding.csv")[["ball_1", "ball_2"]]
+    np.testing.assert_allclose(table, found.transform(frame), rtol=1e-12)
+    assert curvae("sample", "run", "-n", "4", "-q").code == 0
+    assert pd.read_csv("run-samples.csv").shape == (4, 4)
+    assert set(curvae("evaluate", "run", "t.csv", "--samples", "5", "--json").json["parts"]) == {"new"}
+
+
+def test_saving_overwrites_nothing(model, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    for name in ("file", "full"):
+        with pytest.raises(CurvaeError, match="choose another name"):
+            model.save(tmp_path / name)
+    (tmp_path / "empty").mkdir()
+    model.save(tmp_path / "empty")
+    with pytest.raises(CurvaeError, match="choose another name"):
+        model.save(tmp_path / "empty")
+    with pytest.raises(CurvaeError, match="cannot write"):
+        model.save(tmp_path / "file" / "below")
+
+
+def test_a_saved_folder_knows_no_place(model, tmp_path):
+    model.save(tmp_path / "run")
+    for path in (tmp_path / "run").iterdir():
+        assert str(tmp_path).encode() not in path.read_bytes()
+    description = json.loads(Path(tmp_path, "run", "config.json").read_text())
+    assert description["format"] == 1 and "device" not in json.dumps(description)

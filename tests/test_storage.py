@@ -1,0 +1,238 @@
+"""Run folders damaged, tampered with or written by another version; files written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import pickle
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from curvae import PoincareVAE
+from curvae.data.reading import EXACT
+from curvae.errors import CurvaeError
+from curvae.training.files import json_text, read_json, read_records, write_bytes, write_json, write_records
+from make_fixtures import FOLDER, fixture_table
+from running import curvae, refused, snapshot
+
+# --- the fixture ----------------------------------------------------------------------------------------------------
+
+
+def test_the_fixture_loads_and_says_the_same_as_when_it_was_written():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 60_000
+    assert {path.name for path in FOLDER.iterdir()} == {
+        "config.json",
+        "embedding.csv",
+        "metrics.jsonl",
+        "model.safetensors",
+    }
+    model = PoincareVAE.load(FOLDER)
+    table, written = fixture_table(), pd.read_csv(FOLDER / "embedding.csv", **EXACT)
+    assert written["id"].tolist() == table["name"].tolist() and written["label"].tolist() == table["kind"].tolist()
+    x = table[["a", "b", "c"]]
+    np.testing.assert_array_equal(model.embedding_, written[["ball_1", "ball_2"]])
+    np.testing.assert_allclose(model.transform(x), model.embedding_, rtol=1e-9, atol=1e-12)
+    assert model.likelihood_ == "gaussian" and model.learn_curvature and model.hidden == (4,)
+    assert model.curvature == 0.7 != model.curvature_
+    assert [record["epoch"] for record in model.history_] == [1, 2, 3]
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    # In original units: columns differ by factors of 10.
+    spread = model.sample(500).std(0)
+    assert 5 < spread[1] / spread[0] < 20 and 5 < spread[2] / spread[1] < 20
+    assert np.isfinite(model.score_samples(x)).all()
+
+
+def test_the_fixture_through_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fixture_table().to_csv("table.csv", index=False)
+    before = snapshot(FOLDER)
+    assert curvae("embed", FOLDER, "table.csv", "-q").code == 0
+    found, written = pd.read_csv("table-embedding.csv"), pd.read_csv(FOLDER / "embedding.csv")
+    pd.testing.assert_frame_equal(found.drop(columns="split"), written.drop(columns="split"), rtol=1e-9)
+    parts = curvae("evaluate", FOLDER, "table.csv", "--samples", "20", "--json").json["parts"]
+    assert {name: part["rows"] for name, part in parts.items()} == {"train": 22, "validation": 2}
+    assert snapshot(FOLDER) == before
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fixture_table().to_csv("table.csv", index=False)
+    return shutil.copytree(FOLDER, tmp_path / "run").relative_to(tmp_path)
+
+
+def every_use_is_refused(run, *says):
+    """By every command that reads a model, and by the estimator, with nothing written."""
+    before = snapshot(Path())
+    for words in (("embed", run, "table.csv"), ("sample", run), ("evaluate", run, "table.csv", "--samples", "2")):
+        refused(*words, says=says)
+    with pytest.raises(CurvaeError) as caught:
+        PoincareVAE.load(run)
+    assert "\n" not in str(caught.value) and all(part in str(caught.value) for part in says)
+    assert snapshot(Path()) == before
+
+
+def edit(run, change):
+    path = run / "config.json"
+    description = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(change(description) or description), encoding="utf-8")
+
+
+def sign(run):
+    """What someone who means harm can do too: the checksum is no signature."""
+    digest = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+    edit(run, lambda d: d.update(model_sha256=digest))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
+def test_truncated_weights(run, share):
+    content = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").write_bytes(content[: int(len(content) * share)])
+    every_use_is_refused(run, "model.safetensors is damaged", "train again")
+
+
+def test_one_flipped_bit_in_the_weights(run):
+    content = bytearray((run / "model.safetensors").read_bytes())
+    content[-5] ^= 1
+    (run / "model.safetensors").write_bytes(content)
+    every_use_is_refused(run, "checksum differs", "train again")
+
+
+def test_missing_files(run):
+    for name in ("metrics.jsonl", "model.safetensors", "config.json"):
+        (run / name).unlink()
+        every_use_is_refused(run, name)
+    shutil.rmtree(run)
+    every_use_is_refused(run, "not a folder")
+
+
+def test_a_pickle_in_place_of_the_weights_is_not_opened(run):
+    class Harm:
+        def __reduce__(self):
+            return Path.touch, (Path("harmed"),)
+
+    for content in (pickle.dumps(Harm()), b"PK\x03\x04" + bytes(100)):
+        (run / "model.safetensors").write_bytes(content)
+        sign(run)
+        every_use_is_refused(run, "damaged")
+    torch.save({"model": Harm()}, run / "model.safetensors")
+    sign(run)
+    every_use_is_refused(run, "damaged")
+    (run / "model.pkl").write_bytes(pickle.dumps(Harm()))
+    shutil.copy(FOLDER / "model.safetensors", run)
+    sign(run)
+    PoincareVAE.load(run)
+    assert not Path("harmed").exists()
+
+
+def test_weights_of_another_shape(run):
+    tensors = load_file(run / "model.safetensors")
+    name = "model.posterior.head.weight"
+    for change in (
+        {name: tensors[name][:-1].contiguous()},
+        {"split": tensors["split"].reshape(-1, 1).clone(), "scaling.shift": None},
+    ):
+        changed = {key: t for key, t in {**tensors, **change}.items() if t is not None}
+        save_file(changed, run / "model.safetensors")
+        sign(run)
+        every_use_is_refused(run, "does not hold a whole run", "train again")
+
+
+@pytest.mark.parametrize("text", ["", "{", "not json", "[1, 2]", "null", '"text"', "[" * 100_000, "\xff\xfe"])
+def test_garbage_for_a_description(run, text):
+    (run / "config.json").write_text(text, encoding="latin-1")
+    every_use_is_refused(run, "config.json", "train again")
+    refused("fit", "table.csv", "-o", run, "--resume", says=["config.json"])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.update(format=2), ["newer Curvae", "format 2", "pip install --upgrade curvae"]),
+        (lambda d: d.update(format="1"), ["not the description of a run"]),
+        (lambda d: d.update(format=True), ["not the description of a run"]),
+        (lambda d: d.update(format=0), ["not the description of a run"]),
+        (lambda d: d.update(kind="graph"), ["holds a graph", "curvae fit"]),
+        (lambda d: d.update(kind=None), ["not a model"]),
+        (lambda d: {k: v for k, v in d.items() if k != "model_sha256"}, ["not finished", "--resume"]),
+        (lambda d: d.update(model_sha256=None), ["checksum"]),
+        (lambda d: d.update(config=None), ["whole run"]),
+        (lambda d: d.update(data=3), ["whole run"]),
+        (lambda d: d["data"].pop("schema") and None, ["schema"]),
+        (lambda d: d["data"]["schema"].update(columns=[]), ["whole run", "features"]),
+        (lambda d: d["data"]["schema"]["columns"].append({"name": "z", "fill": 0}), ["whole run", "features"]),
+        (lambda d: d["config"].update(hidden=[10**9]), ["1000000000", "larger than the file"]),
+        (lambda d: d["config"].update(dim=10**12), ["larger than the file"]),
+        (lambda d: d["config"].update(hidden=[4] * 5000), ["larger than the file"]),
+        (lambda d: d["config"].update(hidden="4"), ["hidden"]),
+        (lambda d: d["config"].update(hidden=[5]), ["whole run"]),
+        (lambda d: d["config"].update(dim=2.0), ["dim"]),
+        (lambda d: d["config"].update(curvature="steep"), ["curvature", "'steep'"]),
+        (lambda d: d["config"].update(curvature=1e300), ["lower the curvature"]),
+        (lambda d: d["config"].update(likelihood="auto"), ["likelihood"]),
+        (lambda d: d["config"].update(likelihood="categorical"), ["whole run"]),
+        (lambda d: d["config"].update(learn_curvature=1), ["learn_curvature"]),
+        (lambda d: d["config"].update(depth=3), ["unknown settings: depth"]),
+    ],
+)
+def test_descriptions_that_someone_edited(run, change, says):
+    edit(run, change)
+    every_use_is_refused(run, *says)
+
+
+@pytest.mark.parametrize(
+    "lines", ["", "[]\n", "{}\n", "{\n", '{"epoch": "one"}\n', '{"epoch": 1, "kl": 2}\n', "null\n"], ids=range(7)
+)
+def test_records_that_someone_edited(run, lines):
+    (run / "metrics.jsonl").write_text(lines)
+    every_use_is_refused(run, "metrics.jsonl", "train again")
+
+
+@pytest.mark.parametrize("extra", [5, {"output": "sphere"}, {"importance_samples": "many"}, {"importance_samples": 0}])
+def test_parameters_of_the_estimator_that_someone_edited(run, extra):
+    edit(run, lambda d: d.update(estimator=extra))
+    with pytest.raises(CurvaeError):
+        PoincareVAE.load(run)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path):
+    path = tmp_path / "figures.json"
+    write_json(path, {"a": 1})
+    for target in ("os.fsync", "pathlib.Path.replace", "pathlib.Path.open"):
+        error = OSError(errno.ENOSPC, "No space left on device")
+        with mock.patch(target, side_effect=error), pytest.raises(CurvaeError, match="No space left on device"):
+            write_json(path, {"a": 2})
+        assert snapshot(tmp_path) == {"figures.json": b'{\n  "a": 1\n}\n'}
+
+
+def test_a_write_makes_its_folder_or_says_why_not(tmp_path):
+    write_bytes(tmp_path / "a" / "b" / "c.txt", b"x")
+    assert (tmp_path / "a/b/c.txt").read_bytes() == b"x"
+    with pytest.raises(CurvaeError, match="cannot write"):
+        write_bytes(tmp_path / "a/b/c.txt/d", b"x")
+    with pytest.raises(CurvaeError, match="cannot write .*: Is a directory"):
+        write_bytes(tmp_path / "a", b"x")
+
+
+def test_numbers_survive_the_files(tmp_path):
+    values = {"pi": np.pi, "tiny": 5e-324, "text": "Poincaré ≠ ⟂", "nothing": None, "list": [1, 2.5]}
+    write_json(tmp_path / "a.json", values)
+    assert read_json(tmp_path / "a.json") == values
+    records = [{"epoch": 1, "elbo": -1 / 3}, {"epoch": 2, "elbo": 1e-17}]
+    write_records(tmp_path / "m.jsonl", records)
+    assert read_records(tmp_path / "m.jsonl") == records
+    assert json.loads(json_text({"a": [np.nan, np.inf, (1.0,)]})) == {"a": [None, None, [1.0]]}
