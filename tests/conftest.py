@@ -14,5 +14,7 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _fresh() -> None:
     torch.manual_seed(0)
+    # torch.compile switches validation off for the whole process when it meets a distribution.
+    torch.distributions.Distribution.set_default_validate_args(True)

@@ -310,8 +310,8 @@ def test_streaming_equals_one_sum():
 def test_memory_does_not_grow_with_the_samples(samples, monkeypatch):
     monkeypatch.setattr(marginal, "_CHUNK", 4000)
     model, sizes, done = small(5), [], []
-    decode = model.decode
-    monkeypatch.setattr(model, "decode", lambda S: sizes.append(S[..., 0].numel() * 5) or decode(S))
+    decode = model._decode
+    monkeypatch.setattr(model, "_decode", lambda S: sizes.append(S[..., 0].numel() * 5) or decode(S))
     result = marginal_likelihood(model, torch.rand(11, 5), samples, advance=done.append)
     assert max(sizes) <= 4000 and sum(sizes) == 11 * samples * 5
     assert sum(done) == 11 and result.log_prob.isfinite().all()

@@ -310,6 +310,11 @@ def evaluate(
             f"  effective sample size {part['median_effective_sample_size']:.0f} of {samples}, "
             f"standard error {part['median_standard_error']:.2g} (medians)"
         )
+        if part["rows_with_few_effective_samples"]:
+            lines.append(
+                f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
+                "estimated too low or by luck; raise --samples"
+            )
     _tell(quiet, as_json, found, *lines, f"next: {shlex.join(['curvae', 'sample', str(run), '-n', '100'])}")
 
 
@@ -377,7 +382,7 @@ def compare(
         as_json,
         {"folder": str(folder), **found.to_json()},
         f"report: {folder / 'report.html'}",
-        f"next: {source.command('fit')} -c {best:g}",
+        f"next: {source.command('fit', settings={**settings, 'curvature': float(best)})}",
     )
 
 

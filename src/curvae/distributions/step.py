@@ -24,13 +24,21 @@ __all__ = ["draw_and_divergence"]
 
 
 def _composed(
-    u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: type[WrappedNormal | RiemannianNormal]
+    u: Tensor,
+    scale: Tensor,
+    noise: Tensor,
+    c: Tensor,
+    prior_scale: Tensor,
+    law: type[WrappedNormal | RiemannianNormal],
+    dtype: torch.dtype = torch.float64,
+    room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The same from the distributions, with gradients in everything."""
     manifold = Lorentz(u.shape[-1], c)
     q = law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
     z, log_q = q.transform_and_log_prob(noise)
-    return z, log_q - law.centred(prior_scale, manifold).log_prob(z)
+    kl = log_q - law.centred(prior_scale, manifold).log_prob(z)
+    return h.saturate(z, c, dtype, room), kl
 
 
 class _Step(Primitive):
@@ -42,11 +50,13 @@ class _Step(Primitive):
     results = 2
 
     @classmethod
-    def traced(cls, u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: Any) -> Any:
-        return _composed(u, scale, noise, c, prior_scale, law)
+    def traced(cls, *args: Any) -> Any:
+        return _composed(*args)
 
     @staticmethod
-    def forward(u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: Any) -> Any:
+    def forward(
+        u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: Any, dtype: Any, room: float
+    ) -> Any:
         d = u.shape[-1]
         sigma, w = scale[..., 0], noise.double()
         log_measure = by_q = rise = None
@@ -72,11 +82,13 @@ class _Step(Primitive):
             kl = kl - (d - 1.0) * (s_v * g).log()
         else:
             kl = kl - log_measure
-        return z, kl, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise
+        factor = h.shrinkage(z, c, dtype, room)
+        held = (z * factor).to(dtype)
+        return held, kl, z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.law = inputs
+        *tensors, ctx.law, ctx.dtype, ctx.room = inputs
         kept = [t for t in output[2:] if t is not None]
         ctx.mark_non_differentiable(*kept)
         ctx.save_for_backward(*tensors, *output)
@@ -86,9 +98,9 @@ class _Step(Primitive):
         inputs = ctx.saved_tensors[:5]
         u, scale, _, c, prior_scale = inputs
         if torch.is_grad_enabled() or any(ctx.needs_input_grad[2:]):
-            function = partial(_composed, law=ctx.law)
-            return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None
-        z, _, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise = ctx.saved_tensors[5:]
+            function = partial(_composed, law=ctx.law, dtype=ctx.dtype, room=ctx.room)
+            return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None, None, None
+        _, _, z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise = ctx.saved_tensors[5:]
         d, sigma = u.shape[-1], scale[..., 0]
 
         # Each quotient below is 0/0 at the origin, where its numerator is exactly 0 and the term vanishes.
@@ -96,7 +108,7 @@ class _Step(Primitive):
         pull = g / (prior_scale * prior_scale * xi_z)
         if rise is None:
             pull = pull + (d - 1.0) * (1.0 - 1.0 / (g * xi_z)) / (zz + 1e-300)
-        grad_z = torch.addcmul(grad_z, z, (grad_kl * pull).unsqueeze(-1))
+        grad_z = torch.addcmul(grad_z * factor, z, (grad_kl * pull).unsqueeze(-1))
 
         # z = T + a·M
         grad_a = h.dot(grad_z, M)
@@ -122,16 +134,23 @@ class _Step(Primitive):
         grad_M = grad_M.sum_to_size(u.shape)
         slope = (xi_m - s_m) / (h.dot(u, u) + 1e-300)
         grad_u = torch.addcmul(grad_M * s_m.unsqueeze(-1), u, (slope * h.dot(u, grad_M)).unsqueeze(-1))
-        return grad_u, grad_sigma.unsqueeze(-1).sum_to_size(scale.shape), None, None, None, None
+        return grad_u, grad_sigma.unsqueeze(-1).sum_to_size(scale.shape), *6 * (None,)
 
 
 def draw_and_divergence(
-    u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: type[HyperbolicNormal]
+    u: Tensor,
+    scale: Tensor,
+    noise: Tensor,
+    c: Tensor,
+    prior_scale: Tensor,
+    law: type[HyperbolicNormal],
+    dtype: torch.dtype = torch.float64,
+    room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """A draw z, as a space part S, of the normal around exp_0(u), and log q(z) − log p(z).
 
-    p is the normal of the same law around the origin. All float64, except that float32 noise allows what is exact to
-    single precision.
+    p is the normal of the same law around the origin. Arguments are float64, except that float32 noise allows what is
+    exact to single precision.
 
     Arguments:
         u: metric tangent vectors at the origin, shape (…, d).
@@ -140,9 +159,10 @@ def draw_and_divergence(
         c: curvature, a tensor.
         prior_scale: deviation of the prior, a tensor.
         law: `WrappedNormal` or `RiemannianNormal`.
+        dtype, room: z is saturated to them, as in `hyperboloid.saturate`.
     """
     isotropic, exact = scale.shape[-1] == 1, noise.dtype == torch.float64
     if not isotropic or (exact and law is RiemannianNormal):
-        return _composed(u, scale, noise, c, prior_scale, law)  # type: ignore[arg-type]
-    z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law)
+        return _composed(u, scale, noise, c, prior_scale, law, dtype, room)  # type: ignore[arg-type]
+    z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law, dtype, room)
     return z, kl

@@ -38,6 +38,7 @@ __all__ = [
     "norm",
     "plane",
     "saturate",
+    "shrinkage",
     "time",
     "translate",
 ]
@@ -78,14 +79,18 @@ def limit(dtype: torch.dtype, dim: int, c: Curvature) -> Curvature:
     return torch.finfo(dtype).max / (math.sqrt(dim) * (1.0 + root))
 
 
+def shrinkage(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> Tensor:
+    """The factor, shape (…, 1), that draws S back to what `dtype` can hold, or to 1/room of it; without gradient."""
+    bound = limit(dtype, S.shape[-1], c) * ((1.0 - 1e-6) / room)  # a margin for rounding
+    return _col((bound / S.detach().abs().amax(-1).clamp_min(1.0)).clamp(max=1.0))
+
+
 def saturate(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> Tensor:
     """S in `dtype`, drawn back along its ray to the largest radius that the dtype can hold, or to 1/room of it.
 
     The factor carries no gradient, so that an optimiser can still bring the point back.
     """
-    bound = limit(dtype, S.shape[-1], c) * ((1.0 - 1e-6) / room)  # a margin for rounding
-    factor = (bound / S.detach().abs().amax(-1).clamp_min(1.0)).clamp(max=1.0)
-    return (S * _col(factor)).to(dtype)
+    return (S * shrinkage(S, c, dtype, room)).to(dtype)
 
 
 class _Radial(Primitive):

@@ -64,14 +64,14 @@ class Posterior(nn.Module):
         manifold = self.curvature.lorentz(self.dim)
         return self.law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
 
-    def draw(self, features: Tensor, noise: Tensor, prior: Prior) -> tuple[Tensor, Tensor]:
-        """A draw z made from `noise` of shape (k, rows, d), and log q(z | x) − log p(z)."""
+    def draw(self, features: Tensor, noise: Tensor, prior: Prior, room: float = 1.0) -> tuple[Tensor, Tensor]:
+        """A draw z made from `noise` of shape (k, rows, d), in the features' dtype, and log q(z | x) − log p(z)."""
+        c, dtype = self.curvature().double(), features.dtype
         if prior.law is self.law:
             u, scale = self._tangent(features)
-            c, prior_scale = self.curvature().double(), prior.scale().double()
-            return draw_and_divergence(u, scale, noise, c, prior_scale, self.law)
+            return draw_and_divergence(u, scale, noise, c, prior.scale().double(), self.law, dtype, room)
         z, log_q = self(features).transform_and_log_prob(noise)
-        return z, log_q - prior().log_prob(z)
+        return h.saturate(z, c, dtype, room), log_q - prior().log_prob(z)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, law={self.law.__name__}, diagonal={self.diagonal}"

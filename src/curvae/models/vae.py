@@ -81,7 +81,9 @@ class VAE(nn.Module):
 
     def decode(self, S: Tensor) -> Tensor:
         """Outputs of the likelihood, shape (…, features), at points S of shape (…, d)."""
-        S = h.saturate(S.double(), self.prior.curvature().double(), self.dtype, _ROOM)
+        return self._decode(h.saturate(S.double(), self.prior.curvature().double(), self.dtype, _ROOM))
+
+    def _decode(self, S: Tensor) -> Tensor:
         return self.decoder(S.reshape(-1, S.shape[-1])).reshape(*S.shape[:-1], self.likelihood.features)
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
@@ -98,10 +100,11 @@ class VAE(nn.Module):
         if entropy:
             q = self.posterior(features)
             z = q.transform(noise)
-            kl = -q.entropy() - self.prior().log_prob(z)
+            kl, outputs = -q.entropy() - self.prior().log_prob(z), self.decode(z)
         else:
-            z, kl = self.posterior.draw(features, noise, self.prior)
-        return Terms(self.likelihood.log_prob(self.decode(z), x.flatten(1)), kl)
+            z, kl = self.posterior.draw(features, noise, self.prior, _ROOM)
+            outputs = self._decode(z)
+        return Terms(self.likelihood.log_prob(outputs, x.flatten(1)), kl)
 
     def elbo(self, x: Tensor, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""

@@ -16,9 +16,9 @@ from .folder import Voice, command_line, new_folder, today
 
 __all__ = ["demonstrate"]
 
-# The paper's synthetic experiment in small: σ0 = 1.7, its largest curvature, a few of its epochs.
+# The paper's synthetic experiment in small: unit variance, σ0 = 1.7, its largest curvature, a few of its epochs.
 _CURVATURE = 1.2
-_CONFIG = Config(prior_scale=1.7, epochs=120)
+_CONFIG = Config(likelihood="unit_gaussian", prior_scale=1.7, epochs=120)
 _REPEATS = 5
 _FIGURES = "demo.json"
 

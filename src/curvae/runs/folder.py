@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -85,19 +85,23 @@ class Source:
         default = Source(self.path)
         return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
 
-    def command(self, *words: str) -> str:
-        """A command on these data, as it is typed.
+    def command(self, *words: str, settings: Mapping[str, Any] | None = None) -> str:
+        """A command on these data, as it is typed, with settings of `Config` as options.
 
         Example:
-            >>> Source("my cells.csv", label="type").command("compare")
-            "curvae compare 'my cells.csv' --label type"
+            >>> Source("my cells.csv", label="type").command("compare", settings={"prior_scale": 1.7, "diagonal": True})
+            "curvae compare 'my cells.csv' --label type --prior-scale 1.7 --diagonal"
         """
-        options = [
-            word
-            for name, value in self.options.items()
-            for entry in (value if isinstance(value, tuple) else (value,))
-            for word in (f"--{name}", entry)
-        ]
+        options: list[str] = []
+        for name, value in {**self.options, **(settings or {})}.items():
+            flag = f"--{name.replace('_', '-')}"
+            if name == "hidden":
+                options += [flag, ",".join(map(str, value))]
+            elif value is True:
+                options.append(flag)
+            elif value is not False:
+                for entry in value if isinstance(value, tuple) else (value,):
+                    options += [flag, f"{entry:g}" if isinstance(entry, float) else str(entry)]
         return shlex.join(["curvae", *words, self.path, *options])
 
     @property

@@ -244,6 +244,8 @@ def _finish(
     write_bytes(folder / "report.html", report.html().encode())
     extra = {key: description[key] for key in ("command", "source", "data")}
     save_fitted(folder, fitted, embedding, {**extra, "summary": summary})
+    if stable is not None:
+        voice.say(sections[2].text[0])
     voice.say(verdict)
     for text in unhealthy:
         voice.warn(text)

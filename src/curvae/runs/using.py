@@ -140,5 +140,6 @@ def evaluate_run(
             "log_likelihood_original_units": part.mean + part.log_jacobian,
             "median_effective_sample_size": float(np.median(part.ess)),
             "median_standard_error": float(np.median(part.error)),
+            "rows_with_few_effective_samples": int((part.ess < 10).sum()),
         }
     return {"run": run.resolve().name, "data": Path(path).name, "samples": samples, "seed": seed, "parts": parts}

@@ -152,6 +152,8 @@ def compare(
 ) -> Comparison:
     """Train curvature 0 and each of `curvatures` on `repeats` splits of the data, and judge on rows kept apart.
 
+    Every model is the one of the epoch that was best on validation rows, so that none is judged by its overfitting.
+
     Arguments:
         config: settings shared by all models; its curvature is ignored, its seed is the first repeat's.
         x: rows, in original units.
@@ -164,11 +166,10 @@ def compare(
         advance: called after each training.
     """
     values, splits = plan(config, x, curvatures, repeats, blocks, groups)
-    tasks = [
-        (replace(config, curvature=c, seed=config.seed + i, validation=_VALIDATION), splits[i])
-        for i in range(repeats)
-        for c in values
-    ]
+    # A training that goes on to the end still keeps the weights that were best on its validation rows.
+    patience = config.patience or config.epochs_for(len(splits[0].train))
+    config = replace(config, patience=patience, validation=_VALIDATION)
+    tasks = [(replace(config, curvature=c, seed=config.seed + i), splits[i]) for i in range(repeats) for c in values]
     parallel = joblib.Parallel(n_jobs=jobs or joblib.cpu_count(), return_as="generator")
     results = []
     for result in parallel(joblib.delayed(_task)(task, x, split, blocks, samples) for task, split in tasks):

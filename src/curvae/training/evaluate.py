@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 
 _ROWS = 1024  # encoded at once
 _RIM = 0.99  # √c·|z| of a point that a picture of the disc cannot tell from its rim
+_OVERFIT = 2.0  # nats a row that the validation ELBO may fall from its best, more than its noise
 _ACTIVE = 0.01  # share of the prior's variance above which a direction is in use
 
 
@@ -164,6 +165,12 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
             "the data may have no structure, else train longer, lower beta or widen hidden"
         ]
     warnings = []
+    watched = [record["validation_elbo"] for record in fitted.history if "validation_elbo" in record]
+    if config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
+        warnings.append(
+            f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
+            f"fallen by {max(watched) - watched[-1]:.1f} nats; stop early with patience {max(10, len(watched) // 10)}"
+        )
     active = active_dimensions(embedding, last["prior_scale"])
     if active < config.dim:
         warnings.append(
