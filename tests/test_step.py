@@ -245,7 +245,8 @@ def test_functional_gradients_and_vmap(law, dim):
         single = [a[i].clone() for a in batch]
         leaves = [single[j].requires_grad_() for j in (0, 1, 3, 4)]
         value = f(*single)
-        torch.testing.assert_close(values[i], value, rtol=1e-10, atol=1e-10)
+        # With a gradient in c the exact integrals are used, otherwise the table.
+        torch.testing.assert_close(values[i], value, rtol=1e-8, atol=1e-8)
         plain = torch.autograd.grad(value, leaves)
         for a, b, d in zip(together, plain, slopes(*single), strict=True):
             torch.testing.assert_close(a[i], b, rtol=1e-8, atol=1e-8)

@@ -162,7 +162,8 @@ def draw_and_divergence(
         dtype, room: z is saturated to them, as in `hyperboloid.saturate`.
     """
     isotropic, exact = scale.shape[-1] == 1, noise.dtype == torch.float64
-    if not isotropic or (exact and law is RiemannianNormal):
+    learned = torch.is_grad_enabled() and (c.requires_grad or prior_scale.requires_grad)
+    if not isotropic or learned or (exact and law is RiemannianNormal):
         return _composed(u, scale, noise, c, prior_scale, law, dtype, room)  # type: ignore[arg-type]
     z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law, dtype, room)
     return z, kl

@@ -341,4 +341,6 @@ def gyroplanes(S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> Tensor:
     Plane i goes through exp_0(p′_i) and is normal to a′_i transported there; `a` and `offset` hold a′ and p′ as rows of
     shape (k, d), in ball coordinates.
     """
+    if torch.is_grad_enabled() and c.requires_grad:
+        return _Gyroplanes.traced(S, a, offset, c)[0]
     return _Gyroplanes.call(S, a, offset, c)[0]
