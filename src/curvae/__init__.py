@@ -1,13 +1,14 @@
 """Variational auto-encoders with a curved latent space."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .distributions import HyperbolicRadius, RiemannianNormal, SphericalUniform, WrappedNormal
 from .errors import CurvaeError
-from .geometry import Euclidean, Lorentz, PoincareBall
 
 if TYPE_CHECKING:
+    from .distributions import HyperbolicRadius, RiemannianNormal, SphericalUniform, WrappedNormal
     from .estimators import PoincareVAE
+    from .geometry import Euclidean, Lorentz, PoincareBall
 
 __all__ = [
     "CurvaeError",
@@ -22,11 +23,20 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
+# Imported when first used: torch and scikit-learn take seconds, which `curvae --help` need not wait for.
+_ROOMS = {
+    "distributions": ("HyperbolicRadius", "RiemannianNormal", "SphericalUniform", "WrappedNormal"),
+    "estimators": ("PoincareVAE",),
+    "geometry": ("Euclidean", "Lorentz", "PoincareBall"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Estimators bring scikit-learn and pandas along, which take as long to import as all the rest.
-    if name == "PoincareVAE":
-        from .estimators import PoincareVAE
-
-        return PoincareVAE
+    for room, names in _ROOMS.items():
+        if name in names:
+            return getattr(import_module(f".{room}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -199,6 +199,7 @@ def fit(
     from .estimators import choose_device
     from .runs import FitRequest, fit_run
     from .runs.folder import Source
+    from .runs.training import comparable
 
     settings = _settings(
         hidden,
@@ -223,13 +224,14 @@ def fit(
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
+    following = result.source.command("compare", settings=comparable(settings))
     _tell(
         quiet,
         as_json,
         {"run": str(result.folder), **result.summary},
         f"report: {result.folder / 'report.html'}",
         f"embedding: {result.folder / 'embedding.csv'}",
-        f"next: {result.source.command('compare')}    is curvature worth it for these data?",
+        f"next: {following}    is curvature worth it for these data?",
     )
 
 

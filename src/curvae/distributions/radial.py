@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..geometry.functions import logsinhc
-from ..geometry.primitive import Primitive
+from ..geometry.primitive import Primitive, constant
 
 __all__ = [
     "SECOND_DERIVATIVE",
@@ -48,7 +48,7 @@ SECOND_DERIVATIVE = (
 )
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _legendre(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Nodes and log-weights of the Gauss–Legendre rule on [0, 1]."""
     key = (count, device)

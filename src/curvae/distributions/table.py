@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from ..geometry.primitive import Primitive
+from ..geometry.primitive import Primitive, constant
 from . import radial
 
 __all__ = ["lookup", "stretch"]
@@ -85,7 +85,7 @@ def _table(dim: int, device: torch.device) -> _Table:
 _TABLES: dict[tuple[int, torch.device], tuple[Any, ...]] = {}
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _fields(dim: int, device: torch.device) -> tuple[Any, ...]:
     """The table's fields, a constant to torch.compile; built at the first use of a dimension."""
     if (dim, device) not in _TABLES:

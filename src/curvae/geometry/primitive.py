@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["Primitive"]
+__all__ = ["Primitive", "constant"]
+
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def constant(function: Call) -> Call:
+    """Mark what torch.compile may take as a constant: `torch.compiler.assume_constant_result`, which would import the
+    whole compiler for it, some seconds, at the start of every program."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 class Primitive(torch.autograd.Function):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..distributions import HyperbolicNormal
 from ..geometry import hyperboloid as h
+from ..nn import Curvature
 from .latent import Posterior, Prior
 from .likelihoods import Likelihood
 
@@ -60,6 +61,8 @@ class VAE(nn.Module):
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
         self.posterior, self.prior, self.likelihood = posterior, prior, likelihood
+        if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
+            raise ValueError("encoder, decoder, posterior and prior must share one Curvature; make it once and pass it on")
 
     @property
     def dim(self) -> int:
@@ -88,6 +91,8 @@ class VAE(nn.Module):
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """Standard normal noise for k draws a row."""
+        if k < 1:
+            raise ValueError(f"k, the number of draws a row, must be at least 1, got {k}")
         device = generator.device if generator is not None else self.device
         return torch.randn(k, rows, self.dim, generator=generator, device=device, dtype=torch.float32)
 

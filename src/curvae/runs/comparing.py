@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import numpy as np
 
 from ..report import Report, Section
 from ..training import Config
@@ -60,14 +61,17 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> tuple[Path, 
     )
     voice.say(f"likelihood {found.config.likelihood}: {found.reason}")
     name = request.source.to_json()["name"]
+    warnings = [*data.warnings, *_beaten(found)]
+    for text in _beaten(found):
+        voice.warn(text)
     shown = [0.0, found.best]
     maps = Section("The maps", (), [pages.map_picture(found.embeddings[c], data.labels) for c in shown])
     sections = [maps, pages.comparison_section(found), pages.data_section(data, [pages.scaling_note(found.config)])]
     report = Report(
-        f"Is {name} hierarchical?",
+        f"Is a curved space better for {name}?",
         found.verdict,
         TONES[found.outcome],
-        list(data.warnings),
+        warnings,
         sections,
         command_line(),
         versions(),
@@ -91,3 +95,15 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> tuple[Path, 
     )
     voice.say(found.verdict)
     return folder, found
+
+
+def _beaten(found: Comparison) -> list[str]:
+    """A warning when a linear model describes the test rows better."""
+    linear = [repeat.pca for repeat in found.repeats if repeat.pca is not None]
+    best = max(float(np.mean([repeat.test[c] for repeat in found.repeats])) for c in found.repeats[0].test)
+    if not linear or np.mean(linear) <= best:
+        return []
+    return [
+        f"PCA of the same dimension describes the test rows better ({np.mean(linear):.2f} against {best:.2f} nats a "
+        "row): train longer, or widen hidden, before asking about curvature"
+    ]

@@ -81,7 +81,7 @@ def map_section(data: Dataset, embedding: Embedding) -> Section:
         figure = Figure(figsize=(5.2, 5.2))
         points = project_to_disc(embedding.ball, embedding.c).points
         images = _dense(data.x, np.arange(len(data))).reshape(-1, *data.shape)
-        mosaic(figure.subplots(), PoincareBall(2, embedding.c), points, images, cmap="gray_r")
+        mosaic(figure.subplots(), PoincareBall(2, embedding.c), points, images, cmap="gray")
         pictures.append(_picture(figure, "The images at their places.", "images at their embedding"))
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
@@ -175,8 +175,8 @@ def reconstruction_section(
 
 def samples_picture(images: NDArray[Any]) -> Picture:
     figure = Figure(figsize=(4, 4))
-    sample_grid(figure.subplots(), images, cmap="gray_r")
-    return _picture(figure, "New images from the model.", "samples")
+    sample_grid(figure.subplots(), images, cmap="gray")
+    return _picture(figure, "Expected images at random points of the latent space.", "samples")
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:

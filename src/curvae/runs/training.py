@@ -25,6 +25,7 @@ from .timing import duration, training_seconds
 
 __all__ = ["FitRequest", "fit_run"]
 
+_OWN_CHOICE = ("curvature", "learn_curvature", "learn_prior_scale", "validation", "standardise", "objective", "samples")
 _SAMPLES = 500  # importance samples a row for the report
 
 
@@ -70,6 +71,8 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
             f"{source.path} is not the data that {folder} was started with; "
             "give that data, or start a new run without --resume"
         )
+    if not _varies(data.x):
+        raise CurvaeError(f"nothing varies in {source.path}: every column is constant, so there is nothing to learn")
     split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
     config, reason = resolve(config, data.x, split, data.blocks)
     build(config, data.x.shape[1], data.blocks)  # what cannot be built is said before anything is written
@@ -78,8 +81,14 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     if folder is None:
         folder = new_folder(request.output, source.name, request.force)
         write_json(folder / CONFIG, description)
+    for text in data.notes:
+        voice.say(text)
     for text in data.warnings:
         voice.warn(text)
+    if config.validation and not len(split.validation):
+        voice.warn(
+            f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise --validation"
+        )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
     seconds = training_seconds(config, data.x, split.train, data.blocks, request.device) * request.repeats
     voice.say(f"run folder {folder}; {duration(seconds)} of training")
@@ -104,6 +113,17 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     embedding = embed(fitted, data.x)
     maps = [embedding, *_repeat(request, fitted, data, voice)]
     return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source)
+
+
+def _given(config: Config) -> dict[str, Any]:
+    """Settings that differ from the default."""
+    default = Config()
+    return {name: value for name, value in vars(config).items() if value != getattr(default, name)}
+
+
+def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that `curvae compare` takes: it chooses the curvature and the split itself."""
+    return {name: value for name, value in settings.items() if name not in _OWN_CHOICE}
 
 
 def _begun(request: FitRequest) -> tuple[Path, Source, Config, dict[str, Any]]:
@@ -132,6 +152,10 @@ def _begun(request: FitRequest) -> tuple[Path, Source, Config, dict[str, Any]]:
     if other:
         raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
     return request.output, source, config, description
+
+
+def _varies(x: Any) -> bool:
+    return any(bool((x[start : start + 4096] != x[[0]]).sum()) for start in range(0, x.shape[0], 4096))
 
 
 def _describe(
@@ -212,8 +236,9 @@ def _finish(
         "warnings": warnings,
     }
     write_table(folder / "embedding.csv", embedding_table(data, embedding, fitted.split.names(len(data))))
-    compare = replace(source, path=description["source"]["name"]).command("compare")
-    again = f"{description['command']} --repeats 5"
+    named, settings = replace(source, path=description["source"]["name"]), _given(config)
+    compare = named.command("compare", settings=comparable(settings))
+    again = f"{named.command('fit', settings=settings)} --repeats 5"
     sections = [
         pages.map_section(data, embedding),
         pages.likelihood_section(found if len(held) >= 3 else None, f"{len(held)} validation rows", compare),

@@ -78,6 +78,8 @@ def sample_run(
     rows = fitted.scaling.invert(fitted.model.sample(count, generator).cpu().double().numpy())
     if schema.kind != "images":
         target = _target(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        if target.suffix == ".npy":
+            raise CurvaeError(f"rows of a table are written as CSV, so {target} should end in .csv")
         write_table(target, _table(rows, schema))
         return [target]
     target = _target(output, Path(f"{run.resolve().name}-samples.npy"), force)

@@ -31,7 +31,7 @@ Record = dict[str, Any]
 METRICS = "metrics.jsonl"
 
 # Seconds between two checkpoints.
-_CHECKPOINT_EVERY = 10.0
+_CHECKPOINT_EVERY = 2.0
 
 
 @dataclass(frozen=True)
