@@ -295,7 +295,7 @@ class _Gyroplanes(Primitive):
         gain = (2.0 * length).to(S.dtype)
         lifted = lift(S.double(), wide).to(S.dtype)
         value, slope = arsinh_and_slope(lifted @ rows.transpose(-1, -2), c, gain)
-        return value, slope, lifted, rows, gain, square, p, length, xi, s, e
+        return value, slope, lifted, rows, gain, a, w, square, p, length, xi, s, e
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -307,9 +307,8 @@ class _Gyroplanes(Primitive):
         inputs, kept = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
         if torch.is_grad_enabled() or ctx.needs_input_grad[3]:
             return torch.func.vjp(_Gyroplanes.traced, *inputs)[1]((grad,))
-        S, a, offset, c = inputs
-        value, slope, lifted, rows, gain, square, p, length, xi, s, e = kept
-        c = c.double()
+        S, c = inputs[0], inputs[3].double()
+        value, slope, lifted, rows, gain, a, w, square, p, length, xi, s, e = kept
 
         # The activation and the matrix product.
         grad_y, flat = grad * slope, (-1, rows.shape[-2])
@@ -325,14 +324,13 @@ class _Gyroplanes(Primitive):
         along = (2.0 * grad_gain - dot(grad_rows, rows) / length) / length
         grad_rows = grad_rows.double() / _col(length)
         grad_n, grad_b = grad_rows[..., :-1], grad_rows[..., -1]
-        a, w = a.double(), 2.0 * offset.double()
         q = dot(grad_n, w)
         grad_p = e * q - s * grad_b
         grad_a = _plus(_plus(grad_n, w, grad_p), a, along)
         grad_w = _plus(grad_n * _col(e * p), a, grad_p)
         # s and e depend on |w|² = y/c: 2c·s′ = (ξ − s)/|w|² and 2c·e′ = (c·s − 2e)/|w|².
         grad_w = _plus(grad_w, w, p * (q * (c * s - 2.0 * e) - grad_b * (xi - s)) / (square + 1e-300))
-        return grad_S.to(S.dtype), grad_a.to(inputs[1].dtype), (2.0 * grad_w).to(offset.dtype), None
+        return grad_S.to(S.dtype), grad_a.to(inputs[1].dtype), (2.0 * grad_w).to(inputs[2].dtype), None
 
 
 def gyroplanes(S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> Tensor:

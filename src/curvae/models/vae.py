@@ -62,7 +62,7 @@ class VAE(nn.Module):
         self.encoder, self.decoder = encoder, decoder
         self.posterior, self.prior, self.likelihood = posterior, prior, likelihood
         if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
-            raise ValueError("encoder, decoder, posterior and prior must share one Curvature; make it once and pass it on")
+            raise ValueError("encoder, decoder, posterior and prior must share one Curvature: make it once, pass it on")
 
     @property
     def dim(self) -> int:
@@ -114,7 +114,7 @@ class VAE(nn.Module):
     def elbo(self, x: Tensor, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""
         reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
-        return (reconstruction - beta * kl).mean(0)
+        return torch.sub(reconstruction, kl, alpha=beta).mean(0)
 
     def iwae(self, x: Tensor, k: int = 1, noise: Tensor | None = None) -> Tensor:
         """The importance-weighted bound log 1/k Σ p(x, z)/q(z|x) with k draws, for each row."""
