@@ -462,3 +462,11 @@ def test_config_refuses_combinations(settings, words):
     with pytest.raises(CurvaeError, match=re.escape(words)) as error:
         Config.from_json(settings)
     assert "\n" not in str(error.value)
+
+
+def test_mistakes_are_named():
+    c, other = Curvature(1.0), Curvature(2.0)
+    with pytest.raises(ValueError, match="share one Curvature"):
+        VAE(mlp(5, 8), decoder("gyroplane", 2, (8,), 5, other), Posterior(8, 2, c), Prior(2, c), Bernoulli(5))
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        vae("wrapped").iwae(torch.rand(3, 5), 0)

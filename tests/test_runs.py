@@ -161,7 +161,8 @@ def test_each_command_prints_the_next_one_and_that_works():
         (line,) = [line for line in found.out.splitlines() if line.startswith("next: curvae ")]
         words = shlex.split(line.partition("    ")[0])[2:]
         if words[0] == "compare":
-            assert words == ["compare", "my cells.csv", "--label", "kind"]
+            # What was compared is what was trained: the settings go along.
+            assert words[:4] == ["compare", "my cells.csv", "--label", "kind"] and sorted(words[4:]) == sorted(SMALL)
             words = ["embed", "my run", "my cells.csv", "-o", "e.csv"]
         elif words[0] == "evaluate":
             words += ["--samples", "10"]
@@ -424,3 +425,15 @@ def test_a_run_knows_how_its_data_were_read():
     stored = config()["data"]
     assert stored["fingerprint"] == load("t.csv", label="kind")[0].fingerprint
     assert stored["schema"]["label"] == "kind" and [c["name"] for c in stored["schema"]["columns"]] == ["a", "b", "c"]
+
+
+def test_a_table_in_which_nothing_varies_is_refused():
+    Path("same.csv").write_text("a,b\n" + "1,2\n" * 30)
+    refused("fit", "same.csv", says=["nothing varies", "same.csv"])
+    assert not Path("runs").exists()
+
+
+def test_samples_of_a_table_are_no_array():
+    write_table(Path("t.csv"))
+    fit("t.csv", "-o", "run")
+    refused("sample", "run", "-o", "x.npy", says=["CSV", ".csv"])

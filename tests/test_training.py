@@ -413,3 +413,14 @@ def test_a_configuration_survives_json():
     assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
     with pytest.raises(CurvaeError, match="unknown settings: depth, width"):
         Config.from_json({"width": 3, "depth": 4})
+
+
+def test_overfitting_is_told():
+    fitted = fit(Config(epochs=2, hidden=(8,)), np.random.default_rng(0).normal(size=(60, 4)))
+    place = embed(fitted, np.zeros((3, 4)))
+    record = {**fitted.history[-1], "validation_kl": 1.0, "kl": 1.0}
+    history = [{**record, "epoch": k + 1, "validation_elbo": -10.0 - abs(k - 4)} for k in range(12)]
+    told = [text for text in health(replace(fitted, history=history), place) if "overfitted" in text]
+    assert len(told) == 1 and "since epoch 5 " in told[0] and "7.0 nats" in told[0] and "patience" in told[0]
+    steady = [{**entry, "validation_elbo": -10.0} for entry in history]
+    assert not [text for text in health(replace(fitted, history=steady), place) if "overfitted" in text]

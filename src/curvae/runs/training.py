@@ -10,6 +10,7 @@ from typing import Any
 
 import joblib
 import torch
+from scipy import sparse
 
 from ..data import Dataset, Schema
 from ..errors import CurvaeError
@@ -155,7 +156,8 @@ def _begun(request: FitRequest) -> tuple[Path, Source, Config, dict[str, Any]]:
 
 
 def _varies(x: Any) -> bool:
-    return any(bool((x[start : start + 4096] != x[[0]]).sum()) for start in range(0, x.shape[0], 4096))
+    spread = x.max(0) - x.min(0)
+    return bool((spread.toarray() if sparse.issparse(spread) else spread).any())
 
 
 def _describe(
