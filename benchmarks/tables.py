@@ -19,9 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy import stats
-
+from curvae.training.compare import mean_interval
 from curvae.training.storage import versions
 
 from . import variance
@@ -57,8 +55,8 @@ def comparisons(result: dict[str, Any]) -> str:
 
 
 def _interval(figures: Sequence[float]) -> str:
-    half = stats.t.ppf(0.975, len(figures) - 1) * np.std(figures, ddof=1) / np.sqrt(len(figures))
-    return f"{_number(float(np.mean(figures)))} ± {half:.2f}"
+    mean, half = mean_interval(figures)
+    return f"{_number(mean)} ± {half:.2f}"
 
 
 def _number(value: float, form: str = ".2f") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from curvae.training import Config, build
 
 from .timing import compare
 
-__all__ = ["PAGE", "RESULT", "fill", "measure", "ratio", "table", "total_variance"]
+__all__ = ["PAGE", "RESULT", "measure", "ratio", "table", "total_variance"]
 
 ROOT = Path(__file__).parent.parent
 RESULT, PAGE = ROOT / "results" / "entropy_variance.json", ROOT / "docs" / "objectives.md"
@@ -121,21 +120,8 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def fill(page: str, result: dict[str, Any]) -> str:
-    """The page with its table made from the result."""
-    block = re.compile(r"(<!-- table:entropy_variance -->\n).*?(<!-- /table -->)", re.DOTALL)
-    filled, count = block.subn(lambda m: f"{m[1]}{table(result)}\n{m[2]}", page)
-    if count != 1:
-        raise ValueError(f"the page has {count} blocks table:entropy_variance, one is needed")
-    return filled
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.variance", description=__doc__)
-    parser.add_argument("--write-docs", action="store_true", help="only fill the table of docs/objectives.md")
-    if parser.parse_args().write_docs:
-        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_text())), encoding="utf-8")
-        return
+    argparse.ArgumentParser(prog="python -m benchmarks.variance", description=__doc__).parse_args()
     result = measure()
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     print(table(result))

@@ -362,11 +362,11 @@ def test_the_convolutional_example_of_the_page_trains():
 
 def test_the_table_of_the_page_comes_from_its_file(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks import variance
+    from benchmarks import tables, variance
 
     result = json.loads(variance.RESULT.read_text())
     page = variance.PAGE.read_text(encoding="utf-8")
-    assert variance.fill(page, result) == page and variance.table(result) in page
+    assert tables.fill("objectives", page) == page and variance.table(result) in page
     # What the text says of it.
     assert all(case["interval"][0] > 1 and case["time_ratio"] > 1.5 for case in result["results"])
     gradients = np.random.default_rng(0).normal(size=(30, 7)) * 3

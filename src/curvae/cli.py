@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -83,10 +84,13 @@ Patience = Annotated[
 ]
 
 
-def _settings(hidden: str | None, **given: Any) -> dict[str, Any]:
-    """Settings of `Config` that were given."""
+def _settings(context: typer.Context) -> dict[str, Any]:
+    """Settings of `Config` among the options of a command, those that were given."""
+    from .training.config import Config
+
+    given = {field.name: context.params.get(field.name) for field in fields(Config)}
     settings = {name: value for name, value in given.items() if value is not None}
-    if hidden is not None:
+    if (hidden := settings.pop("hidden", None)) is not None:
         try:
             settings["hidden"] = tuple(int(width) for width in hidden.split(","))
         except ValueError:
@@ -162,6 +166,7 @@ def demo(
 
 @app.command(epilog="Example: curvae fit cells.csv --label type --id barcode -o runs/cells")
 def fit(
+    context: typer.Context,
     data: Data,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run folder (runs/<name>-<n>).", show_default=False)
@@ -201,25 +206,7 @@ def fit(
     from .runs.folder import Source
     from .runs.training import comparable
 
-    settings = _settings(
-        hidden,
-        dim=dim,
-        curvature=curvature,
-        learn_curvature=learn_curvature,
-        posterior=posterior,
-        diagonal=diagonal,
-        prior_scale=prior_scale,
-        learn_prior_scale=learn_prior_scale,
-        decoder=decoder,
-        likelihood=likelihood,
-        beta=beta,
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        validation=validation,
-        patience=patience,
-        seed=seed,
-    )
+    settings = _settings(context)
     source = Source(data, label, identity, group, tuple(categorical or ()), missing)
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
@@ -322,6 +309,7 @@ def evaluate(
 
 @app.command(epilog="Example: curvae compare cells.csv --label type --group donor --repeats 10")
 def compare(
+    context: typer.Context,
     data: Data,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder (runs/<name>-comparison-<n>).", show_default=False)
@@ -359,21 +347,7 @@ def compare(
         values = [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    settings = _settings(
-        hidden,
-        dim=dim,
-        posterior=posterior,
-        diagonal=diagonal,
-        prior_scale=prior_scale,
-        decoder=decoder,
-        likelihood=likelihood,
-        beta=beta,
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        patience=patience,
-        seed=seed,
-    )
+    settings = _settings(context)
     source = Source(data, label, identity, group, tuple(categorical or ()), missing)
     request = CompareRequest(source, settings, values, repeats, output, force, jobs)
     with _voice(quiet or as_json) as voice:

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,7 +83,7 @@ class Dataset:
             groups=None if self.groups is None else self.groups[rows],
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of values, names, shape, ids, labels and groups.
 

@@ -14,7 +14,7 @@ from ..report import Report, Section
 from ..training import Config
 from ..training.compare import Comparison, Outcome, compare, plan
 from ..training.files import write_bytes, write_json
-from ..training.storage import CONFIG, FORMAT, versions
+from ..training.storage import CONFIG, description_of, versions
 from . import pages
 from .folder import Source, Voice, command_line, new_folder, today
 from .timing import duration, training_seconds
@@ -83,11 +83,7 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> tuple[Path, 
     write_json(
         folder / CONFIG,
         {
-            "format": FORMAT,
-            "kind": "comparison",
-            "versions": versions(),
-            "seed": config.seed,
-            "config": found.config.to_json(),
+            **description_of(found.config, "comparison"),
             "command": command_line(),
             "source": request.source.to_json(),
             "data": {"fingerprint": data.fingerprint, "rows": len(data), "features": int(data.x.shape[1])},

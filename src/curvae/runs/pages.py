@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy import stats
 
 from ..data import Dataset, Tree
 from ..geometry import PoincareBall
 from ..plotting import (
+    Projection,
     curves,
     figure_bytes,
     latent_map,
@@ -25,7 +25,7 @@ from ..plotting import (
     sample_grid,
 )
 from ..report import Picture, Section, Table
-from ..training.compare import Comparison
+from ..training.compare import Comparison, mean_interval
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
 from ..training.loop import Fitted
@@ -54,15 +54,17 @@ def _picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Pict
         return Picture(figure_bytes(figure), caption, alt, wide)
 
 
-def _dense(x: Any, index: NDArray[Any]) -> NDArray[Any]:
-    rows = x[index]
-    return rows if isinstance(rows, np.ndarray) else rows.toarray()
-
-
-def map_picture(embedding: Embedding, labels: Any, title: str | None = None, tree: Tree | None = None) -> Picture:
+def map_picture(
+    embedding: Embedding,
+    labels: Any,
+    title: str | None = None,
+    tree: Tree | None = None,
+    projection: Projection | None = None,
+) -> Picture:
     """The map, projected where it has more than two dimensions, with the true hierarchy where it is known."""
     figure = Figure(figsize=(5.2, 4.6))
-    projection, ball = project_to_disc(embedding.ball, embedding.c), PoincareBall(2, embedding.c)
+    projection = project_to_disc(embedding.ball, embedding.c) if projection is None else projection
+    ball = PoincareBall(2, embedding.c)
     hierarchy = None
     if tree is not None:
         # A node lies at the Fréchet mean of its observations, of which all have equally many.
@@ -76,12 +78,12 @@ def map_picture(embedding: Embedding, labels: Any, title: str | None = None, tre
 
 
 def map_section(data: Dataset, embedding: Embedding) -> Section:
-    pictures = [map_picture(embedding, data.labels)]
+    projection = project_to_disc(embedding.ball, embedding.c)
+    pictures = [map_picture(embedding, data.labels, projection=projection)]
     if len(data.shape) == 2:
         figure = Figure(figsize=(5.2, 5.2))
-        points = project_to_disc(embedding.ball, embedding.c).points
-        images = _dense(data.x, np.arange(len(data))).reshape(-1, *data.shape)
-        mosaic(figure.subplots(), PoincareBall(2, embedding.c), points, images, cmap="gray")
+        images = data.x.reshape(-1, *data.shape)  # images are never sparse
+        mosaic(figure.subplots(), PoincareBall(2, embedding.c), projection.points, images, cmap="gray")
         pictures.append(_picture(figure, "The images at their places.", "images at their embedding"))
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
@@ -153,21 +155,26 @@ def training_section(fitted: Fitted, embedding: Embedding) -> Section:
 
 
 def reconstruction_section(
-    fitted: Fitted, data: Dataset, embedding: Embedding, index: NDArray[Any], scores: NDArray[Any]
+    fitted: Fitted, data: Dataset, embedding: Embedding, index: NDArray[Any], scores: NDArray[Any], kind: str
 ) -> Section:
-    """The worst, the median and the best of the rows `index` by their scores."""
+    """The worst, the median and the best by their scores of the rows `index`, which are "held-out" or "training"."""
     order = index[np.argsort(scores)]
     chosen = np.array([order[0], order[len(order) // 2], order[-1]])
     figure = Figure(figsize=(8, 2.4), layout="constrained")
     titles = [f"{name}: {data.ids[i]}"[:40] for name, i in zip(("worst", "median", "best"), chosen, strict=True)]
-    shown = _dense(data.x, chosen), reconstruct(fitted, embedding.space[chosen])
-    reconstructions(figure.subplots(1, 3), *shown, data.shape, titles)
+    rows = data.x[chosen]
+    originals = rows if isinstance(rows, np.ndarray) else rows.toarray()
+    made = reconstruct(fitted, embedding.space[chosen])
+    reconstructions(figure.subplots(1, 3), originals, made, data.shape, titles)
     return Section(
         "Reconstructions",
         (),
         [
             _picture(
-                figure, "Held-out rows with the lowest, median and highest likelihood.", "reconstructions", wide=True
+                figure,
+                f"The {kind} rows with the lowest, median and highest likelihood.",
+                "reconstructions",
+                wide=True,
             )
         ],
     )
@@ -185,7 +192,7 @@ def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
 
 
 def scaling_note(config: Config) -> str:
-    if config.standardise and config.likelihood in ("gaussian", "unit_gaussian"):
+    if config.scales:
         return "Columns were centred and scaled to unit variance."
     return "Values were used as they are."
 
@@ -195,8 +202,7 @@ def comparison_section(found: Comparison, title: str = "Held-out likelihood by c
     seeds = len(found.repeats)
 
     def interval(figures: Sequence[float]) -> str:
-        half = stats.t.ppf(0.975, seeds - 1) * np.std(figures, ddof=1) / np.sqrt(seeds)
-        return f"{np.mean(figures):.2f} ± {half:.2f}"
+        return "{:.2f} ± {:.2f}".format(*mean_interval(figures))
 
     rows = []
     for c in values:

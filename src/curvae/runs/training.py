@@ -19,7 +19,7 @@ from ..training import Config, Fitted, Split, build, fit, random_split
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
 from ..training.loop import resolve
-from ..training.storage import CONFIG, FORMAT, read_description, save_fitted, versions
+from ..training.storage import CONFIG, description_of, read_description, save_fitted, versions
 from . import pages
 from .folder import Source, Voice, command_line, embedding_table, new_folder, today, write_table
 from .timing import duration, training_seconds
@@ -164,11 +164,7 @@ def _describe(
     command: str, source: Source, data: Dataset, schema: Schema, config: Config, reason: str
 ) -> dict[str, Any]:
     return {
-        "format": FORMAT,
-        "kind": "vae",
-        "versions": versions(),
-        "seed": config.seed,
-        "config": config.to_json(),
+        **description_of(config, "vae"),
         "likelihood_reason": reason,
         "command": command,
         "source": source.to_json(),
@@ -216,8 +212,9 @@ def _finish(
     source: Source,
 ) -> FitResult:
     config, embedding, held = fitted.config, maps[0], fitted.split.validation
-    scored = held if len(held) >= 3 else fitted.split.train
-    voice.say("measuring the likelihood of held-out rows" if len(held) >= 3 else "measuring the likelihood")
+    apart = len(held) >= 3
+    scored, kind = (held, "held-out") if apart else (fitted.split.train, "training")
+    voice.say(f"measuring the likelihood of {kind} rows")
     found = likelihoods(fitted, data.x[scored], _SAMPLES, advance=voice.counter("likelihood", len(scored)))
     unhealthy = health(fitted, embedding)
     warnings = [*data.warnings, *unhealthy]
@@ -227,7 +224,7 @@ def _finish(
         "log_likelihood": found.mean,
         "log_likelihood_interval": found.interval,
         "log_likelihood_original_units": found.mean + found.log_jacobian,
-        "log_likelihood_rows": "validation" if len(held) >= 3 else "train",
+        "log_likelihood_rows": "validation" if apart else "train",
         "reconstruction": last["reconstruction"],
         "kl": last["kl"],
         "c": last["c"],
@@ -243,18 +240,17 @@ def _finish(
     again = f"{named.command('fit', settings=settings)} --repeats 5"
     sections = [
         pages.map_section(data, embedding),
-        pages.likelihood_section(found if len(held) >= 3 else None, f"{len(held)} validation rows", compare),
+        pages.likelihood_section(found if apart else None, f"{len(held)} validation rows", compare),
         pages.stability_section(stable, again),
         pages.training_section(fitted, embedding),
-        pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob),
+        pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob, kind),
         pages.data_section(data, [pages.scaling_note(config)]),
     ]
     for name, section in (("map", sections[0]), ("curves", sections[3])):
         write_bytes(folder / f"{name}.png", section.pictures[0].png)
     verdict = (
         f"{len(data)} rows on a map of {config.dim} dimensions, {pages.curvature_text(embedding.c)}: "
-        f"log-likelihood of {'held-out' if len(held) >= 3 else 'training'} rows "
-        f"{found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
+        f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
     )
     tone = "neutral" if warnings else "good"
     report = Report(

@@ -23,10 +23,10 @@ from ..errors import CurvaeError
 from .build import build
 from .config import Config
 from .evaluate import Embedding, Stability, embed, likelihoods, stability
-from .loop import Split, fit, random_split, resolve
-from .rows import Matrix, Scaling
+from .loop import Split, fit, random_split, resolve, scaling_for
+from .rows import Matrix
 
-__all__ = ["Comparison", "Outcome", "Repeat", "compare", "plan"]
+__all__ = ["Comparison", "Outcome", "Repeat", "compare", "mean_interval", "plan"]
 
 Outcome = Literal["hyperbolic", "none", "euclidean"]
 
@@ -138,6 +138,12 @@ class Comparison:
         }
 
 
+def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
+    """Mean, and half-width of its 95 % interval over repeats."""
+    half = stats.t.ppf(1 - _LEVEL / 2, len(figures) - 1) * np.std(figures, ddof=1) / math.sqrt(len(figures))
+    return float(np.mean(figures)), float(half)
+
+
 def compare(
     config: Config,
     x: Matrix,
@@ -242,12 +248,8 @@ def _task(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...], samp
 
 def _pca(x: Matrix, split: Split, config: Config) -> float | None:
     """Held-out log-likelihood of probabilistic PCA, in the same units."""
-    features = x.shape[1]
-    if config.likelihood not in ("gaussian", "unit_gaussian") or not isinstance(x, np.ndarray):
+    if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
         return None
-    if config.dim >= min(features, len(split.train)):
-        return None
-    seen = np.concatenate([split.train, split.validation])
-    scaling = Scaling.standard(x[seen]) if config.standardise else Scaling.identity(features)
+    scaling = scaling_for(config, x, split)
     scaled = (x - scaling.shift) / scaling.scale
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

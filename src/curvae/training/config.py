@@ -112,6 +112,16 @@ class Config:
         if self.patience is not None and self.validation == 0:
             raise CurvaeError("early stopping needs validation rows: set validation to 0.1, say, or drop patience")
 
+    @property
+    def gaussian(self) -> bool:
+        """Whether the likelihood is a normal one."""
+        return self.likelihood in ("gaussian", "unit_gaussian")
+
+    @property
+    def scales(self) -> bool:
+        """Whether columns are standardised."""
+        return self.standardise and self.gaussian
+
     def epochs_for(self, rows: int) -> int:
         """Number of epochs for so many training rows."""
         if self.epochs is not None:

@@ -109,6 +109,14 @@ def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = (
     return replace(config, likelihood=likelihood, epochs=config.epochs_for(len(split.train))), reason
 
 
+def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
+    """How columns are scaled, from all rows that are not test rows."""
+    if not config.scales:
+        return Scaling.identity(x.shape[1])
+    seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
+    return Scaling.standard(x[seen])
+
+
 def fit(
     config: Config,
     x: Matrix,
@@ -145,10 +153,7 @@ def fit(
     """
     split = random_split(x.shape[0], config.validation, seed=config.seed) if split is None else split
     config, reason = resolve(config, x, split, blocks)
-    if scaling is None:
-        seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
-        standard = config.standardise and config.likelihood in ("gaussian", "unit_gaussian")
-        scaling = Scaling.standard(x[seen]) if standard else Scaling.identity(x.shape[1])
+    scaling = scaling_for(config, x, split) if scaling is None else scaling
     mean = (column_means(x[split.train]) - scaling.shift) / scaling.scale
     model = build(config, x.shape[1], blocks, mean).to(device)
     state = _State(model, config, folder, resume)

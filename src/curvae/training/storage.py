@@ -22,7 +22,7 @@ from .files import read_json, read_records, read_tensors, write_json, write_reco
 from .loop import METRICS, Fitted, Split
 from .rows import Scaling
 
-__all__ = ["FORMAT", "load_fitted", "read_description", "save_fitted", "versions"]
+__all__ = ["FORMAT", "description_of", "load_fitted", "read_description", "save_fitted", "versions"]
 
 FORMAT = 1
 
@@ -36,6 +36,17 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
+    }
+
+
+def description_of(config: Config, kind: str) -> dict[str, Any]:
+    """How `config.json` begins, whatever the kind of run."""
+    return {
+        "format": FORMAT,
+        "kind": kind,
+        "versions": versions(),
+        "seed": config.seed,
+        "config": config.to_json(),
     }
 
 
@@ -66,11 +77,7 @@ def save_fitted(
     write_json(
         folder / CONFIG,
         {
-            "format": FORMAT,
-            "kind": kind,
-            "versions": versions(),
-            "seed": fitted.config.seed,
-            "config": fitted.config.to_json(),
+            **description_of(fitted.config, kind),
             "likelihood_reason": fitted.reason,
             "model_sha256": _digest(folder / MODEL),
             **description,
