@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import signal
 import time
@@ -20,7 +21,8 @@ from safetensors.torch import load_file
 
 from curvae import PoincareVAE
 from curvae.errors import CurvaeError
-from curvae.training import Config, fit, loop
+from curvae.training import Config, fit, stacks
+from curvae.training.files import read_tensors, write_tensors
 from running import SMALL, curvae, refused, snapshot, write_table
 
 # Early stopping and several steps an epoch have a state of their own.
@@ -30,7 +32,8 @@ X = np.random.default_rng(0).normal(size=(40, 3))
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch, tmp_path):
-    monkeypatch.setattr(loop, "_CHECKPOINT_EVERY", -1.0)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
     monkeypatch.chdir(tmp_path)
 
 
@@ -178,7 +181,7 @@ STATE = "checkpoint/state.safetensors"
 
 def test_damaged_checkpoints_are_refused(tmp_path):
     fit(replace(CONFIG, epochs=3), X, folder=tmp_path)
-    good, records = (tmp_path / STATE).read_bytes(), (tmp_path / "metrics.jsonl").read_text()
+    good = (tmp_path / STATE).read_bytes()
 
     def refuses(pattern, config=CONFIG):
         with pytest.raises(CurvaeError, match=pattern):
@@ -190,12 +193,14 @@ def test_damaged_checkpoints_are_refused(tmp_path):
     (tmp_path / STATE).write_bytes(b"\x80\x04cposix\nsystem\n")
     refuses("damaged")
     (tmp_path / STATE).write_bytes(good)
-    (tmp_path / "metrics.jsonl").write_text(records.partition("\n")[0] + "\n")
-    refuses("holds 1 of 3 epochs")
-    (tmp_path / "metrics.jsonl").write_text("[1]\n")
-    refuses("metrics.jsonl is damaged")
-    (tmp_path / "metrics.jsonl").unlink()
-    refuses("metrics.jsonl does not exist")
+    refuses("learning_rate was 0.02, not 0.01", replace(CONFIG, learning_rate=0.01))
+    tensors, metadata = read_tensors(tmp_path / STATE)
+    for broken in ({}, {"state": "{}"}, {"state": metadata["state"].replace('"active": [0]', '"active": [7]')}):
+        write_tensors(tmp_path / STATE, tensors, broken)
+        refuses("does not fit this run")
+    del tensors["history.elbo"]
+    write_tensors(tmp_path / STATE, {n: t for n, t in tensors.items() if "first" not in n}, metadata)
+    refuses("does not fit this run")
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
@@ -239,7 +244,7 @@ def assert_same_runs(finished):
     for name in ("model.safetensors", "embedding.csv", "map.png"):
         assert a[name] == b[name], name
     checkpoints = [load_file(Path(folder, STATE)) for folder in (finished, "run")]
-    assert all(torch.equal(t, checkpoints[1][name]) for name, t in checkpoints[0].items())
+    assert all(torch.equal(t, checkpoints[1][n]) for n, t in checkpoints[0].items() if n != "history.seconds")
     descriptions = [json.loads(content["config.json"]) for content in (a, b)]
     for description in descriptions:
         description["summary"].pop("seconds")

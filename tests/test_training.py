@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from itertools import product
 from unittest import mock
@@ -13,7 +14,9 @@ import torch
 from scipy import sparse, stats
 
 from curvae.errors import CurvaeError
-from curvae.training import Config, Rows, Scaling, fit, loop, random_split
+from curvae.models import Terms
+from curvae.training import Config, Rows, Scaling, engine, fit, random_split, stacks
+from curvae.training.engine import losses
 from curvae.training.evaluate import Embedding, embed, health, likelihoods, reconstruct
 from curvae.training.rows import choose_likelihood
 
@@ -111,15 +114,21 @@ def test_objectives_and_numbers_of_draws_differ_and_repeat():
 
 
 def test_losses_by_hand():
-    reconstruction, kl = torch.randn(2, 4, 6, dtype=torch.float64)
-    config = Config(objective="iwae", samples=4)
-    bound = torch.log((reconstruction - kl).exp().mean(0)).mean()
-    torch.testing.assert_close(loop._loss(reconstruction, kl, config), -bound)
-    expected = -(reconstruction - 3 * kl).mean()
-    torch.testing.assert_close(loop._loss(reconstruction, kl, Config(beta=3.0, samples=4)), expected)
+    reconstruction, kl = torch.randn(2, 3, 4, 6, dtype=torch.float64)
+    terms, iwae = Terms(reconstruction, kl), Config(objective="iwae", samples=4)
+    bound = torch.log((reconstruction - kl).exp().mean(1)).mean(1)
+    torch.testing.assert_close(losses(terms, iwae, 1.0), -bound)
+    expected = -(reconstruction - 3 * kl).mean((1, 2))
+    torch.testing.assert_close(losses(terms, Config(samples=4), 3.0), expected)
+    torch.testing.assert_close(losses(terms, Config(samples=4), torch.full((3, 1, 1), 3.0)), expected)
+    # Rows of weight 0 do not count.
+    weight = torch.tensor([1.0] * 5 + [0.0])
+    torch.testing.assert_close(
+        losses(terms, iwae, 1.0, weight), losses(Terms(reconstruction[..., :5], kl[..., :5]), iwae, 1.0)
+    )
     # One draw: the bound is the ELBO.
-    one = loop._loss(reconstruction[:1], kl[:1], Config(objective="iwae"))
-    torch.testing.assert_close(one, loop._loss(reconstruction[:1], kl[:1], Config()))
+    single = Terms(reconstruction[:, :1], kl[:, :1])
+    torch.testing.assert_close(losses(single, iwae, 1.0), losses(single, Config(), 1.0))
 
 
 # --- early stopping -------------------------------------------------------------------------------------------------
@@ -168,25 +177,25 @@ def test_a_learning_rate_beyond_reason_stops_the_training():
 
 @pytest.mark.parametrize("how", ["loss", "gradient"])
 def test_the_last_good_checkpoint_stays_and_leads_on(tmp_path, monkeypatch, how):
-    monkeypatch.setattr(loop, "_CHECKPOINT_EVERY", -1.0)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
     # Validation rows would notice bad weights by themselves.
     x, config = rows(), replace(SMALL, epochs=6, validation=0.1 if how == "loss" else 0.0)
     whole = fit(config, x)
     per_epoch = -(-36 // config.batch_size)  # steps
     bad_step, calls = 3 * per_epoch, 0  # the last of the third epoch
-    plain = loop._loss
 
-    def spoilt(reconstruction, kl, config):
+    def spoilt(terms, *rest):
         nonlocal calls
         calls += 1
-        loss = plain(reconstruction, kl, config)
+        loss = losses(terms, *rest)
         if calls < bad_step:
             return loss
         # The root of 0 is a number, its gradient is none.
-        return loss * np.nan if how == "loss" else loss + (kl.sum() * 0).sqrt()
+        return loss * np.nan if how == "loss" else loss + (terms.kl.sum() * 0).sqrt()
 
     seen = []
-    with mock.patch.object(loop, "_loss", spoilt), pytest.raises(CurvaeError) as caught:
+    with mock.patch.object(engine, "losses", spoilt), pytest.raises(CurvaeError) as caught:
         fit(config, x, folder=tmp_path, progress=lambda *_: seen.append((tmp_path / STATE).read_bytes()))
     message = str(caught.value)
     assert f"at step {bad_step} (epoch 3)" in message

@@ -22,7 +22,8 @@ from .models.latent import Law
 from .nn.networks import DecoderKind
 from .training.config import Config, LikelihoodKind
 from .training.evaluate import Embedding, embed, health, likelihoods, reconstruct
-from .training.loop import Fitted, fit
+from .training.fitted import Fitted
+from .training.loop import fit
 from .training.storage import load_fitted, save_fitted
 
 __all__ = ["PoincareVAE", "choose_device"]

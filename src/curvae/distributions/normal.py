@@ -75,9 +75,10 @@ class HyperbolicNormal(Distribution):
 
     @classmethod
     def centred(cls, scale: Tensor | float, manifold: Manifold) -> Self:
-        """The distribution around the origin, such as a prior: `scale` is a number or has no dimensions."""
+        """The distribution around the origin, such as a prior: `scale` is a number or a tensor of the batch shape."""
         scale = torch.as_tensor(scale)
-        new = cls(scale.new_zeros(manifold.dim), scale, manifold, validate_args=False)
+        loc = scale.new_zeros(*scale.shape, manifold.dim)
+        new = cls(loc, scale.unsqueeze(-1) if scale.dim() else scale, manifold, validate_args=False)
         new._centred = True
         return new
 

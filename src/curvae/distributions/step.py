@@ -16,7 +16,7 @@ from torch import Tensor
 from ..geometry import Lorentz
 from ..geometry import hyperboloid as h
 from ..geometry.functions import asinhc, cosh_sinhc
-from ..geometry.primitive import Primitive
+from ..geometry.primitive import Primitive, differentiated
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
 from .table import lookup
 
@@ -47,6 +47,7 @@ class _Step(Primitive):
     Curvature and prior have no gradient here, and the Riemannian law is taken from the table.
     """
 
+    events = (1, 1, 1)
     results = 2
 
     @classmethod
@@ -162,8 +163,7 @@ def draw_and_divergence(
         dtype, room: z is saturated to them, as in `hyperboloid.saturate`.
     """
     isotropic, exact = scale.shape[-1] == 1, noise.dtype == torch.float64
-    learned = torch.is_grad_enabled() and (c.requires_grad or prior_scale.requires_grad)
-    if not isotropic or learned or (exact and law is RiemannianNormal):
+    if not isotropic or differentiated(c, prior_scale) or (exact and law is RiemannianNormal):
         return _composed(u, scale, noise, c, prior_scale, law, dtype, room)  # type: ignore[arg-type]
     z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law, dtype, room)
     return z, kl

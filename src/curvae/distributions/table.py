@@ -291,10 +291,11 @@ def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
 def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """κ, ∂κ/∂q, log I(q) − log I(prior_q) and its derivative in q, at once, to single precision, without gradient."""
     table = _table(dim, square.device)
-    both = torch.cat([q.flatten(), prior_q.reshape(1)])
+    both = torch.cat([q.flatten(), prior_q.flatten()])
     cell, powers = table.locate(both)
     value, rise = table.log_normaliser(both, cell, powers)
-    found = _Lookup(square, q, table, cell[:-1].view(q.shape), powers[:-1].view(*q.shape, _STENCIL))
+    count = q.numel()
+    found = _Lookup(square, q, table, cell[:count].view(q.shape), powers[:count].view(*q.shape, _STENCIL))
     within = found.within()
-    drop = (value[:-1] - value[-1]).view(q.shape)
-    return found.kappa(within), found.by_q(within), drop, rise[:-1].view(q.shape)
+    drop = value[:count].view(q.shape) - value[count:].view(prior_q.shape)
+    return found.kappa(within), found.by_q(within), drop, rise[:count].view(q.shape)

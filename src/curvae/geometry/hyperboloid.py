@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .functions import arsinh, arsinh_and_slope, asinhc, cosh_sinhc, sinhc, sinhc_slope
-from .primitive import Primitive
+from .primitive import Primitive, differentiated
 
 __all__ = [
     "ball",
@@ -96,6 +96,8 @@ def saturate(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> 
 class _Radial(Primitive):
     """x·f(c|x|²), with its derivative in closed form: eager graphs of tiny tensors cost by the node."""
 
+    events = (1,)
+
     @staticmethod
     def forward(x: Tensor, c: Curvature, f: Callable[..., Tensor]) -> Tensor:
         return x * _col(f(c * dot(x, x)))
@@ -148,6 +150,8 @@ def translate(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
 
 class _Exp(Primitive):
     """`translate(S, expmap0(v))` with its derivative in closed form."""
+
+    events = (1, 1)
 
     @staticmethod
     def forward(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
@@ -267,25 +271,29 @@ def lift(S: Tensor, c: Curvature) -> Tensor:
 
 
 class _Gyroplanes(Primitive):
-    """`gyroplanes` with its derivative in closed form, for a curvature without gradient.
+    """`gyroplanes` of a list of points, shape (…, points, d), with its derivative in closed form, for a curvature
+    without gradient; planes (…, k, d) and curvatures (…) may differ along the leading dimensions.
 
     With w = 2p′, s = sinhc(c|w|²), ξ = cosh(√c|w|), e = c·s²/(1+ξ), p = ⟨a, w⟩ and L = |a|: n = (a + e·p·w)/L and
     β = s·p/L.
     """
 
+    events = (2, 2, 2)
     results = 1
 
     @classmethod
     def traced(cls, S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> tuple[Tensor]:
+        c = _col(c)
         wide = c.double()
         unit, length = direction(a.double())
         normal, shift = plane(expmap0(2.0 * offset.double(), wide), unit, wide)
         rows = torch.cat([normal, -_col(shift)], -1).to(S.dtype)
-        y = lift(S.double(), wide).to(S.dtype) @ rows.transpose(-1, -2)
-        return (arsinh(y, c, (2.0 * length).to(S.dtype)),)
+        y = lift(S.double(), wide).to(S.dtype) @ rows.mT
+        return (arsinh(y, _col(c), (2.0 * length).to(S.dtype).unsqueeze(-2)),)
 
     @staticmethod
     def forward(S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        c = _col(c)
         wide = c.double()
         a, w = a.double(), 2.0 * offset.double()
         square, p, length = dot(w, w), dot(a, w), _length(dot(a, a))
@@ -294,7 +302,7 @@ class _Gyroplanes(Primitive):
         rows = (torch.cat([_plus(a, w, e * p), _col(-s * p)], -1) / _col(length)).to(S.dtype)
         gain = (2.0 * length).to(S.dtype)
         lifted = lift(S.double(), wide).to(S.dtype)
-        value, slope = arsinh_and_slope(lifted @ rows.transpose(-1, -2), c, gain)
+        value, slope = arsinh_and_slope(lifted @ rows.mT, _col(c), gain.unsqueeze(-2))
         return value, slope, lifted, rows, gain, a, w, square, p, length, xi, s, e
 
     @staticmethod
@@ -307,14 +315,14 @@ class _Gyroplanes(Primitive):
         inputs, kept = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
         if torch.is_grad_enabled() or ctx.needs_input_grad[3]:
             return torch.func.vjp(_Gyroplanes.traced, *inputs)[1]((grad,))
-        S, c = inputs[0], inputs[3].double()
+        S, c = inputs[0], _col(inputs[3].double())
         value, slope, lifted, rows, gain, a, w, square, p, length, xi, s, e = kept
 
         # The activation and the matrix product.
-        grad_y, flat = grad * slope, (-1, rows.shape[-2])
-        grad_gain = (grad * value).reshape(flat).sum(0) / gain
+        grad_y = grad * slope
+        grad_gain = (grad * value).sum(-2) / gain
         grad_lifted = (grad_y @ rows).double()
-        grad_rows = grad_y.reshape(flat).transpose(0, 1) @ lifted.reshape(-1, lifted.shape[-1])
+        grad_rows = grad_y.mT @ lifted
 
         # The time of a point.
         wide = S.double()
@@ -339,6 +347,5 @@ def gyroplanes(S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> Tensor:
     Plane i goes through exp_0(p′_i) and is normal to a′_i transported there; `a` and `offset` hold a′ and p′ as rows of
     shape (k, d), in ball coordinates.
     """
-    if torch.is_grad_enabled() and c.requires_grad:
-        return _Gyroplanes.traced(S, a, offset, c)[0]
-    return _Gyroplanes.call(S, a, offset, c)[0]
+    call = _Gyroplanes.traced if differentiated(c) else _Gyroplanes.call
+    return call(S.reshape(-1, S.shape[-1]), a, offset, c)[0].reshape(*S.shape[:-1], len(a))

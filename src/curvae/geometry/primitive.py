@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
-__all__ = ["Primitive", "constant"]
+__all__ = ["Primitive", "constant", "differentiated"]
 
 
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -20,6 +22,21 @@ def constant(function: Call) -> Call:
     return function
 
 
+def differentiated(*tensors: Tensor) -> bool:
+    """Whether a gradient is wanted of one of the tensors, also of one that vmap has wrapped."""
+    if torch.compiler.is_compiling():
+        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if not torch.is_grad_enabled():
+        return False
+    functorch = torch._C._functorch
+    for t in tensors:
+        while not t.requires_grad and functorch.is_functorch_wrapped_tensor(t):
+            t = functorch.get_unwrapped(t)
+        if t.requires_grad:
+            return True
+    return False
+
+
 class Primitive(torch.autograd.Function):
     """A `torch.autograd.Function` in the form that torch.func needs (`forward` without context, `setup_context`).
 
@@ -30,9 +47,13 @@ class Primitive(torch.autograd.Function):
 
     A `forward` that also returns what the backward pass needs sets `results`, the number of outputs that are meant for
     the caller. Only those leave the twin: every further output would cost a gradient of zeros.
+
+    `events` says for each of the first arguments how many of its last dimensions belong together, 0 for the others; the
+    dimensions before them broadcast. So vmap is one more leading dimension, and many models cost as many operations as
+    one.
     """
 
-    generate_vmap_rule = True
+    events: tuple[int, ...] = ()
     results: int | None = None
     _eager: type[torch.autograd.Function]
 
@@ -50,6 +71,8 @@ class Primitive(torch.autograd.Function):
             {"forward": staticmethod(forward), "backward": staticmethod(cls.backward)},
         )
 
+        cls.vmap = staticmethod(partial(_vmap, cls))  # type: ignore[method-assign]
+
     @classmethod
     def traced(cls, *args: Any) -> Any:
         return cls.forward(*args)
@@ -63,3 +86,22 @@ class Primitive(torch.autograd.Function):
         if torch._C._are_functorch_transforms_active():
             return cls.apply(*args)
         return cls._eager.apply(*args)
+
+
+def _vmap(cls: type[Primitive], info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+    """The batched call: every tensor gets the batch in front, and behind it room for the dimensions that it lacks."""
+    batched = list(args)
+    places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
+    events = cls.events + (0,) * (len(args) - len(cls.events))
+    for i in places:
+        dim = in_dims[i]
+        batched[i] = args[i].unsqueeze(0) if dim is None else args[i].movedim(dim, 0)
+    rank = max(batched[i].dim() - events[i] for i in places)
+    for i in places:
+        t = batched[i]
+        shape = t.shape[:1] + (1,) * (rank - t.dim() + events[i]) + t.shape[1:]
+        batched[i] = t.reshape(shape).expand(info.batch_size, *shape[1:])
+    output = cls.call(*batched)
+    if isinstance(output, Tensor):
+        return output, 0
+    return output, tuple(0 if isinstance(t, Tensor) else None for t in output)

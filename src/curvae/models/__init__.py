@@ -3,6 +3,7 @@
 from .latent import Posterior, Prior
 from .likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from .marginal import Marginal, marginal_likelihood
+from .stack import Stack
 from .vae import VAE, Terms
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Marginal",
     "Posterior",
     "Prior",
+    "Stack",
     "Terms",
     "marginal_likelihood",
 ]

@@ -111,6 +111,9 @@ class VAE(nn.Module):
             outputs = self._decode(z)
         return Terms(self.likelihood.log_prob(outputs, x.flatten(1)), kl)
 
+    def forward(self, x: Tensor, noise: Tensor) -> Terms:
+        return self.terms(x, noise)
+
     def elbo(self, x: Tensor, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""
         reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)

@@ -28,7 +28,7 @@ from ..report import Picture, Section, Table
 from ..training.compare import Comparison, mean_interval
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
-from ..training.loop import Fitted
+from ..training.fitted import Fitted
 
 __all__ = [
     "comparison_section",

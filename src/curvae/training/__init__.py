@@ -2,7 +2,9 @@
 
 from .build import build
 from .config import Config
-from .loop import Fitted, Split, fit, random_split
+from .fitted import Fitted
+from .loop import fit, fit_many
 from .rows import Rows, Scaling
+from .splits import Split, random_split
 
-__all__ = ["Config", "Fitted", "Rows", "Scaling", "Split", "build", "fit", "random_split"]
+__all__ = ["Config", "Fitted", "Rows", "Scaling", "Split", "build", "fit", "fit_many", "random_split"]

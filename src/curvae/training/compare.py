@@ -23,8 +23,9 @@ from ..errors import CurvaeError
 from .build import build
 from .config import Config
 from .evaluate import Embedding, Stability, embed, likelihoods, stability
-from .loop import Split, fit, random_split, resolve, scaling_for
+from .loop import fit, resolve, scaling_for
 from .rows import Matrix
+from .splits import Split, random_split
 
 __all__ = ["Comparison", "Outcome", "Repeat", "compare", "mean_interval", "plan"]
 

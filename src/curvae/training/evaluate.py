@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..geometry import Lorentz, PoincareBall
 from ..models import marginal_likelihood
-from .loop import Fitted
+from .fitted import Fitted
 from .rows import Matrix
 
 __all__ = ["Embedding", "Likelihoods", "Stability", "embed", "health", "likelihoods", "reconstruct", "stability"]

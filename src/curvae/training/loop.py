@@ -1,101 +1,28 @@
-"""The training loop."""
+"""Training: of one model, or of a whole list of them at once."""
 
 from __future__ import annotations
 
-import json
-import math
-import time
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
+from ..data import Dataset
 from ..data.missing import column_means
 from ..errors import CurvaeError
-from ..models import VAE
 from .build import build
 from .config import Config
-from .files import read_records, read_tensors, write_records, write_tensors
-from .rows import Matrix, Rows, Scaling, choose_likelihood
+from .engine import Engine
+from .fitted import METRICS, Fitted, Record
+from .rows import Matrix, Pool, Rows, Scaling, choose_likelihood
+from .splits import Split, random_split
+from .stacks import Checkpoint, Member, train
 
-__all__ = ["METRICS", "Fitted", "Split", "fit", "random_split", "resolve"]
-
-Record = dict[str, Any]
-
-METRICS = "metrics.jsonl"
-
-# Seconds between two checkpoints.
-_CHECKPOINT_EVERY = 2.0
-
-
-@dataclass(frozen=True)
-class Split:
-    """Which rows are for training, for validation, and for neither."""
-
-    train: NDArray[np.int64]
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-
-    def names(self, rows: int) -> NDArray[np.str_]:
-        """ "train", "validation" or "test" for each row."""
-        names = np.full(rows, "train", dtype="<U10")
-        names[self.validation] = "validation"
-        names[self.test] = "test"
-        return names
-
-
-def random_split(
-    rows: int, validation: float, test: float = 0.0, seed: int = 0, groups: NDArray[Any] | None = None
-) -> Split:
-    """A random split; rows of one group stay together."""
-    keys = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    order = np.random.default_rng([seed, 7]).permutation(keys.max() + 1)
-    counts = np.cumsum([0, *np.bincount(keys)[order]])
-    # As near to the shares as whole groups allow.
-    ends = [np.abs(counts - round(rows * share)).argmin() for share in (validation, validation + test)]
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    held, tested = place[keys] < ends[0], place[keys] < ends[1]
-    split = Split(np.flatnonzero(~tested), np.flatnonzero(held), np.flatnonzero(tested & ~held))
-    if len(split.train) == 0:
-        raise CurvaeError(
-            f"no rows are left for training: {rows} rows in {len(order)} groups; hold out a smaller share"
-        )
-    return split
-
-
-@dataclass
-class Fitted:
-    """A trained model with what is needed to use it."""
-
-    config: Config
-    model: VAE
-    scaling: Scaling
-    reason: str
-    """why this likelihood"""
-    split: Split
-    history: list[Record]
-
-    def rows(self, x: Matrix) -> Rows:
-        """New data as the model sees it."""
-        return Rows(x, self.scaling, self.model.device, self.model.dtype)
-
-    def double(self) -> Fitted:
-        """The same with networks in float64, whose figures for a row do not depend on the rows around it."""
-        return self if self.model.dtype == torch.float64 else replace(self, model=deepcopy(self.model).double())
-
-    @property
-    def last(self) -> Record:
-        """Record of the epoch whose weights the model has: the last, or with early stopping the best."""
-        if self.config.patience is None:
-            return self.history[-1]
-        return max(self.history, key=lambda record: record["validation_elbo"])
+__all__ = ["fit", "fit_many", "resolve", "scaling_for"]
 
 
 def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
@@ -117,14 +44,39 @@ def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
     return Scaling.standard(x[seen])
 
 
+@dataclass(frozen=True)
+class Task:
+    """A model to be trained: everything but the rows, which many tasks may share."""
+
+    place: int
+    """in the list that was asked for"""
+    name: str
+    config: Config
+    reason: str
+    source: int
+    """which of the data"""
+    split: Split
+    scaling: Scaling
+    blocks: tuple[int, ...]
+
+    @property
+    def architecture(self) -> Any:
+        """What the models of one stack have in common."""
+        config = self.config
+        flat = not config.learn_curvature and config.curvature == 0
+        alike = replace(config, seed=0, curvature=0.0 if flat else 1.0, prior_scale=1.0, learning_rate=1.0, beta=1.0)
+        return alike, self.blocks, len(self.scaling.shift), len(self.split.train), len(self.split.validation)
+
+
 def fit(
     config: Config,
-    x: Matrix,
+    x: Matrix | Dataset,
     *,
     blocks: tuple[int, ...] = (),
     split: Split | None = None,
     scaling: Scaling | None = None,
     device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
     folder: Path | None = None,
     resume: bool = False,
     progress: Callable[[Record, int], None] = lambda record, epochs: None,
@@ -141,6 +93,7 @@ def fit(
         split: rows for training and validation; by default at random from the configuration.
         scaling: how to scale columns; by default from all rows that are not test rows.
         device: where to train.
+        dtype: of the networks; the latent space is always float64.
         folder: keeps `metrics.jsonl` and `checkpoint/`; without it nothing is written.
         resume: go on from the checkpoint in `folder`, if there is one.
         progress: called after each epoch with its record and the number of epochs.
@@ -151,204 +104,198 @@ def fit(
         >>> sorted(fitted.history[0])[:5]
         ['c', 'elbo', 'epoch', 'kl', 'prior_scale']
     """
-    split = random_split(x.shape[0], config.validation, seed=config.seed) if split is None else split
-    config, reason = resolve(config, x, split, blocks)
-    scaling = scaling_for(config, x, split) if scaling is None else scaling
-    mean = (column_means(x[split.train]) - scaling.shift) / scaling.scale
-    model = build(config, x.shape[1], blocks, mean).to(device)
-    state = _State(model, config, folder, resume)
-    rows = Rows(x, scaling, device)
-    train, validation = (torch.from_numpy(part).to(device) for part in (split.train, split.validation))
-    watch = _noise(model, len(validation), config, epoch=None)
-
-    while state.epoch < state.epochs and not state.done():
-        began = time.perf_counter()
-        order, noise = _draws(model, len(train), config, state.epoch)
-        totals = torch.zeros(2, dtype=torch.float64)
-        model.train()
-        for start in range(0, len(train), config.batch_size):
-            batch = order[start : start + config.batch_size]
-            reconstruction, kl = model.terms(rows.batch(train[batch]), noise[:, start : start + config.batch_size])
-            loss = _loss(reconstruction, kl, config)
-            state.optimiser.zero_grad()
-            loss.backward()
-            state.check(loss)
-            state.optimiser.step()
-            totals += torch.stack([reconstruction.mean(0).sum(), kl.mean(0).sum()]).detach().cpu()
-        record = _record(model, state.epoch, totals / len(train))
-        if len(validation):
-            record |= _validate(model, rows, validation, watch, config)
-        state.finish(record, began)
-        progress(record, state.epochs)
-    state.close()
-    model.eval()
-    return Fitted(config, model, scaling, reason, split, state.history)
+    (fitted,) = fit_many(
+        [config],
+        x,
+        blocks=blocks,
+        splits=None if split is None else [split],
+        scalings=None if scaling is None else [scaling],
+        device=device,
+        dtype=dtype,
+        folder=folder,
+        resume=resume,
+        progress=lambda place, record, epochs: progress(record, epochs),
+    )
+    if fitted.failure is not None:
+        raise CurvaeError(fitted.failure)
+    return fitted
 
 
-def _loss(reconstruction: Tensor, kl: Tensor, config: Config) -> Tensor:
-    if config.objective == "iwae":
-        return math.log(len(kl)) - torch.logsumexp(reconstruction - kl, 0).mean()
-    return (config.beta * kl - reconstruction).mean()
+def fit_many(
+    configs: Sequence[Config],
+    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    *,
+    blocks: tuple[int, ...] = (),
+    splits: Sequence[Split] | None = None,
+    scalings: Sequence[Scaling] | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[int, Record, int], None] = lambda place, record, epochs: None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> list[Fitted]:
+    """Train many models at once, each as `fit` would train it alone.
+
+    Models of one architecture are stacked: one step of the stack costs little more than one of a single model. Seeds,
+    curvatures above 0, prior scales, learning rates and β may differ within a stack, and so may the rows; other
+    differences make a further stack. A model whose loss is not a number ends there, keeps the weights of its last good
+    epoch and has `failure` set; the others go on.
+
+    Arguments:
+        configs: what to train.
+        data: rows for all of them, or a list with the rows of each.
+        blocks, device, dtype: as of `fit`.
+        splits, scalings: of each.
+        folder: keeps `checkpoint/`, and `metrics.jsonl` of the first model.
+        resume: go on from the checkpoints in `folder`, where there are any.
+        progress: called after each epoch of each model with its place in `configs`, its record and the number of
+            epochs.
+        warn: told in one line of every model that failed.
+
+    Example:
+        Twenty seeds by five curvatures, a hundred models, on rows that they all share:
+
+        >>> from itertools import product
+        >>> x = np.random.default_rng(0).normal(size=(40, 3))
+        >>> settings = product(range(20), (0.1, 0.3, 0.8, 1.0, 1.2))
+        >>> configs = [Config(seed=seed, curvature=c, epochs=1, hidden=(8,)) for seed, c in settings]
+        >>> fitted = fit_many(configs, x)
+        >>> len(fitted), fitted[7].config.seed, fitted[7].config.curvature
+        (100, 1, 0.8)
+    """
+    tasks, sources = plan_tasks(configs, data, blocks, splits, scalings)
+    found: dict[int, Fitted] = {}
+    for stack in stacks(tasks):
+        for task, fitted in zip(stack, run(stack, sources, device, dtype, folder, resume, progress, warn), strict=True):
+            found[task.place] = fitted
+    return [found[task.place] for task in tasks]
 
 
-def _generator(device: torch.device, seed: int, epoch: int | None) -> torch.Generator:
-    """The source of randomness of an epoch; None stands for the validation."""
-    entropy = np.random.SeedSequence([seed, 0 if epoch is None else epoch + 1]).generate_state(1, np.uint64)[0]
-    return torch.Generator(device).manual_seed(int(entropy >> 1))
+def plan_tasks(
+    configs: Sequence[Config],
+    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    blocks: tuple[int, ...] = (),
+    splits: Sequence[Split] | None = None,
+    scalings: Sequence[Scaling] | None = None,
+) -> tuple[list[Task], list[Matrix]]:
+    """Configurations with their "auto" choices made, and the distinct data that they share."""
+    if not configs:
+        raise CurvaeError("there is nothing to train: give one or more configurations")
+    each: Sequence[Any] = data if isinstance(data, list | tuple) else [data] * len(configs)
+    for name, entries in (("data", each), ("splits", splits), ("scalings", scalings)):
+        if entries is not None and len(entries) != len(configs):
+            raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
+    sources: list[Matrix] = []
+    places: dict[int, int] = {}
+    tasks = []
+    for i, config in enumerate(configs):
+        given = each[i]
+        x, own = (given.x, given.blocks) if isinstance(given, Dataset) else (given, blocks)
+        if id(given) not in places:
+            places[id(given)] = len(sources)
+            sources.append(x)
+        split = random_split(x.shape[0], config.validation, seed=config.seed) if splits is None else splits[i]
+        config, reason = resolve(config, x, split, own)
+        scaling = scaling_for(config, x, split) if scalings is None else scalings[i]
+        name = f"model {i + 1} of {len(configs)} (seed {config.seed}, c = {config.curvature:g})"
+        tasks.append(Task(i, name, config, reason, places[id(given)], split, scaling, own))
+    return tasks, sources
 
 
-def _noise(model: VAE, rows: int, config: Config, epoch: int | None) -> Tensor:
-    return model.noise(rows, config.samples, _generator(model.device, config.seed, epoch))
+def stacks(tasks: Sequence[Task], shares: int = 1) -> list[list[Task]]:
+    """Tasks of one architecture together, in about so many pieces of like size; equal learning rates lie together."""
+    groups: dict[Any, list[Task]] = {}
+    for task in tasks:
+        groups.setdefault(task.architecture, []).append(task)
+    found = []
+    for group in groups.values():
+        group.sort(key=lambda task: task.config.learning_rate)
+        pieces = min(len(group), max(1, round(shares * len(group) / len(tasks))))
+        ends = [len(group) * i // pieces for i in range(pieces + 1)]
+        found += [group[a:b] for a, b in pairwise(ends)]
+    return found
 
 
-def _draws(model: VAE, rows: int, config: Config, epoch: int) -> tuple[Tensor, Tensor]:
-    """Order of the rows, and noise for all of them."""
-    generator = _generator(model.device, config.seed, epoch)
-    return torch.randperm(rows, generator=generator, device=model.device), model.noise(rows, config.samples, generator)
-
-
-def _record(model: VAE, epoch: int, means: Tensor) -> Record:
-    reconstruction, kl = means.tolist()
-    with torch.no_grad():
-        c, scale = float(model.prior.curvature()), float(model.prior.scale())
-    return {
-        "epoch": epoch + 1,
-        "elbo": reconstruction - kl,
-        "reconstruction": reconstruction,
-        "kl": kl,
-        "c": c,
-        "prior_scale": scale,
-    }
-
-
-def _validate(model: VAE, rows: Rows, index: Tensor, noise: Tensor, config: Config) -> Record:
-    """The ELBO of the validation rows, with the same noise in every epoch."""
-    model.eval()
-    totals = torch.zeros(2, dtype=torch.float64)
-    size = max(config.batch_size, 512)
-    with torch.no_grad():
-        for start in range(0, len(index), size):
-            terms = model.terms(rows.batch(index[start : start + size]), noise[:, start : start + size])
-            totals += torch.stack([term.mean(0).sum() for term in terms]).cpu()
-    reconstruction, kl = (totals / len(index)).tolist()
-    return {
-        "validation_elbo": reconstruction - kl,
-        "validation_reconstruction": reconstruction,
-        "validation_kl": kl,
-    }
-
-
-class _State:
-    """Weights, optimiser, history and early stopping: all that a checkpoint holds."""
-
-    def __init__(self, model: VAE, config: Config, folder: Path | None, resume: bool) -> None:
-        assert config.epochs is not None
-        self.model, self.config, self.folder = model, config, folder
-        fused = True if model.device.type in ("cpu", "cuda") else None
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=fused)
-        self.epoch, self.epochs = 0, config.epochs
-        self.step = 0
-        self.history: list[Record] = []
-        self.best = -math.inf
-        self.best_epoch = 0
-        self.best_weights: dict[str, Tensor] = {}
-        self.saved = time.monotonic()
-        if folder is not None and resume and self.path.exists():
-            self._load()
-
-    @property
-    def path(self) -> Path:
-        assert self.folder is not None
-        return self.folder / "checkpoint" / "state.safetensors"
-
-    def check(self, loss: Tensor) -> None:
-        """Stop, before any weight is changed, when the loss is not a number."""
-        self.step += 1
-        if not math.isfinite(loss.item()):
-            self._stop(f"the loss became {loss.item()}")
-
-    def _infinite(self) -> list[str]:
-        return [name for name, p in self.model.named_parameters() if not bool(p.isfinite().all())]
-
-    def _stop(self, cause: str) -> NoReturn:
-        named = dict(self.model.named_parameters())
-        bad = self._infinite() or [
-            n for n, p in named.items() if p.grad is not None and not bool(p.grad.isfinite().all())
-        ]
-        where = f"parameter {bad[0]} is not finite" if bad else "all parameters are finite"
-        kept = (
-            f"the last good checkpoint is {self.path.parent.name}/{self.path.name} of the run"
-            if self.folder is not None and self.path.exists()
-            else "there is no checkpoint yet"
-        )
-        raise CurvaeError(
-            f"{cause} at step {self.step} (epoch {self.epoch + 1}): {where}; {kept}; "
-            "lower the learning rate or look for extreme values in the data"
-        )
-
-    def finish(self, record: Record, began: float) -> None:
-        """Take note of an epoch."""
-        # The step after a finite loss may still lead nowhere; such weights must not become a checkpoint.
-        wrong = [name for name, value in record.items() if not math.isfinite(value)]
-        if wrong or self._infinite():
-            self._stop(f"{wrong[0]} became {record[wrong[0]]}" if wrong else "a weight became infinite")
-        self.epoch += 1
-        now = time.perf_counter()
-        record["seconds"] = round(now - began, 4)
-        self.history.append(record)
-        value = record.get("validation_elbo", -math.inf)
-        if self.config.patience is not None and value > self.best:
-            self.best, self.best_epoch = value, self.epoch
-            self.best_weights = {name: t.detach().clone() for name, t in self.model.state_dict().items()}
-        if self.folder is not None and time.monotonic() - self.saved > _CHECKPOINT_EVERY:
-            self._save()
-
-    def done(self) -> bool:
-        """Whether early stopping has given up."""
-        return self.config.patience is not None and self.epoch - self.best_epoch >= self.config.patience
-
-    def close(self) -> None:
-        if self.folder is not None:
-            self._save()
-        if self.best_weights:
-            self.model.load_state_dict(self.best_weights)
-
-    def _save(self) -> None:
-        assert self.folder is not None
-        tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
-        tensors |= {f"best.{name}": t for name, t in self.best_weights.items()}
-        for name, parameter in self.model.named_parameters():
-            for key, t in self.optimiser.state.get(parameter, {}).items():
-                tensors[f"adam.{key}.{name}"] = t
-        counters = {"epoch": self.epoch, "step": self.step, "best": repr(self.best), "best_epoch": self.best_epoch}
-        write_records(self.folder / METRICS, self.history)
-        write_tensors(self.path, tensors, {"state": json.dumps(counters)})
-        self.saved = time.monotonic()
-
-    def _load(self) -> None:
-        assert self.folder is not None
-        tensors, metadata = read_tensors(self.path)
-        try:
-            counters = json.loads(metadata["state"])
-            self.model.load_state_dict(_under("model.", tensors))
-            self.best_weights = _under("best.", tensors)
-            for name, parameter in self.model.named_parameters():
-                for key in ("step", "exp_avg", "exp_avg_sq"):
-                    if f"adam.{key}.{name}" in tensors:
-                        self.optimiser.state[parameter][key] = tensors[f"adam.{key}.{name}"].to(parameter.device)
-            self.epoch, self.step = int(counters["epoch"]), int(counters["step"])
-            self.best, self.best_epoch = float(counters["best"]), int(counters["best_epoch"])
-            # Records are written first, so there may be more of them than the checkpoint's epochs.
-            self.history = read_records(self.folder / METRICS)[: self.epoch]
-            if len(self.history) < self.epoch:
-                raise ValueError(f"{METRICS} holds {len(self.history)} of {self.epoch} epochs")
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            message = str(error).splitlines()[0]
+def run(
+    tasks: Sequence[Task],
+    sources: Sequence[Matrix],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[int, Record, int], None] = lambda place, record, epochs: None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> list[Fitted]:
+    """Train one stack. Where it does not fit into the memory of the device, one half after the other."""
+    try:
+        return _run(tasks, sources, device, dtype, folder, resume, progress, warn)
+    except torch.OutOfMemoryError as error:
+        if len(tasks) == 1:
             raise CurvaeError(
-                f"the checkpoint in {self.path.parent} does not fit this run ({message}); "
-                "start again with --force, or in another folder"
+                f"{tasks[0].name} does not fit into the memory of {device}; lower hidden or batch_size, or use the CPU"
             ) from error
+    torch.cuda.empty_cache()
+    half = len(tasks) // 2
+    warn(f"{len(tasks)} models do not fit into the memory of {device} at once; trying {len(tasks) - half} and {half}")
+    return [
+        fitted
+        for part in (tasks[: len(tasks) - half], tasks[len(tasks) - half :])
+        for fitted in run(part, sources, device, dtype, folder, resume, progress, warn)
+    ]
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+def _run(
+    tasks: Sequence[Task],
+    sources: Sequence[Matrix],
+    device: torch.device | str,
+    dtype: torch.dtype,
+    folder: Path | None,
+    resume: bool,
+    progress: Callable[[int, Record, int], None],
+    warn: Callable[[str], None],
+) -> list[Fitted]:
+    rows: dict[Any, Rows] = {}
+    members, places = [], {}
+    for task in tasks:
+        x, scaling = sources[task.source], task.scaling
+        key = task.source, scaling.shift.tobytes(), scaling.scale.tobytes()
+        if key not in rows:
+            rows[key] = Rows(x, scaling, device, dtype)
+        mean = (column_means(x[task.split.train]) - scaling.shift) / scaling.scale
+        model = build(task.config, x.shape[1], task.blocks, mean).to(device, dtype)
+        member = Member(task.name, task.config, task.split, model)
+        members.append(member)
+        places[id(member)] = task.place, rows[key]
+
+    def engine(active: Sequence[Member]) -> Engine:
+        train, validation = (
+            torch.from_numpy(np.stack([getattr(member.split, part) for member in active])).to(device)
+            for part in ("train", "validation")
+        )
+        pool = Pool([places[id(member)][1] for member in active])
+        return Engine(
+            [member.model for member in active], [member.config for member in active], pool, train, validation
+        )
+
+    train(
+        members,
+        engine,
+        None if folder is None else _checkpoint(tasks, folder, resume),
+        lambda member, record: progress(places[id(member)][0], record, member.config.epochs or 0),
+        warn,
+    )
+    fitted = []
+    for task, member in zip(tasks, members, strict=True):
+        member.model.eval()
+        fitted.append(
+            Fitted(task.config, member.model, task.scaling, task.reason, task.split, member.history, member.failure)
+        )
+    return fitted
+
+
+def _checkpoint(tasks: Sequence[Task], folder: Path, resume: bool) -> Checkpoint:
+    first = tasks[0].place
+    alone = first == 0 and len(tasks) == 1
+    name = "state.safetensors" if alone else f"state-{first}-{len(tasks)}.safetensors"
+    return Checkpoint(folder / "checkpoint" / name, folder / METRICS if first == 0 else None, resume)

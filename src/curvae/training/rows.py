@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..data.missing import column_means
 from ..errors import CurvaeError
 from .config import LikelihoodKind
 
-__all__ = ["Matrix", "Rows", "Scaling", "choose_likelihood"]
+__all__ = ["Matrix", "Pool", "Rows", "Scaling", "choose_likelihood"]
 
 Matrix = Any  # a numpy array (rows, features) or a scipy CSR matrix
 
@@ -82,7 +83,7 @@ class Rows:
         self._device, self._dtype = torch.device(device), dtype
         self._scaling = scaling
         if not self.sparse:
-            self._dense = self._scaled(x)
+            self.dense = self._scaled(x)
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -99,7 +100,37 @@ class Rows:
         """Rows by index, shape (n, features)."""
         if self._x is not None:
             return self._scaled(self._x[index.cpu().numpy()].toarray())
-        return self._dense[index]
+        return self.dense[index]
+
+
+class Pool:
+    """Rows of many models: distinct data once, and for every model which are its own.
+
+    Example:
+        >>> few = Rows(np.eye(3), Scaling.identity(3))
+        >>> Pool([few, few]).batch(torch.tensor([[0, 1], [2, 2]])).shape
+        torch.Size([2, 2, 3])
+    """
+
+    def __init__(self, rows: Sequence[Rows]) -> None:
+        self.rows = list(rows)
+        parts = list({id(part): part for part in rows}.values())
+        self.sparse = any(part.sparse for part in parts)
+        if not self.sparse:
+            self._data = parts[0].dense if len(parts) == 1 else torch.cat([part.dense for part in parts])
+            starts = dict(zip(map(id, parts), np.cumsum([0, *map(len, parts)]), strict=False))
+            offset = [int(starts[id(part)]) for part in rows]
+            self._offset = torch.tensor(offset, device=self._data.device).unsqueeze(1) if any(offset) else None
+
+    def keep(self, places: Sequence[int]) -> Pool:
+        """For some of the models."""
+        return Pool([self.rows[i] for i in places])
+
+    def batch(self, index: Tensor) -> Tensor:
+        """Rows of every model by index, (models, n) → (models, n, features)."""
+        if self.sparse:
+            return torch.stack([rows.batch(own) for rows, own in zip(self.rows, index, strict=True)])
+        return self._data[index if self._offset is None else index + self._offset]
 
 
 def choose_likelihood(x: Matrix, asked: LikelihoodKind, blocks: tuple[int, ...] = ()) -> tuple[LikelihoodKind, str]:

@@ -19,8 +19,9 @@ from .build import build
 from .config import Config
 from .evaluate import Embedding
 from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
-from .loop import METRICS, Fitted, Split
+from .fitted import METRICS, Fitted
 from .rows import Scaling
+from .splits import Split
 
 __all__ = ["FORMAT", "description_of", "load_fitted", "read_description", "save_fitted", "versions"]
 

@@ -1,0 +1,164 @@
+"""Many models of one architecture as one: their parameters along a leading dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from ..errors import CurvaeError
+from ..geometry.primitive import Primitive
+from .vae import VAE, Terms
+
+__all__ = ["Stack"]
+
+Tensors = dict[str, Tensor]
+
+
+class _Linear(Primitive):
+    """`F.linear`. Batched products are slow on a CPU when their right factor is a transposed view, so it is copied."""
+
+    events = (2, 2, 1)
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        product = x @ weight.mT.contiguous()
+        return product if bias is None else product.add_(bias.unsqueeze(-2))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        x, weight, bias = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
+        return grad_x, grad.mT @ x, grad.sum(-2) if ctx.biased else None
+
+
+class _Products(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is F.linear:
+            return _linear(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return _Linear.call(x.reshape(-1, x.shape[-1]), weight, bias).reshape(*x.shape[:-1], weight.shape[0])
+
+
+class Stack:
+    """Models of one architecture that are trained or evaluated together, as fast as one large model.
+
+    They may differ in every parameter and buffer, so in curvature and prior too, and each has its own rows and noise:
+    model k computes what it would compute alone. The models keep their identity: their parameters become views of the
+    stacked ones, so what is trained here is trained there.
+
+    A single model is called as it is.
+
+    Arguments:
+        models: built alike, on one device, of one dtype.
+
+    Attributes:
+        tensors: the parameters by name, each of shape (models, …).
+        buffers: likewise.
+        leaves: what gradients are taken of: `tensors`, or the parameters of a single model.
+
+    Example:
+        >>> from curvae.training import Config, build
+        >>> models = [build(Config(curvature=c, likelihood="bernoulli"), 20) for c in (0.1, 1.0)]
+        >>> stack = Stack(models)
+        >>> terms = stack.terms(torch.rand(2, 8, 20), torch.randn(2, 1, 8, 2))
+        >>> terms.kl.shape
+        torch.Size([2, 1, 8])
+    """
+
+    def __init__(self, models: Sequence[VAE]) -> None:
+        for model in models:
+            _require_stackable(model, models[0])
+        self.models = list(models)
+        named = [dict(model.named_parameters()) for model in models]
+        self.tensors: Tensors = {name: torch.stack([n[name].detach() for n in named]) for name in named[0]}
+        for i, parameters in enumerate(named):
+            for name, parameter in parameters.items():
+                parameter.data = self.tensors[name][i]
+        held = [dict(model.named_buffers()) for model in models]
+        self.buffers: Tensors = {name: torch.stack([b[name] for b in held]) for name in held[0]}
+        self.leaves: Tensors = (
+            {name: t.detach().requires_grad_() for name, t in self.tensors.items()} if len(self) > 1 else dict(named[0])
+        )
+        self._aliases = _aliases(models[0])
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    @property
+    def device(self) -> torch.device:
+        return self.models[0].device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.models[0].dtype
+
+    def terms(self, x: Tensor, noise: Tensor) -> Terms:
+        """`VAE.terms` of every model, each of shape (models, k, rows).
+
+        Arguments:
+            x: rows of every model, (models, rows, …).
+            noise: (models, k, rows, d).
+        """
+        if len(self) == 1:
+            return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(x[0], noise[0])))
+        if self.device.type != "cpu":
+            return self.pure(self.leaves, self.buffers, x, noise)
+        with _Products():
+            return self.pure(self.leaves, self.buffers, x, noise)
+
+    def pure(self, tensors: Tensors, buffers: Tensors, x: Tensor, noise: Tensor) -> Terms:
+        """`terms` as a function of parameters and buffers."""
+        return vmap(self._one)(tensors, buffers, x, noise)
+
+    def _one(self, tensors: Tensors, buffers: Tensors, x: Tensor, noise: Tensor) -> Terms:
+        own = {**tensors, **buffers}
+        values = {alias: own[name] for alias, name in self._aliases.items()}
+        return functional_call(self.models[0], values, (x, noise), tie_weights=False)
+
+    def each(self, function: Callable[[VAE], Tensor]) -> Tensor:
+        """A number of every model, in one tensor on the CPU."""
+        with torch.no_grad():
+            return torch.stack([function(model) for model in self.models]).cpu()
+
+
+def _aliases(model: nn.Module) -> dict[str, str]:
+    """Every name of a parameter or buffer, and the first name of the same tensor: a shared curvature has several."""
+    first: dict[int, str] = {}
+    names = {}
+    for tensors in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)):
+        for name, tensor in tensors:
+            names[name] = first.setdefault(id(tensor), name)
+    return names
+
+
+def _require_stackable(model: VAE, other: VAE) -> None:
+    for part in model.modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
+            raise CurvaeError(
+                f"{type(part).__name__} keeps running averages, which cannot be stacked; use LayerNorm or GroupNorm"
+            )
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            raise CurvaeError(f"{type(part).__name__} draws noise of its own, which cannot be stacked; leave it out")
+    alike = (
+        _aliases(model) == _aliases(other)
+        and all(a.shape == b.shape for a, b in zip(model.parameters(), other.parameters(), strict=True))
+        and [type(part) for part in model.modules()] == [type(part) for part in other.modules()]
+        and (model.dtype, model.device) == (other.dtype, other.device)
+    )
+    if not alike:
+        raise CurvaeError("only models of one architecture, dtype and device can be stacked; make one stack of each")

@@ -1,0 +1,50 @@
+"""A trained model with what is needed to use it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..models import VAE
+from .config import Config
+from .rows import Matrix, Rows, Scaling
+from .splits import Split
+
+__all__ = ["METRICS", "Fitted", "Record"]
+
+Record = dict[str, Any]
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass
+class Fitted:
+    """A trained model with what is needed to use it."""
+
+    config: Config
+    model: VAE
+    scaling: Scaling
+    reason: str
+    """why this likelihood"""
+    split: Split
+    history: list[Record]
+    failure: str | None = None
+    """why the training ended early; the weights are those of the last good epoch"""
+
+    def rows(self, x: Matrix) -> Rows:
+        """New data as the model sees it."""
+        return Rows(x, self.scaling, self.model.device, self.model.dtype)
+
+    def double(self) -> Fitted:
+        """The same with networks in float64, whose figures for a row do not depend on the rows around it."""
+        return self if self.model.dtype == torch.float64 else replace(self, model=deepcopy(self.model).double())
+
+    @property
+    def last(self) -> Record:
+        """Record of the epoch whose weights the model has: the last, or with early stopping the best."""
+        if self.config.patience is None:
+            return self.history[-1]
+        return max(self.history, key=lambda record: record["validation_elbo"])

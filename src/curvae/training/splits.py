@@ -1,0 +1,49 @@
+"""Which rows are for what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CurvaeError
+
+__all__ = ["Split", "random_split"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which rows are for training, for validation, and for neither."""
+
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def names(self, rows: int) -> NDArray[np.str_]:
+        """ "train", "validation" or "test" for each row."""
+        names = np.full(rows, "train", dtype="<U10")
+        names[self.validation] = "validation"
+        names[self.test] = "test"
+        return names
+
+
+def random_split(
+    rows: int, validation: float, test: float = 0.0, seed: int = 0, groups: NDArray[Any] | None = None
+) -> Split:
+    """A random split; rows of one group stay together."""
+    keys = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    order = np.random.default_rng([seed, 7]).permutation(keys.max() + 1)
+    counts = np.cumsum([0, *np.bincount(keys)[order]])
+    # As near to the shares as whole groups allow.
+    ends = [np.abs(counts - round(rows * share)).argmin() for share in (validation, validation + test)]
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    held, tested = place[keys] < ends[0], place[keys] < ends[1]
+    split = Split(np.flatnonzero(~tested), np.flatnonzero(held), np.flatnonzero(tested & ~held))
+    if len(split.train) == 0:
+        raise CurvaeError(
+            f"no rows are left for training: {rows} rows in {len(order)} groups; hold out a smaller share"
+        )
+    return split
