@@ -308,7 +308,7 @@ def test_streaming_equals_one_sum():
 
 @pytest.mark.parametrize("samples", [100, 3000])
 def test_memory_does_not_grow_with_the_samples(samples, monkeypatch):
-    monkeypatch.setattr(marginal, "_CHUNK", 4000)
+    monkeypatch.setitem(marginal._CHUNK, "cpu", 4000)
     model, sizes, done = small(5), [], []
     decode = model._decode
     monkeypatch.setattr(model, "_decode", lambda S: sizes.append(S[..., 0].numel() * 5) or decode(S))
@@ -320,7 +320,7 @@ def test_memory_does_not_grow_with_the_samples(samples, monkeypatch):
 @pytest.mark.parametrize("seed", [None, 0])
 def test_a_shared_figure_depends_on_nothing_but_the_row(seed, monkeypatch):
     """Also when there are so many rows that they are decoded in several pieces."""
-    monkeypatch.setattr(marginal, "_CHUNK", 1 << 14)
+    monkeypatch.setitem(marginal._CHUNK, "cpu", 1 << 14)
     model, x = small(5), torch.rand(60, 5)
 
     def score(rows):

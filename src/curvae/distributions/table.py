@@ -56,7 +56,7 @@ class _Table:
         """The cell of y(q) and the powers of the place within it, along a new last axis."""
         shifted = q.clamp(max=self.last) + self.near
         y = (shifted.sqrt() + self.bend * shifted.log() - self.origin) / self.step
-        cell = y.floor().clamp(0, self.linear.shape[0] - 1)
+        cell = _index(y, self.linear.shape[0])
         place = y - cell
         powers = [torch.ones_like(place)]
         for _ in range(_STENCIL - 1):
@@ -76,6 +76,11 @@ class _Table:
         inside = q < self.last
         value = torch.where(inside, self.dim * (quintic * powers).sum(-1) + at_zero, past)
         return value, torch.where(inside, self.dim * rise, n * (n - 1 / far) / 2)
+
+
+def _index(place: Tensor, count: int) -> Tensor:
+    """The cell of a place, a whole number; a place that is not a number is in the first, where its value is none."""
+    return place.floor().clamp(0, count - 1).nan_to_num(0.0)
 
 
 def _table(dim: int, device: torch.device) -> _Table:
@@ -192,7 +197,7 @@ class _Lookup:
         self.a = self.x.log().clamp(max=table.top) + linear
         self.density = columns / (table.top + linear - _LINEAR)
         place = ((self.a - _LINEAR) * self.density).clamp(0, columns)
-        column = place.floor().clamp(max=columns - 1)
+        column = _index(place, columns)
         self.column, self.place = column.long(), place - column
 
     def cubic(self, table: Tensor) -> tuple[Tensor, ...]:

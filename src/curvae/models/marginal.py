@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .vae import VAE
+from .stack import Stack
+from .tracing import matmul_precision, trace
+from .vae import VAE, Terms
 
 __all__ = ["Marginal", "marginal_likelihood"]
 
-# Numbers that one chunk of decoder outputs may hold, and draws a row in it.
-_CHUNK = 1 << 22
+# Numbers that one chunk of decoder outputs of a model may hold, and draws a row in it.
+_CHUNK = {"cpu": 1 << 22, "cuda": 1 << 24}
 _DRAWS = 512
+# Decoder outputs from which on compiling pays.
+_MANY = 1e12
 
 
 @dataclass(frozen=True)
@@ -30,22 +37,25 @@ class Marginal:
 
 
 def marginal_likelihood(
-    model: VAE,
+    model: VAE | Stack,
     x: Tensor,
     samples: int = 5000,
     generator: torch.Generator | None = None,
     shared: bool = False,
     advance: Callable[[int], None] = lambda rows: None,
+    tf32: bool = False,
 ) -> Marginal:
     """log p(x) of every row from the importance-weighted bound with the given number of samples.
 
     Arguments:
-        model: the model.
-        x: rows.
+        model: the model, or a stack of them.
+        x: rows, (rows, …); of a stack (models, rows, …), and the estimates are then (models, rows). The models of a
+            stack share the noise, which is that of a model alone: its figures do not depend on the others.
         samples: draws a row. The estimate is a lower bound in expectation and tight as the samples grow.
         generator: source of the noise.
         shared: use one set of base draws for all rows, so that the figure of a row depends on nothing but the row.
         advance: told the number of rows finished, for a progress bar.
+        tf32: on CUDA, matrix products with TF32 inputs, some times faster.
 
     Example:
         >>> from curvae.models import Gaussian, Posterior, Prior
@@ -57,29 +67,82 @@ def marginal_likelihood(
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
-    features = model.likelihood.features
-    # Normals drawn in pieces of another size are other normals, so the size must not depend on the number of rows.
-    chunk = max(1, min(samples, _DRAWS, _CHUNK // features))
-    rows = max(1, _CHUNK // (features * chunk))
+    one, axis = (model.models[0], 1) if isinstance(model, Stack) else (model, 0)
+    features, count = one.likelihood.features, x.shape[axis]
+    # Normals drawn in pieces of another size are other normals, so the size must depend neither on the number of rows
+    # nor on that of the models.
+    room = _CHUNK.get(x.device.type, _CHUNK["cpu"])
+    chunk = max(1, min(samples, _DRAWS, room // features))
+    rows = max(1, room // (features * chunk))
     if shared and generator is None:
         generator = torch.Generator(x.device).manual_seed(int(torch.randint(1 << 62, ())))
     state = None if generator is None else generator.get_state()
     pieces = []
-    with torch.no_grad():
-        for part in x.split(rows):
+    with torch.no_grad(), matmul_precision(tf32) if x.is_cuda else nullcontext():
+        weigh = _eager(model)
+        if x.is_cuda and x.shape[:axis].numel() * count * samples * features > _MANY:
+            weigh = _compiled(model, x, rows, 1 if shared else rows, chunk)
+        for part in x.split(rows, axis):
             if shared and generator is not None and state is not None:
                 generator.set_state(state)
-            log_sum = torch.full((len(part),), -math.inf, dtype=torch.float64, device=x.device)
+            length = part.shape[axis]
+            log_sum = torch.full(part.shape[: axis + 1], -math.inf, dtype=torch.float64, device=x.device)
             log_square = log_sum
             for start in range(0, samples, chunk):
-                k = min(chunk, samples - start)
-                reconstruction, kl = model.terms(part, model.noise(1 if shared else len(part), k, generator))
-                weights = reconstruction.double() - kl.double()
-                log_sum = torch.logaddexp(log_sum, torch.logsumexp(weights, 0))
-                log_square = torch.logaddexp(log_square, torch.logsumexp(2.0 * weights, 0))
+                noise = one.noise(1 if shared else length, min(chunk, samples - start), generator)
+                once, twice = weigh(part, noise)
+                log_sum, log_square = torch.logaddexp(log_sum, once), torch.logaddexp(log_square, twice)
             pieces.append((log_sum, log_square))
-            advance(len(part))
-    log_sum, log_square = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+            advance(length)
+    log_sum, log_square = (torch.cat(parts, axis) for parts in zip(*pieces, strict=True))
     ess = (2.0 * log_sum - log_square).exp()
     error = (1.0 / ess - 1.0 / samples).clamp_min(0.0).sqrt()
     return Marginal(log_sum - math.log(samples), ess, error)
+
+
+# log Σ w and log Σ w² over the draws, for the weights w of some rows
+_Weigh = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _sums(terms: Terms, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    weights = terms.reconstruction.double() - terms.kl.double()
+    if kept is not None:
+        weights = torch.where(kept.unsqueeze(-1), weights, -math.inf)
+    return torch.logsumexp(weights, -2), torch.logsumexp(2.0 * weights, -2)
+
+
+def _eager(model: VAE | Stack) -> _Weigh:
+    def weigh(x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        return _sums(model.terms(x, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise))
+
+    return weigh
+
+
+def _compiled(model: VAE | Stack, x: Tensor, rows: int, noise_rows: int, chunk: int) -> _Weigh:
+    """As one graph for pieces of a fixed size, which reads the decoder's outputs once; the rest of a piece is void."""
+    stack = model if isinstance(model, Stack) else Stack([deepcopy(model)])
+    names, values, buffers = list(stack.tensors), list(stack.tensors.values()), list(stack.buffers.values())
+
+    def weigh(values: list[Tensor], buffers: list[Tensor], x: Tensor, noise: Tensor, kept: Tensor) -> Any:
+        tensors = dict(zip(names, values, strict=True))
+        held = dict(zip(stack.buffers, buffers, strict=True))
+        return _sums(stack.pure(tensors, held, x, noise.expand(len(stack), *noise.shape)), kept)
+
+    if not isinstance(model, Stack):
+        x = x.unsqueeze(0)
+    padded = x.new_zeros(len(stack), rows, *x.shape[2:])
+    noise = torch.zeros(chunk, noise_rows, stack.models[0].dim, device=x.device)
+    kept = torch.ones(chunk, dtype=torch.bool, device=x.device)
+    graph = trace(weigh, values, buffers, padded, noise, kept, compiled=True)
+
+    def call(x: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        part = x if isinstance(model, Stack) else x.unsqueeze(0)
+        length = part.shape[1]
+        padded[:, :length] = part
+        noise[: len(own), : own.shape[1]] = own
+        kept.copy_(torch.arange(chunk, device=x.device) < len(own))
+        found = (t[:, :length] for t in graph(values, buffers, padded, noise, kept))
+        once, twice = found if isinstance(model, Stack) else (t[0] for t in found)
+        return once, twice
+
+    return call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -177,8 +177,9 @@ class Engine:
 
     def _descend(self, gradients: dict[str, Tensor]) -> None:
         for name, part, parameter in self._cuts:
-            whole = gradients[name]
-            parameter.grad = whole if parameter.shape == whole.shape else whole[part]
+            parameter.grad = (
+                gradients[name].view(len(self), *self.stack.tensors[name].shape[1:])[part].view_as(parameter)
+            )
         self.optimiser.step()
 
     def _check(self, loss: list[float], step: int, gradients: dict[str, Tensor], failures: dict[int, Failure]) -> None:
@@ -186,15 +187,15 @@ class Engine:
         for i, value in enumerate(loss):
             if math.isfinite(value) or i in failures:
                 continue
-            bad = self.infinite(i) or [
-                name for name, t in gradients.items() if not bool(t.reshape(len(self), -1)[i].isfinite().all())
-            ]
-            where = f"parameter {bad[0]} is not finite" if bad else "all parameters are finite"
-            failures[i] = Failure(step, f"the loss became {value}: {where}")
+            failures[i] = Failure(step, f"the loss became {value}: {self.where(i, gradients)}")
 
-    def infinite(self, place: int) -> list[str]:
-        """Names of the parameters of a model that are not finite."""
-        return [name for name, t in self.stack.tensors.items() if not bool(t[place].isfinite().all())]
+    def where(self, place: int, gradients: Mapping[str, Tensor] | None = None) -> str:
+        """Which parameter of a model is not finite, or has a gradient that is not."""
+        for tensors in (self.stack.tensors, gradients or {}):
+            for name, t in tensors.items():
+                if not bool(t.reshape(len(self), -1)[place].isfinite().all()):
+                    return f"parameter {name} is not finite"
+        return "all parameters are finite"
 
     def finite(self) -> list[bool]:
         """Whether all parameters of each model are finite."""

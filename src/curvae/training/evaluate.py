@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -14,11 +15,21 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from ..geometry import Lorentz, PoincareBall
-from ..models import marginal_likelihood
+from ..models import Stack, marginal_likelihood
 from .fitted import Fitted
-from .rows import Matrix
+from .rows import Matrix, Pool
 
-__all__ = ["Embedding", "Likelihoods", "Stability", "embed", "health", "likelihoods", "reconstruct", "stability"]
+__all__ = [
+    "Embedding",
+    "Likelihoods",
+    "Stability",
+    "embed",
+    "health",
+    "likelihoods",
+    "likelihoods_many",
+    "reconstruct",
+    "stability",
+]
 
 Array = NDArray[np.float64]
 
@@ -136,17 +147,62 @@ def likelihoods(
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Likelihoods:
     """log p(x) of rows by importance sampling (`curvae.models.marginal_likelihood`)."""
-    generator = torch.Generator(fitted.model.device).manual_seed(seed)
-    state = generator.get_state()
-    parts = []
-    for batch in _batches(fitted, x):
-        if shared:
-            generator.set_state(state)
-        parts.append(marginal_likelihood(fitted.model, batch, samples, generator, shared, advance))
-    log_prob, ess, error = (
-        torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for name in ("log_prob", "ess", "error")
-    )
-    return Likelihoods(log_prob, ess, error, samples, fitted.scaling.log_jacobian)
+    return likelihoods_many([fitted], [x], samples, seed, shared, advance)[0]
+
+
+def likelihoods_many(
+    fitted: Sequence[Fitted],
+    x: Sequence[Matrix],
+    samples: int = 5000,
+    seed: int = 0,
+    shared: bool = False,
+    advance: Callable[[int], None] = lambda rows: None,
+    tf32: bool = False,
+) -> list[Likelihoods]:
+    """`likelihoods` of many models, each on its own rows; on CUDA those of one architecture at once.
+
+    Arguments:
+        fitted: the models.
+        x: rows for each of them.
+        samples, seed, shared: as of `likelihoods`; the noise is the same for all models.
+        advance: told how many more rows of a model are finished.
+        tf32: on CUDA, matrix products with TF32 inputs.
+    """
+    found: dict[int, Likelihoods] = {}
+    for places in _alike(fitted, x):
+        models = [fitted[i].model for i in places]
+        model = models[0] if len(places) == 1 else Stack(deepcopy(models))
+        rows = Pool.of([(x[i], fitted[i].scaling) for i in places], models[0].device, models[0].dtype)
+        generator = torch.Generator(models[0].device).manual_seed(seed)
+        state = generator.get_state()
+        parts = []
+        for index in torch.arange(x[places[0]].shape[0], device=rows.device).split(_ROWS):
+            if shared:
+                generator.set_state(state)
+            batch = rows.batch(index.expand(len(places), -1))
+            batch = batch[0] if len(places) == 1 else batch
+            parts.append(marginal_likelihood(model, batch, samples, generator, shared, _times(advance, places), tf32))
+        figures = [
+            torch.cat([getattr(part, name).view(len(places), -1) for part in parts], 1).cpu().numpy()
+            for name in ("log_prob", "ess", "error")
+        ]
+        for place, log_prob, ess, error in zip(places, *figures, strict=True):
+            found[place] = Likelihoods(log_prob, ess, error, samples, fitted[place].scaling.log_jacobian)
+    return [found[i] for i in range(len(fitted))]
+
+
+def _times(advance: Callable[[int], None], places: Sequence[int]) -> Callable[[int], None]:
+    return lambda rows: advance(rows * len(places))
+
+
+def _alike(fitted: Sequence[Fitted], x: Sequence[Matrix]) -> list[list[int]]:
+    """Places of the models that can be evaluated together; on a CPU, whose caches are small, each alone."""
+    groups: dict[Any, list[int]] = {}
+    for i, (one, rows) in enumerate(zip(fitted, x, strict=True)):
+        shapes = tuple((name, t.shape) for name, t in one.model.named_parameters())
+        key = (i,) if one.model.device.type == "cpu" else (shapes, rows.shape, one.model.dtype, one.config.posterior)
+        groups.setdefault(key, []).append(i)
+    return list(groups.values())
 
 
 def active_dimensions(embedding: Embedding, prior_scale: float) -> int:

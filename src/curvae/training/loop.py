@@ -15,10 +15,11 @@ from ..data import Dataset
 from ..data.missing import column_means
 from ..errors import CurvaeError
 from .build import build
+from .captured import Captured
 from .config import Config
 from .engine import Engine
 from .fitted import METRICS, Fitted, Record
-from .rows import Matrix, Pool, Rows, Scaling, choose_likelihood
+from .rows import Matrix, Pool, Scaling, choose_likelihood
 from .splits import Split, random_split
 from .stacks import Checkpoint, Member, train
 
@@ -255,34 +256,29 @@ def _run(
     progress: Callable[[int, Record, int], None],
     warn: Callable[[str], None],
 ) -> list[Fitted]:
-    rows: dict[Any, Rows] = {}
-    members, places = [], {}
+    members = []
     for task in tasks:
         x, scaling = sources[task.source], task.scaling
-        key = task.source, scaling.shift.tobytes(), scaling.scale.tobytes()
-        if key not in rows:
-            rows[key] = Rows(x, scaling, device, dtype)
         mean = (column_means(x[task.split.train]) - scaling.shift) / scaling.scale
         model = build(task.config, x.shape[1], task.blocks, mean).to(device, dtype)
-        member = Member(task.name, task.config, task.split, model)
-        members.append(member)
-        places[id(member)] = task.place, rows[key]
+        members.append(Member(task.name, task.config, task.split, model))
+    places = {id(member): i for i, member in enumerate(members)}
+    rows = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
 
     def engine(active: Sequence[Member]) -> Engine:
         train, validation = (
             torch.from_numpy(np.stack([getattr(member.split, part) for member in active])).to(device)
             for part in ("train", "validation")
         )
-        pool = Pool([places[id(member)][1] for member in active])
-        return Engine(
-            [member.model for member in active], [member.config for member in active], pool, train, validation
-        )
+        own = rows.keep([places[id(member)] for member in active])
+        kind = Captured if rows.device.type == "cuda" and not rows.sparse else Engine
+        return kind([member.model for member in active], [member.config for member in active], own, train, validation)
 
     train(
         members,
         engine,
         None if folder is None else _checkpoint(tasks, folder, resume),
-        lambda member, record: progress(places[id(member)][0], record, member.config.epochs or 0),
+        lambda member, record: progress(tasks[places[id(member)]].place, record, member.config.epochs or 0),
         warn,
     )
     fitted = []

@@ -68,7 +68,7 @@ _BLOCK = 4096
 
 
 class Rows:
-    """A matrix of rows, ready for batches."""
+    """A matrix of rows, ready for batches; with `whole`, a sparse one is spread out on CUDA where it fits."""
 
     def __init__(
         self,
@@ -76,30 +76,39 @@ class Rows:
         scaling: Scaling,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        whole: bool = False,
     ) -> None:
-        self.sparse = sparse.issparse(x)
         self.shape = x.shape
-        self._x = sparse.csr_array(x) if self.sparse else None
-        self._device, self._dtype = torch.device(device), dtype
+        self.device, self._dtype = torch.device(device), dtype
         self._scaling = scaling
+        self.sparse = sparse.issparse(x) and not (whole and self._room())
+        self._x = sparse.csr_array(x) if sparse.issparse(x) else None
         if not self.sparse:
-            self.dense = self._scaled(x)
+            self.dense = self._scaled(x if self._x is None else self._x)
+
+    def _room(self) -> bool:
+        if self.device.type != "cuda":
+            return False
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return 2 * self.shape[0] * self.shape[1] * self._dtype.itemsize < free
 
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    def _scaled(self, x: NDArray[Any]) -> Tensor:
+    def _scaled(self, x: Matrix) -> Tensor:
         scaled = torch.empty(x.shape, dtype=self._dtype)
         # A block at a time: the arithmetic is float64, the result need not be.
-        for start in range(0, len(x), _BLOCK):
-            part = (x[start : start + _BLOCK] - self._scaling.shift) / self._scaling.scale
+        for start in range(0, x.shape[0], _BLOCK):
+            part = x[start : start + _BLOCK]
+            part = part.toarray() if sparse.issparse(part) else part
+            part = (part - self._scaling.shift) / self._scaling.scale
             scaled[start : start + _BLOCK] = torch.from_numpy(part)
-        return scaled.to(self._device)
+        return scaled.to(self.device)
 
     def batch(self, index: Tensor) -> Tensor:
         """Rows by index, shape (n, features)."""
-        if self._x is not None:
-            return self._scaled(self._x[index.cpu().numpy()].toarray())
+        if self.sparse and self._x is not None:
+            return self._scaled(self._x[index.cpu().numpy()])
         return self.dense[index]
 
 
@@ -114,6 +123,7 @@ class Pool:
 
     def __init__(self, rows: Sequence[Rows]) -> None:
         self.rows = list(rows)
+        self.device = rows[0].device
         parts = list({id(part): part for part in rows}.values())
         self.sparse = any(part.sparse for part in parts)
         if not self.sparse:
@@ -121,6 +131,24 @@ class Pool:
             starts = dict(zip(map(id, parts), np.cumsum([0, *map(len, parts)]), strict=False))
             offset = [int(starts[id(part)]) for part in rows]
             self._offset = torch.tensor(offset, device=self._data.device).unsqueeze(1) if any(offset) else None
+
+    @classmethod
+    def of(
+        cls,
+        sources: Sequence[tuple[Matrix, Scaling]],
+        device: torch.device | str,
+        dtype: torch.dtype,
+        whole: bool = False,
+    ) -> Pool:
+        """From data and scaling of every model; what is the same is held once."""
+        made: dict[Any, Rows] = {}
+        rows = []
+        for x, scaling in sources:
+            key = id(x), scaling.shift.tobytes(), scaling.scale.tobytes()
+            if key not in made:
+                made[key] = Rows(x, scaling, device, dtype, whole)
+            rows.append(made[key])
+        return cls(rows)
 
     def keep(self, places: Sequence[int]) -> Pool:
         """For some of the models."""

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 from ..models import VAE
+from ..models.tracing import matmul_precision
 from .config import Config
 from .engine import Engine
 from .files import read_tensors, write_records, write_tensors
@@ -146,8 +147,9 @@ class _Training:
     def epoch(self) -> None:
         """One epoch of all models that are not done."""
         engine, began = self.engine, time.perf_counter()
-        passed = engine.epoch(self.passed)
-        watched = engine.validate() if len(passed.failures) < len(engine) else None
+        with matmul_precision(engine.config.tf32) if engine.stack.device.type == "cuda" else nullcontext():
+            passed = engine.epoch(self.passed)
+            watched = engine.validate() if len(passed.failures) < len(engine) else None
         if self.learned:
             self._read_geometry()
         finite = engine.finite()
@@ -166,9 +168,7 @@ class _Training:
             elif wrong or not finite[i]:
                 # The step after a finite loss may still lead nowhere; such weights must not become a checkpoint.
                 cause = f"{wrong[0]} became {record[wrong[0]]}" if wrong else "a weight became infinite"
-                bad = engine.infinite(i)
-                where = f"parameter {bad[0]} is not finite" if bad else "all parameters are finite"
-                self._fail(i, f"{cause}: {where}", self.step)
+                self._fail(i, f"{cause}: {engine.where(i)}", self.step)
             else:
                 member.history.append({**record, "seconds": seconds})
                 self._judge(i, record)
