@@ -21,13 +21,16 @@ Tensors = dict[str, Tensor]
 
 
 class _Linear(Primitive):
-    """`F.linear`. Batched products are slow on a CPU when their right factor is a transposed view, so it is copied."""
+    """`F.linear`, with the gradient of the weights laid out as they are.
+
+    Batched products are slow on a CPU when their right factor is a transposed view, so there it is copied.
+    """
 
     events = (2, 2, 1)
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        product = x @ weight.mT.contiguous()
+        product = x @ (weight.mT.contiguous() if weight.device.type == "cpu" else weight.mT)
         return product if bias is None else product.add_(bias.unsqueeze(-2))
 
     @staticmethod
@@ -116,14 +119,12 @@ class Stack:
         """
         if len(self) == 1:
             return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(x[0], noise[0])))
-        if self.device.type != "cpu":
-            return self.pure(self.leaves, self.buffers, x, noise)
-        with _Products():
-            return self.pure(self.leaves, self.buffers, x, noise)
+        return self.pure(self.leaves, self.buffers, x, noise)
 
     def pure(self, tensors: Tensors, buffers: Tensors, x: Tensor, noise: Tensor) -> Terms:
         """`terms` as a function of parameters and buffers."""
-        return vmap(self._one)(tensors, buffers, x, noise)
+        with _Products():
+            return vmap(self._one)(tensors, buffers, x, noise)
 
     def _one(self, tensors: Tensors, buffers: Tensors, x: Tensor, noise: Tensor) -> Terms:
         own = {**tensors, **buffers}
@@ -137,12 +138,20 @@ class Stack:
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:
-    """Every name of a parameter or buffer, and the first name of the same tensor: a shared curvature has several."""
+    """Where each parameter and buffer is held, once a module, and the first name of the same tensor.
+
+    A shared module, such as the curvature, has several names and must be set by one of them only.
+    """
     first: dict[int, str] = {}
+    held: set[tuple[int, str]] = set()
     names = {}
     for tensors in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)):
         for name, tensor in tensors:
-            names[name] = first.setdefault(id(tensor), name)
+            path, _, attribute = name.rpartition(".")
+            place = id(model.get_submodule(path)), attribute
+            if place not in held:
+                held.add(place)
+                names[name] = first.setdefault(id(tensor), name)
     return names
 
 

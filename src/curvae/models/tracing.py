@@ -33,7 +33,7 @@ def trace(function: Callable[..., Any], *example: Any, compiled: bool) -> Callab
     from torch.fx.experimental.proxy_tensor import make_fx
 
     function(*example)  # tables are built at their first use, outside of the graph
-    graph = make_fx(function)(*example)
+    graph = make_fx(lambda *args: function(*args))(*example)  # a method has one argument more than it is given
     if not compiled:
         return graph
     fused = torch.compile(graph, fullgraph=True, dynamic=False)

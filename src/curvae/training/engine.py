@@ -177,9 +177,9 @@ class Engine:
 
     def _descend(self, gradients: dict[str, Tensor]) -> None:
         for name, part, parameter in self._cuts:
-            parameter.grad = (
-                gradients[name].view(len(self), *self.stack.tensors[name].shape[1:])[part].view_as(parameter)
-            )
+            # The fused optimiser walks through memory: strides must be those of the parameter.
+            whole = gradients[name].reshape(-1).view(self.stack.tensors[name].shape)
+            parameter.grad = whole[part].view_as(parameter)
         self.optimiser.step()
 
     def _check(self, loss: list[float], step: int, gradients: dict[str, Tensor], failures: dict[int, Failure]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,6 +25,9 @@ from .splits import Split, random_split
 from .stacks import Checkpoint, Member, train
 
 __all__ = ["fit", "fit_many", "resolve", "scaling_for"]
+
+# Steps from which on capturing a CUDA graph pays.
+_CAPTURE = 200
 
 
 def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
@@ -236,7 +240,7 @@ def run(
             raise CurvaeError(
                 f"{tasks[0].name} does not fit into the memory of {device}; lower hidden or batch_size, or use the CPU"
             ) from error
-    torch.cuda.empty_cache()
+    _release()
     half = len(tasks) // 2
     warn(f"{len(tasks)} models do not fit into the memory of {device} at once; trying {len(tasks) - half} and {half}")
     return [
@@ -271,7 +275,8 @@ def _run(
             for part in ("train", "validation")
         )
         own = rows.keep([places[id(member)] for member in active])
-        kind = Captured if rows.device.type == "cuda" and not rows.sparse else Engine
+        steps = (tasks[0].config.epochs or 0) * -(-train.shape[1] // tasks[0].config.batch_size)
+        kind = Captured if rows.device.type == "cuda" and not rows.sparse and steps >= _CAPTURE else Engine
         return kind([member.model for member in active], [member.config for member in active], own, train, validation)
 
     train(
@@ -281,6 +286,7 @@ def _run(
         lambda member, record: progress(tasks[places[id(member)]].place, record, member.config.epochs or 0),
         warn,
     )
+    _release()
     fitted = []
     for task, member in zip(tasks, members, strict=True):
         member.model.eval()
@@ -288,6 +294,13 @@ def _run(
             Fitted(task.config, member.model, task.scaling, task.reason, task.split, member.history, member.failure)
         )
     return fitted
+
+
+def _release() -> None:
+    """Give back the memory of captured graphs, which are held in circles."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _checkpoint(tasks: Sequence[Task], folder: Path, resume: bool) -> Checkpoint:

@@ -1,0 +1,196 @@
+"""Stacks of models on a CUDA device: time of a step, likelihoods, memory, and what bounds them.
+
+python -m benchmarks.cuda [FILE]     writes results/bench_cuda.json, or FILE
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+from curvae.data import mnist
+from curvae.models import Stack, marginal_likelihood
+from curvae.models.tracing import matmul_precision
+from curvae.training import Config, build, captured, fit_many
+from curvae.training.captured import Captured
+from curvae.training.rows import Pool, Rows, Scaling
+from curvae.training.storage import versions
+
+from .steps import OrdinaryVAE, step
+
+ROWS, COLUMNS, HIDDEN, BATCH = 60_000, 784, 600, 128
+KINDS = {"euclidean": (0.0, "wrapped"), "wrapped": (1.0, "wrapped"), "riemannian": (1.0, "riemannian")}
+# Bounds for a step of 100 models in milliseconds, and over the Euclidean one.
+BOUNDS = {"wrapped": (2.6, 1.10), "riemannian": (3.2, 1.30)}
+
+
+def seconds(task: Callable[[], object], repeats: int = 3) -> float:
+    """The shortest of a few measurements, the device being idle before and after each."""
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        task()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def card() -> dict[str, float]:
+    """What the device reaches: batched TF32 and float32 products of the sizes used here, and copies."""
+    a, b = torch.randn(100, 1024, 768, device="cuda"), torch.randn(100, 768, 1024, device="cuda")
+    work = 2 * 100 * 1024 * 768 * 1024
+    found = {}
+    for name, tf32 in (("tf32_tflops", True), ("float32_tflops", False)):
+        with matmul_precision(tf32):
+            for _ in range(3):
+                torch.bmm(a, b)
+            found[name] = 10 * work / seconds(lambda: [torch.bmm(a, b) for _ in range(10)]) / 1e12
+    block = torch.empty(1 << 30, device="cuda")
+    other = torch.empty_like(block)
+    other.copy_(block)
+    found["copy_gb_s"] = 10 * 8 * block.numel() / seconds(lambda: [other.copy_(block) for _ in range(10)]) / 1e9
+    return found
+
+
+def engine(kind: str, count: int, dim: int, data: Rows) -> Captured:
+    c, law = KINDS[kind]
+    settings = {"curvature": c, "posterior": law, "likelihood": "bernoulli", "hidden": (HIDDEN,), "dim": dim}
+    configs = [Config(**settings, batch_size=BATCH, epochs=80, seed=i) for i in range(count)]
+    models = [build(config, COLUMNS).to("cuda") for config in configs]
+    index = torch.arange(ROWS, device="cuda").expand(count, -1)
+    return Captured(models, configs, Pool([data] * count), index, index[:, :0])
+
+
+def cost(dim: int) -> tuple[float, float]:
+    """Operations in matrix products and bytes moved, of a model and step.
+
+    Bytes: weights read in both passes, gradients written, and the optimiser's reading of four and writing of three.
+    """
+    wide, narrow = COLUMNS * HIDDEN, HIDDEN * (dim + 1)
+    products = 2 * BATCH * (2 * wide + 3 * wide + 6 * narrow)  # no gradient of the data is needed
+    return products, 4 * (2 * wide + 2 * narrow) * (2 + 1 + 7)
+
+
+def steps(dims: tuple[int, ...], counts: tuple[int, ...]) -> list[dict[str, Any]]:
+    data = Rows(np.random.default_rng(0).random((ROWS, COLUMNS), dtype=np.float32), Scaling.identity(COLUMNS), "cuda")
+    rows = []
+    for dim in dims:
+        products, moved = cost(dim)
+        for count in counts:
+            euclidean = 0.0
+            for kind in KINDS:
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+                made = engine(kind, count, dim, data)
+                began = time.perf_counter()
+                with matmul_precision(True), mock.patch.object(captured, "_COMPILING", 0.0):
+                    made.epoch(0)
+                first = time.perf_counter() - began
+                loop = made._training
+                assert loop is not None
+                ms = 1e3 * seconds(loop.run) / made.steps
+                whole = 1e3 * seconds(partial(made.epoch, 1)) / made.steps
+                euclidean = ms if kind == "euclidean" else euclidean
+                row = {
+                    "kind": kind,
+                    "dim": dim,
+                    "models": count,
+                    "ms": ms,
+                    "ms_with_draws": whole,
+                    "over_euclidean": ms / euclidean,
+                    "model_steps_a_second": 1e3 * count / ms,
+                    "tflops": count * products / ms / 1e9,
+                    "gb_s": count * moved / ms / 1e6,
+                    "memory_gb": torch.cuda.max_memory_allocated() / 1e9,
+                    "first_epoch_s": first,
+                }
+                if count == 100 and kind in BOUNDS:
+                    most, ratio = BOUNDS[kind]
+                    row["holds"] = ms <= most and ms / euclidean <= ratio
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+    return rows
+
+
+def ordinary() -> dict[str, float]:
+    """One ordinary VAE in bare torch, launched operation by operation as everyone does."""
+    model = OrdinaryVAE(COLUMNS, HIDDEN, 2, "bernoulli").cuda()
+    x = torch.rand(BATCH, COLUMNS, device="cuda")
+    with matmul_precision(True):
+        task = step(model, lambda: model.loss(x))
+        for _ in range(20):
+            task()
+        return {"models": 1, "ms": 10 * seconds(lambda: [task() for _ in range(100)])}
+
+
+def likelihood(count: int = 40, epochs: int = 10, samples: int = 5000) -> dict[str, Any]:
+    """IWAE of trained models on all test images of MNIST, and against float64 on a few."""
+    train, test = mnist("train"), mnist("test")
+    settings = {"posterior": "riemannian", "likelihood": "bernoulli", "hidden": (HIDDEN,), "batch_size": BATCH}
+    configs = [Config(**settings, curvature=0.7, learning_rate=5e-4, epochs=epochs, seed=i) for i in range(count)]
+    began = time.perf_counter()
+    fitted = fit_many(configs, train.x, device="cuda")
+    training = time.perf_counter() - began
+    stack = Stack([one.model for one in fitted])
+    x = torch.tensor(test.x, dtype=torch.float32, device="cuda").expand(count, -1, -1)
+    found: dict[str, Any] = {"models": count, "samples": samples, "images": x.shape[1], "dim": 2}
+    found |= {"epochs": epochs, "training_s": training}
+    few = x[:4, :50]
+    for name, tf32 in (("float32", False), ("tf32", True)):
+        torch.cuda.reset_peak_memory_stats()
+        took = []
+        for rows in (x, x):  # the second time without compiling
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            estimate = marginal_likelihood(stack, rows, samples, torch.Generator("cuda").manual_seed(0), tf32=tf32)
+            torch.cuda.synchronize()
+            took.append(time.perf_counter() - began)
+        found[name] = {
+            "seconds_first": took[0],
+            "seconds": took[1],
+            "samples_a_second": count * x.shape[1] * samples / took[1],
+            "memory_gb": torch.cuda.max_memory_allocated() / 1e9,
+            "log_likelihood": estimate.log_prob.mean().item(),
+        }
+        print(name, found[name], flush=True)
+    exact = Stack([one.double().model for one in fitted[:4]])
+    float64 = marginal_likelihood(exact, few.double(), samples, torch.Generator("cuda").manual_seed(0)).log_prob
+    for name, tf32 in (("float32", False), ("tf32", True)):
+        part = Stack([one.model for one in fitted[:4]])
+        own = marginal_likelihood(part, few, samples, torch.Generator("cuda").manual_seed(0), tf32=tf32).log_prob
+        gap = own - float64
+        found[name] |= {
+            "mean_gap_to_float64": gap.mean().item(),
+            "largest_gap_to_float64": gap.abs().max().item(),
+            "gap_of_the_means": gap.mean(1).abs().max().item(),
+        }
+        print(name, found[name], flush=True)
+    return found
+
+
+def main(path: Path, names: list[str]) -> None:
+    parts: dict[str, Callable[[], Any]] = {
+        "measured": card,
+        "ordinary": ordinary,
+        "steps": lambda: steps((2,), (1, 10, 40, 100)) + steps((10,), (100,)),
+        "likelihood": likelihood,
+    }
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for name in names or list(parts):
+        result |= {"card": torch.cuda.get_device_name(), "versions": versions(), name: parts[name]()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
