@@ -105,20 +105,24 @@ def tasks(x=X, repeats=4, config=SMALL, **how):
     """The trainings that a comparison asks for, without doing them."""
     seen = []
 
-    def record(config, x, split, blocks, samples):
-        seen.append((config, split))
-        embedding = Embedding(np.random.default_rng(len(seen)).normal(size=(len(x), 2)), np.ones(len(x)), 1.0)
-        return module._Result(replace(config, likelihood="gaussian"), "", 0.0, float(config.curvature), embedding)
+    def record(tasks, sources, tick, warn, samples, device):
+        for task in tasks:
+            tick(task.place, {"epoch": 1})
+        seen.extend(tasks)
+        random, count = np.random.default_rng(len(seen)), sources[0].shape[0]
+        embedding = Embedding(random.normal(size=(count, 2)), np.ones(count), 1.0)
+        return [module._Result(0.0, task.config.curvature, embedding, None) for task in tasks]
 
-    with mock.patch.object(module, "_task", record):
+    with mock.patch.object(module, "_judged", record):
         found = compare(config, x, (1.0, 0.3, 1), repeats, jobs=1, **how)
-    return found, seen
+    return found, [(task.config, task.split) for task in sorted(seen, key=lambda task: task.place)]
 
 
 def test_a_repeat_has_one_split_and_one_seed_for_all_curvatures():
-    advanced = []
-    found, seen = tasks(advance=lambda: advanced.append(1))
-    assert len(seen) == len(advanced) == 12
+    told = []
+    found, seen = tasks(progress=lambda done, total: told.append((done, total)))
+    epochs = seen[0][0].epochs
+    assert len(seen) == 12 and told == [(i, 12 * epochs) for i in range(1, 13)] + [(12 * epochs, 12 * epochs)]
     assert [config.curvature for config, _ in seen] == [0.0, 1.0, 0.3] * 4
     assert [config.seed for config, _ in seen] == [7] * 3 + [8] * 3 + [9] * 3 + [10] * 3
     for i in range(0, 12, 3):

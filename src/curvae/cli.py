@@ -82,6 +82,10 @@ Validation = Annotated[float | None, _option("--validation", "Share of rows to h
 Patience = Annotated[
     int | None, _option("--patience", "Stop after so many epochs without progress (never).", panel="Training")
 ]
+Tf32 = Annotated[
+    bool | None,
+    _option("--tf32/--no-tf32", "On CUDA, train with TF32 matrix products (yes).", panel="Training"),
+]
 
 
 def _settings(context: typer.Context) -> dict[str, Any]:
@@ -192,6 +196,7 @@ def fit(
     learning_rate: LearningRate = None,
     validation: Validation = None,
     patience: Patience = None,
+    tf32: Tf32 = None,
     repeats: Annotated[int, typer.Option("--repeats", help="Trainings, to see how stable the map is.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")] = False,
     force: Force = False,
@@ -201,10 +206,10 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Train a model on data; writes a run folder with the map, the model and a report."""
-    from .estimators import choose_device
     from .runs import FitRequest, fit_run
     from .runs.folder import Source
     from .runs.training import comparable
+    from .training.device import choose_device
 
     settings = _settings(context)
     source = Source(data, label, identity, group, tuple(categorical or ()), missing)
@@ -236,9 +241,9 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Place new rows on the map of a run; columns are matched by name."""
-    from .estimators import choose_device
     from .runs import embed_run
     from .runs.folder import Source
+    from .training.device import choose_device
 
     with _voice(quiet or as_json) as voice:
         path = embed_run(run, data, output, missing=missing, force=force, device=choose_device(device), voice=voice)
@@ -260,8 +265,8 @@ def sample(
     as_json: Json = False,
 ) -> None:
     """Draw new rows from the model of a run, in original units."""
-    from .estimators import choose_device
     from .runs import sample_run
+    from .training.device import choose_device
 
     paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
@@ -281,8 +286,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Marginal log-likelihood of data under the model of a run."""
-    from .estimators import choose_device
     from .runs import evaluate_run
+    from .training.device import choose_device
 
     with _voice(quiet or as_json) as voice:
         found = evaluate_run(
@@ -333,7 +338,15 @@ def compare(
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
     patience: Patience = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Processes (one a core).", show_default=False)] = None,
+    tf32: Tf32 = None,
+    device: Device = "auto",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Processes (one a core, one on CUDA).", show_default=False)
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", metavar="ADDRESS", help="Train on a Dask cluster.", show_default=False),
+    ] = None,
     force: Force = False,
     seed: Seed = None,
     quiet: Quiet = False,
@@ -349,7 +362,7 @@ def compare(
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
     settings = _settings(context)
     source = Source(data, label, identity, group, tuple(categorical or ()), missing)
-    request = CompareRequest(source, settings, values, repeats, output, force, jobs)
+    request = CompareRequest(source, settings, values, repeats, output, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:
         folder, found = compare_run(request, voice)
     best = 0 if found.outcome != "hyperbolic" else found.best

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,34 +21,21 @@ from .geometry import Lorentz, PoincareBall
 from .models.latent import Law
 from .nn.networks import DecoderKind
 from .training.config import Config, LikelihoodKind
+from .training.device import choose_device
 from .training.evaluate import Embedding, embed, health, likelihoods, reconstruct
 from .training.fitted import Fitted
-from .training.loop import fit
+from .training.loop import fit, fit_many
+from .training.splits import random_split
 from .training.storage import load_fitted, save_fitted
 
-__all__ = ["PoincareVAE", "choose_device"]
+__all__ = ["PoincareVAE"]
 
 Array = NDArray[Any]
 
 # Names of the estimator's parameters that a configuration calls otherwise.
 _RENAMED = {"n_components": "dim"}
 # Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
-_EXTRA = ("output", "importance_samples")
-
-
-def choose_device(device: str) -> torch.device:
-    """ "auto" is CUDA where there is one, else the CPU."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(device)
-    except RuntimeError:
-        found = None
-    if found is None or found.type not in ("cpu", "cuda"):
-        raise CurvaeError(f"device must be auto, cpu or cuda, got {device!r}")
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise CurvaeError("device cuda was asked for, but there is none; use device cpu")
-    return found
+_EXTRA = ("output", "importance_samples", "n_init")
 
 
 class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -72,6 +59,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         diagonal: one posterior deviation an axis (wrapped only).
         standardise: centre and scale columns (Gaussian likelihoods only).
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
+        tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
+        n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.
         importance_samples: draws a row for `score_samples`.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         random_state: seed, generator or None.
@@ -114,6 +103,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         objective: Literal["elbo", "iwae"] = "elbo",
         samples: int = 1,
         beta: float = 1.0,
+        tf32: bool = True,
+        n_init: int = 1,
         importance_samples: int = 500,
         device: str = "auto",
         random_state: Any = None,
@@ -138,6 +129,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.objective = objective
         self.samples = samples
         self.beta = beta
+        self.tf32 = tf32
+        self.n_init = n_init
         self.importance_samples = importance_samples
         self.device = device
         self.random_state = random_state
@@ -177,14 +170,30 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Train on the rows of X; y is ignored."""
         self._check()
         x = self._rows(X, reset=True)
-        self._take(fit(self._config(), x, device=choose_device(self.device)))
+        self._take(self._best(x))
         self._embedding = embed(self._fitted, x)
         self.embedding_ = self._coordinates(self._embedding)
         self.warnings_ = health(self._fitted, self._embedding)
         return self
 
+    def _best(self, x: Any) -> Fitted:
+        """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""
+        config, device = self._config(), choose_device(self.device)
+        if self.n_init == 1:
+            return fit(config, x, device=device)
+        split = random_split(x.shape[0], config.validation, seed=config.seed)
+        configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(self.n_init)]
+        found = fit_many(configs, x, splits=[split] * self.n_init, device=device)
+        good = [one for one in found if one.failure is None]
+        if not good:
+            raise CurvaeError(str(found[0].failure))
+        watched = "validation_elbo" if len(split.validation) else "elbo"
+        return max(good, key=lambda one: float(one.last[watched]))
+
     def _check(self) -> None:
         """Raise for parameters that no configuration holds."""
+        if not (isinstance(self.n_init, int | np.integer) and self.n_init >= 1):
+            raise CurvaeError(f"n_init must be a number of at least 1, got {self.n_init!r}")
         if self.output not in ("ball", "tangent", "lorentz"):
             raise CurvaeError(f"output must be one of ball, tangent, lorentz; got {self.output!r}")
         if not (isinstance(self.importance_samples, int | np.integer) and self.importance_samples >= 1):

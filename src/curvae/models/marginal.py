@@ -73,6 +73,7 @@ def marginal_likelihood(
     # nor on that of the models.
     room = _CHUNK.get(x.device.type, _CHUNK["cpu"])
     chunk = max(1, min(samples, _DRAWS, room // features))
+    chunk = math.ceil(samples / math.ceil(samples / chunk))  # even chunks
     rows = max(1, room // (features * chunk))
     if shared and generator is None:
         generator = torch.Generator(x.device).manual_seed(int(torch.randint(1 << 62, ())))

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 
 from ..report import Report, Section
 from ..training import Config
 from ..training.compare import Comparison, Outcome, compare, plan
+from ..training.device import choose_device
 from ..training.files import write_bytes, write_json
 from ..training.storage import CONFIG, description_of, versions
+from ..training.workers import processes
 from . import pages
 from .folder import Source, Voice, command_line, new_folder, today
 from .timing import duration, training_seconds
@@ -35,6 +36,8 @@ class CompareRequest:
     output: Path | None = None
     force: bool = False
     jobs: int | None = None
+    device: str = "auto"
+    scheduler: str | None = None
 
 
 def compare_run(request: CompareRequest, voice: Voice = Voice()) -> tuple[Path, Comparison]:  # noqa: B008 - frozen
@@ -46,9 +49,14 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> tuple[Path, 
     for text in data.warnings:
         voice.warn(text)
     trainings = len(values) * len(splits)
-    seconds = training_seconds(replace(config, curvature=values[-1]), data.x, splits[0].train, data.blocks)
-    about = duration(seconds * trainings / (request.jobs or joblib.cpu_count()))
-    voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; {trainings} trainings, {about}")
+    about = ""
+    if request.scheduler is None:
+        device, jobs = choose_device(request.device), request.jobs or processes(request.device)
+        hardest = replace(config, curvature=values[-1])
+        about = duration(
+            training_seconds(hardest, data.x, splits[0].train, data.blocks, device, models=trainings, jobs=jobs)
+        )
+    voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; {trainings} trainings" + (f", {about}" if about else ""))
     found = compare(
         config,
         data.x,
@@ -56,8 +64,11 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> tuple[Path, 
         request.repeats,
         blocks=data.blocks,
         groups=data.groups,
+        device=request.device,
         jobs=request.jobs,
-        advance=voice.counter("trainings", trainings),
+        scheduler=request.scheduler,
+        progress=lambda done, total: voice.progress("training", done, total, ""),
+        warn=voice.warn,
     )
     voice.say(f"likelihood {found.config.likelihood}: {found.reason}")
     name = request.source.to_json()["name"]

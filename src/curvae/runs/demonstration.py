@@ -41,10 +41,17 @@ def demonstrate(
     found: dict[str, Comparison] = {}
     sections: list[Section] = []
     total = 2 * len(data) * repeats
-    advance = voice.counter("trainings", total)
     voice.say(f"{total} trainings: curvature 0 and c = {_CURVATURE:g}, {repeats} seeds, on a tree and on flat data")
     for name, rows in data.items():
-        result = compare(config, rows.x, (_CURVATURE,), repeats, samples=200, advance=advance)
+        result = compare(
+            config,
+            rows.x,
+            (_CURVATURE,),
+            repeats,
+            samples=200,
+            progress=lambda done, total, task=f"training on {name}": voice.progress(task, done, total, ""),  # type: ignore[misc]
+            warn=voice.warn,
+        )
         found[name] = result
         known = tree if rows.labels is not None else None
         pictures = [

@@ -97,9 +97,9 @@ class Source:
             flag = f"--{name.replace('_', '-')}"
             if name == "hidden":
                 options += [flag, ",".join(map(str, value))]
-            elif value is True:
-                options.append(flag)
-            elif value is not False:
+            elif isinstance(value, bool):
+                options.append(flag if value else f"--no-{flag[2:]}")
+            else:
                 for entry in value if isinstance(value, tuple) else (value,):
                     options += [flag, f"{entry:g}" if isinstance(entry, float) else str(entry)]
         return shlex.join(["curvae", *words, self.path, *options])

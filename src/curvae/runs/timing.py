@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from ..training import Config, fit
+from ..training import Config, fit_many
 from ..training.rows import Matrix
 
 __all__ = ["duration", "training_seconds"]
@@ -25,14 +25,22 @@ def training_seconds(
     train: NDArray[np.int64],
     blocks: tuple[int, ...] = (),
     device: torch.device | str = "cpu",
+    models: int = 1,
+    jobs: int = 1,
 ) -> float:
-    """Time of a training on the rows `train`, from a few steps; NaN where these fail: the training will say why."""
+    """Time of so many trainings on the rows `train`, from a few steps.
+
+    NaN where these fail, for the training will say why, and on CUDA, where the first steps tell nothing.
+    """
+    if torch.device(device).type == "cuda":
+        return math.nan
     short = replace(config, epochs=1, patience=None, validation=0.0)
+    stack = [replace(short, seed=i) for i in range(math.ceil(models / jobs))]
     few = x[train[: _STEPS * config.batch_size]]
     try:
-        fit(short, few[: config.batch_size], blocks=blocks, device=device)  # the first step is slower
+        fit_many(stack, few[: config.batch_size], blocks=blocks)  # the first step is slower
         began = time.perf_counter()
-        fit(short, few, blocks=blocks, device=device)
+        fit_many(stack, few, blocks=blocks)
     except CurvaeError:
         return math.nan
     seconds = time.perf_counter() - began
@@ -41,14 +49,14 @@ def training_seconds(
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
+    """A time for people; nothing where it is not known.
 
     Example:
-        >>> duration(0.2), duration(3000), duration(8000)
-        ('about 1 s', 'about 50 min', 'about 2.2 h')
+        >>> duration(0.2), duration(3000), duration(8000), duration(math.nan)
+        ('about 1 s', 'about 50 min', 'about 2.2 h', '')
     """
     if math.isnan(seconds):
-        return "an unknown time"
+        return ""
     if seconds < 90:
         return f"about {max(seconds, 1):.0f} s"
     return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"

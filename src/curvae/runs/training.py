@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import joblib
 import torch
 from scipy import sparse
 
 from ..data import Dataset, Schema
 from ..errors import CurvaeError
 from ..report import Report
-from ..training import Config, Fitted, Split, build, fit, random_split
+from ..training import Config, Fitted, build, fit, fit_many, random_split
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
-from ..training.loop import resolve
 from ..training.storage import CONFIG, description_of, read_description, save_fitted, versions
+from ..training.tasks import resolve
+from ..training.workers import processes
 from . import pages
 from .folder import Source, Voice, command_line, embedding_table, new_folder, today, write_table
 from .timing import duration, training_seconds
@@ -91,29 +91,41 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
             f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise --validation"
         )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
-    seconds = training_seconds(config, data.x, split.train, data.blocks, request.device) * request.repeats
-    voice.say(f"run folder {folder}; {duration(seconds)} of training")
+    jobs = min(processes(request.device), request.repeats)
+    seconds = training_seconds(config, data.x, split.train, data.blocks, request.device, request.repeats, jobs)
+    about = duration(seconds)
+    voice.say(f"run folder {folder}" + (f"; {about} of training" if about else ""))
 
     began = time.perf_counter()
+    where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
+    if request.repeats == 1:
+        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=_figures(voice))]
+    else:
+        found = fit_many(
+            [replace(config, seed=config.seed + i) for i in range(request.repeats)],
+            data.x,
+            blocks=data.blocks,
+            splits=[split] * request.repeats,
+            **where,
+            jobs=jobs,
+            progress=lambda done, total: voice.progress("training", done, total, f"{request.repeats} models"),
+            warn=voice.warn,
+        )
+    if found[0].failure is not None:
+        raise CurvaeError(found[0].failure)
+    fitted = replace(found[0], reason=reason)
+    maps = [embed(one, data.x) for one in found if one.failure is None]
+    return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source)
+
+
+def _figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
+    """The progress of one training, with its figures."""
 
     def progress(record: dict[str, Any], epochs: int) -> None:
         figures = f"ELBO {record['elbo']:.2f}  rec {record['reconstruction']:.2f}  KL {record['kl']:.2f}"
         voice.progress("training", record["epoch"], epochs, f"{figures}  c {record['c']:.3g}")
 
-    fitted = fit(
-        config,
-        data.x,
-        blocks=data.blocks,
-        split=split,
-        device=request.device,
-        folder=folder,
-        resume=request.resume,
-        progress=progress,
-    )
-    fitted = replace(fitted, reason=reason)
-    embedding = embed(fitted, data.x)
-    maps = [embedding, *_repeat(request, fitted, data, voice)]
-    return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source)
+    return progress
 
 
 def _given(config: Config) -> dict[str, Any]:
@@ -179,26 +191,6 @@ def _describe(
             "schema": schema.to_json(),
         },
     }
-
-
-def _repeat(request: FitRequest, fitted: Fitted, data: Dataset, voice: Voice) -> list[Embedding]:
-    """Maps of further trainings of the same rows with other seeds."""
-    seeds = [fitted.config.seed + i for i in range(1, request.repeats)]
-    if not seeds:
-        return []
-    tasks = (
-        joblib.delayed(_other)(replace(fitted.config, seed=seed), data.x, data.blocks, fitted.split) for seed in seeds
-    )
-    found = []
-    for embedding in joblib.Parallel(n_jobs=min(joblib.cpu_count(), len(seeds)), return_as="generator")(tasks):
-        found.append(embedding)
-        voice.progress("repeats", len(found), len(seeds), "")
-    return found
-
-
-def _other(config: Config, x: Any, blocks: tuple[int, ...], split: Split) -> Embedding:
-    torch.set_num_threads(1)
-    return embed(fit(config, x, blocks=blocks, split=split), x)
 
 
 def _finish(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from threading import Lock
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from ..nn import Curvature, decoder, mlp
 from .config import Config
 
 __all__ = ["build"]
+
+# Fresh weights come from torch's one generator, which threads share.
+_LOCK = Lock()
 
 
 def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None) -> VAE:
@@ -33,7 +37,7 @@ def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDA
         f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
         mend="lower hidden or the dimension",
     )
-    with torch.random.fork_rng(devices=[]):
+    with _LOCK, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         curvature = Curvature(config.curvature, config.learn_curvature)
         hidden = config.hidden

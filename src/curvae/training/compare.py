@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
-import joblib
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.decomposition import PCA
@@ -22,10 +21,13 @@ from sklearn.decomposition import PCA
 from ..errors import CurvaeError
 from .build import build
 from .config import Config
-from .evaluate import Embedding, Stability, embed, likelihoods, stability
-from .loop import fit, resolve, scaling_for
+from .device import choose_device
+from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
+from .loop import run
 from .rows import Matrix
 from .splits import Split, random_split
+from .tasks import Task, plan_tasks, resolve, scaling_for
+from .workers import Tick, Warn, processes, spread
 
 __all__ = ["Comparison", "Outcome", "Repeat", "compare", "mean_interval", "plan"]
 
@@ -33,6 +35,7 @@ Outcome = Literal["hyperbolic", "none", "euclidean"]
 
 _VALIDATION, _TEST = 0.1, 0.2
 _LEVEL = 0.05
+_FEWEST = 3  # repeats
 
 
 @dataclass(frozen=True)
@@ -154,12 +157,16 @@ def compare(
     blocks: tuple[int, ...] = (),
     groups: NDArray[Any] | None = None,
     samples: int = 500,
+    device: str = "auto",
     jobs: int | None = None,
-    advance: Callable[[], None] = lambda: None,
+    scheduler: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
     """Train curvature 0 and each of `curvatures` on `repeats` splits of the data, and judge on rows kept apart.
 
     Every model is the one of the epoch that was best on validation rows, so that none is judged by its overfitting.
+    Models of one architecture are trained together (`fit_many`). A split of which a model failed is left out.
 
     Arguments:
         config: settings shared by all models; its curvature is ignored, its seed is the first repeat's.
@@ -169,39 +176,58 @@ def compare(
         blocks: widths of one-hot blocks, for the categorical likelihood.
         groups: rows of one group stay together in a split.
         samples: importance samples a row for the likelihoods.
-        jobs: processes; by default one a core, with one thread each.
-        advance: called after each training.
+        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        jobs: processes; by default one a core, with one thread each, and a single one on CUDA.
+        scheduler: address of a Dask cluster to train on instead.
+        progress: told the epochs done and to do, counted over all models.
+        warn: told of models that failed.
     """
     values, splits = plan(config, x, curvatures, repeats, blocks, groups)
     # A training that goes on to the end still keeps the weights that were best on its validation rows.
     patience = config.patience or config.epochs_for(len(splits[0].train))
     config = replace(config, patience=patience, validation=_VALIDATION)
-    tasks = [(replace(config, curvature=c, seed=config.seed + i), splits[i]) for i in range(repeats) for c in values]
-    parallel = joblib.Parallel(n_jobs=jobs or joblib.cpu_count(), return_as="generator")
-    results = []
-    for result in parallel(joblib.delayed(_task)(task, x, split, blocks, samples) for task, split in tasks):
-        results.append(result)
-        advance()
+    cells = [(i, c) for i in range(repeats) for c in values]
+    tasks, sources = plan_tasks(
+        [replace(config, curvature=c, seed=config.seed + i) for i, c in cells], x, blocks, [splits[i] for i, _ in cells]
+    )
+    results = spread(
+        tasks,
+        sources,
+        partial(_judged, samples=samples, device=device),
+        jobs=jobs or processes(device),
+        scheduler=scheduler,
+        progress=progress,
+        warn=warn,
+    )
     found: list[Repeat] = []
+    maps: dict[float, list[Embedding]] = {c: [] for c in values}
     for i, split in enumerate(splits):
         mine = dict(zip(values, results[i * len(values) : (i + 1) * len(values)], strict=True))
+        failures = [result.failure for result in mine.values() if result.failure is not None]
+        if failures:
+            warn(f"the split of seed {config.seed + i} is left out: a model of it failed")
+            continue
+        for c, result in mine.items():
+            maps[c].append(result.embedding)
         found.append(
             Repeat(
                 config.seed + i,
                 {c: r.validation for c, r in mine.items()},
                 {c: r.test for c, r in mine.items()},
-                _pca(x, split, results[0].config),
+                _pca(x, split, tasks[0].config),
             )
         )
-    maps = {c: [results[i * len(values) + j].embedding for i in range(repeats)] for j, c in enumerate(values)}
+    if len(found) < _FEWEST:
+        failure = next(result.failure for result in results if result.failure is not None)
+        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
     ratio = float(np.mean([len(s.test) / len(s.train) for s in splits]))
     return Comparison(
         found,
         ratio,
         {c: stability(m) for c, m in maps.items()},
         {c: m[0] for c, m in maps.items()},
-        results[0].config,
-        results[0].reason,
+        tasks[0].config,
+        tasks[0].reason,
     )
 
 
@@ -214,8 +240,10 @@ def plan(
     groups: NDArray[Any] | None = None,
 ) -> tuple[list[float], list[Split]]:
     """Values of c, 0 first, and the split of each repeat; raises for what cannot be compared."""
-    if repeats < 3:
-        raise CurvaeError(f"a comparison needs at least 3 repeats to tell a difference from chance, got {repeats}")
+    if repeats < _FEWEST:
+        raise CurvaeError(
+            f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"
+        )
     if not curvatures or not all(c > 0 for c in curvatures):
         raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
     if config.learn_curvature:
@@ -231,20 +259,26 @@ def plan(
 
 @dataclass(frozen=True)
 class _Result:
-    config: Config
-    reason: str
     validation: float
     test: float
     embedding: Embedding
+    failure: str | None
 
 
-def _task(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...], samples: int) -> _Result:
-    torch.set_num_threads(1)
-    fitted = fit(config, x, blocks=blocks, split=split)
+def _judged(
+    tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, samples: int, device: str
+) -> list[_Result]:
+    """A stack, trained and judged where it was trained: only figures and maps travel."""
+    fitted = run(tasks, sources, choose_device(device), progress=tick, warn=warn)
+    data = [sources[task.source] for task in tasks]
     validation, test = (
-        likelihoods(fitted, x[part], samples, seed=config.seed).mean for part in (split.validation, split.test)
+        likelihoods_many(fitted, [x[getattr(task.split, part)] for x, task in zip(data, tasks, strict=True)], samples)
+        for part in ("validation", "test")
     )
-    return _Result(fitted.config, fitted.reason, validation, test, embed(fitted, x))
+    return [
+        _Result(v.mean, t.mean, embed(one, x), one.failure)
+        for v, t, one, x in zip(validation, test, fitted, data, strict=True)
+    ]
 
 
 def _pca(x: Matrix, split: Split, config: Config) -> float | None:

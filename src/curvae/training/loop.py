@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,57 +19,16 @@ from .captured import Captured
 from .config import Config
 from .engine import Engine
 from .fitted import METRICS, Fitted, Record
-from .rows import Matrix, Pool, Scaling, choose_likelihood
-from .splits import Split, random_split
+from .rows import Matrix, Pool, Scaling
+from .splits import Split
 from .stacks import Checkpoint, Member, train
+from .tasks import Task, plan_tasks
+from .workers import Tick, Warn, spread
 
-__all__ = ["fit", "fit_many", "resolve", "scaling_for"]
+__all__ = ["fit", "fit_many", "run"]
 
 # Steps from which on capturing a CUDA graph pays.
 _CAPTURE = 200
-
-
-def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
-    """The configuration with its "auto" choices made for the data, and the reason for the likelihood."""
-    if config.patience is not None and not len(split.validation):
-        raise CurvaeError(
-            f"early stopping needs validation rows, and a share of {config.validation:g} of {x.shape[0]} rows holds "
-            "none; hold out a larger share, or drop patience"
-        )
-    likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
-    return replace(config, likelihood=likelihood, epochs=config.epochs_for(len(split.train))), reason
-
-
-def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
-    """How columns are scaled, from all rows that are not test rows."""
-    if not config.scales:
-        return Scaling.identity(x.shape[1])
-    seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
-    return Scaling.standard(x[seen])
-
-
-@dataclass(frozen=True)
-class Task:
-    """A model to be trained: everything but the rows, which many tasks may share."""
-
-    place: int
-    """in the list that was asked for"""
-    name: str
-    config: Config
-    reason: str
-    source: int
-    """which of the data"""
-    split: Split
-    scaling: Scaling
-    blocks: tuple[int, ...]
-
-    @property
-    def architecture(self) -> Any:
-        """What the models of one stack have in common."""
-        config = self.config
-        flat = not config.learn_curvature and config.curvature == 0
-        alike = replace(config, seed=0, curvature=0.0 if flat else 1.0, prior_scale=1.0, learning_rate=1.0, beta=1.0)
-        return alike, self.blocks, len(self.scaling.shift), len(self.split.train), len(self.split.validation)
 
 
 def fit(
@@ -109,18 +67,11 @@ def fit(
         >>> sorted(fitted.history[0])[:5]
         ['c', 'elbo', 'epoch', 'kl', 'prior_scale']
     """
-    (fitted,) = fit_many(
-        [config],
-        x,
-        blocks=blocks,
-        splits=None if split is None else [split],
-        scalings=None if scaling is None else [scaling],
-        device=device,
-        dtype=dtype,
-        folder=folder,
-        resume=resume,
-        progress=lambda place, record, epochs: progress(record, epochs),
+    tasks, sources = plan_tasks(
+        [config], x, blocks, None if split is None else [split], None if scaling is None else [scaling]
     )
+    epochs = tasks[0].config.epochs or 0
+    (fitted,) = run(tasks, sources, device, dtype, folder, resume, lambda place, record: progress(record, epochs))
     if fitted.failure is not None:
         raise CurvaeError(fitted.failure)
     return fitted
@@ -137,7 +88,9 @@ def fit_many(
     dtype: torch.dtype = torch.float32,
     folder: Path | None = None,
     resume: bool = False,
-    progress: Callable[[int, Record, int], None] = lambda place, record, epochs: None,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> list[Fitted]:
     """Train many models at once, each as `fit` would train it alone.
@@ -154,8 +107,10 @@ def fit_many(
         splits, scalings: of each.
         folder: keeps `checkpoint/`, and `metrics.jsonl` of the first model.
         resume: go on from the checkpoints in `folder`, where there are any.
-        progress: called after each epoch of each model with its place in `configs`, its record and the number of
-            epochs.
+        jobs: processes to spread the stacks over, with one thread each. On a CPU, as many as there are cores; the
+            script that asks for several must be importable (`if __name__ == "__main__":`).
+        scheduler: address of a Dask cluster to spread them over instead, a stack a worker.
+        progress: told the epochs done and to do, counted over all models.
         warn: told in one line of every model that failed.
 
     Example:
@@ -170,56 +125,12 @@ def fit_many(
         (100, 1, 0.8)
     """
     tasks, sources = plan_tasks(configs, data, blocks, splits, scalings)
-    found: dict[int, Fitted] = {}
-    for stack in stacks(tasks):
-        for task, fitted in zip(stack, run(stack, sources, device, dtype, folder, resume, progress, warn), strict=True):
-            found[task.place] = fitted
-    return [found[task.place] for task in tasks]
+    work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume)
+    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, progress=progress, warn=warn)
 
 
-def plan_tasks(
-    configs: Sequence[Config],
-    data: Matrix | Dataset | Sequence[Matrix | Dataset],
-    blocks: tuple[int, ...] = (),
-    splits: Sequence[Split] | None = None,
-    scalings: Sequence[Scaling] | None = None,
-) -> tuple[list[Task], list[Matrix]]:
-    """Configurations with their "auto" choices made, and the distinct data that they share."""
-    if not configs:
-        raise CurvaeError("there is nothing to train: give one or more configurations")
-    each: Sequence[Any] = data if isinstance(data, list | tuple) else [data] * len(configs)
-    for name, entries in (("data", each), ("splits", splits), ("scalings", scalings)):
-        if entries is not None and len(entries) != len(configs):
-            raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
-    sources: list[Matrix] = []
-    places: dict[int, int] = {}
-    tasks = []
-    for i, config in enumerate(configs):
-        given = each[i]
-        x, own = (given.x, given.blocks) if isinstance(given, Dataset) else (given, blocks)
-        if id(given) not in places:
-            places[id(given)] = len(sources)
-            sources.append(x)
-        split = random_split(x.shape[0], config.validation, seed=config.seed) if splits is None else splits[i]
-        config, reason = resolve(config, x, split, own)
-        scaling = scaling_for(config, x, split) if scalings is None else scalings[i]
-        name = f"model {i + 1} of {len(configs)} (seed {config.seed}, c = {config.curvature:g})"
-        tasks.append(Task(i, name, config, reason, places[id(given)], split, scaling, own))
-    return tasks, sources
-
-
-def stacks(tasks: Sequence[Task], shares: int = 1) -> list[list[Task]]:
-    """Tasks of one architecture together, in about so many pieces of like size; equal learning rates lie together."""
-    groups: dict[Any, list[Task]] = {}
-    for task in tasks:
-        groups.setdefault(task.architecture, []).append(task)
-    found = []
-    for group in groups.values():
-        group.sort(key=lambda task: task.config.learning_rate)
-        pieces = min(len(group), max(1, round(shares * len(group) / len(tasks))))
-        ends = [len(group) * i // pieces for i in range(pieces + 1)]
-        found += [group[a:b] for a, b in pairwise(ends)]
-    return found
+def _fitted(tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, **settings: Any) -> list[Fitted]:
+    return run(tasks, sources, **settings, progress=tick, warn=warn)
 
 
 def run(
@@ -229,8 +140,8 @@ def run(
     dtype: torch.dtype = torch.float32,
     folder: Path | None = None,
     resume: bool = False,
-    progress: Callable[[int, Record, int], None] = lambda place, record, epochs: None,
-    warn: Callable[[str], None] = lambda text: None,
+    progress: Tick = lambda place, record: None,
+    warn: Warn = lambda text: None,
 ) -> list[Fitted]:
     """Train one stack. Where it does not fit into the memory of the device, one half after the other."""
     try:
@@ -257,8 +168,8 @@ def _run(
     dtype: torch.dtype,
     folder: Path | None,
     resume: bool,
-    progress: Callable[[int, Record, int], None],
-    warn: Callable[[str], None],
+    progress: Tick,
+    warn: Warn,
 ) -> list[Fitted]:
     members = []
     for task in tasks:
@@ -283,7 +194,7 @@ def _run(
         members,
         engine,
         None if folder is None else _checkpoint(tasks, folder, resume),
-        lambda member, record: progress(tasks[places[id(member)]].place, record, member.config.epochs or 0),
+        lambda member, record: progress(tasks[places[id(member)]].place, record),
         warn,
     )
     _release()

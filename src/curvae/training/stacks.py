@@ -54,7 +54,7 @@ class Member:
         """Weights of its own, no longer those of the stack."""
         self.finished = True
         for name, parameter in self.model.named_parameters():
-            parameter.data = weights[name].detach().clone()
+            parameter.data, parameter.grad = weights[name].detach().clone(), None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,24 @@
+"""Where to compute."""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import CurvaeError
+
+__all__ = ["choose_device"]
+
+
+def choose_device(device: str) -> torch.device:
+    """ "auto" is CUDA where there is one, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise CurvaeError(f"device must be auto, cpu or cuda, got {device!r}")
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise CurvaeError("device cuda was asked for, but there is none; use device cpu")
+    return found

@@ -1,0 +1,106 @@
+"""What is to be trained: configurations with their data, and which of them can be stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..data import Dataset
+from ..errors import CurvaeError
+from .config import Config
+from .rows import Matrix, Scaling, choose_likelihood
+from .splits import Split, random_split
+
+__all__ = ["Task", "plan_tasks", "resolve", "scaling_for", "stacks"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model to be trained: everything but the rows, which many tasks may share."""
+
+    place: int
+    """in the list that was asked for"""
+    name: str
+    config: Config
+    reason: str
+    source: int
+    """which of the data"""
+    split: Split
+    scaling: Scaling
+    blocks: tuple[int, ...]
+
+    @property
+    def architecture(self) -> Any:
+        """What the models of one stack have in common."""
+        config = self.config
+        flat = not config.learn_curvature and config.curvature == 0
+        alike = replace(config, seed=0, curvature=0.0 if flat else 1.0, prior_scale=1.0, learning_rate=1.0, beta=1.0)
+        return alike, self.blocks, len(self.scaling.shift), len(self.split.train), len(self.split.validation)
+
+
+def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
+    """The configuration with its "auto" choices made for the data, and the reason for the likelihood."""
+    if config.patience is not None and not len(split.validation):
+        raise CurvaeError(
+            f"early stopping needs validation rows, and a share of {config.validation:g} of {x.shape[0]} rows holds "
+            "none; hold out a larger share, or drop patience"
+        )
+    likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
+    return replace(config, likelihood=likelihood, epochs=config.epochs_for(len(split.train))), reason
+
+
+def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
+    """How columns are scaled, from all rows that are not test rows."""
+    if not config.scales:
+        return Scaling.identity(x.shape[1])
+    seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
+    return Scaling.standard(x[seen])
+
+
+def plan_tasks(
+    configs: Sequence[Config],
+    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    blocks: tuple[int, ...] = (),
+    splits: Sequence[Split] | None = None,
+    scalings: Sequence[Scaling] | None = None,
+) -> tuple[list[Task], list[Matrix]]:
+    """Configurations with their "auto" choices made, and the distinct data that they share."""
+    if not configs:
+        raise CurvaeError("there is nothing to train: give one or more configurations")
+    each: Sequence[Any] = data if isinstance(data, list | tuple) else [data] * len(configs)
+    for name, entries in (("data", each), ("splits", splits), ("scalings", scalings)):
+        if entries is not None and len(entries) != len(configs):
+            raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
+    sources: list[Matrix] = []
+    places: dict[int, int] = {}
+    tasks = []
+    for i, config in enumerate(configs):
+        given = each[i]
+        x, own = (given.x, given.blocks) if isinstance(given, Dataset) else (given, blocks)
+        if id(given) not in places:
+            places[id(given)] = len(sources)
+            sources.append(x)
+        split = random_split(x.shape[0], config.validation, seed=config.seed) if splits is None else splits[i]
+        config, reason = resolve(config, x, split, own)
+        scaling = scaling_for(config, x, split) if scalings is None else scalings[i]
+        name = f"model {i + 1} of {len(configs)} (seed {config.seed}, c = {config.curvature:g})"
+        tasks.append(Task(i, name, config, reason, places[id(given)], split, scaling, own))
+    return tasks, sources
+
+
+def stacks(tasks: Sequence[Task], shares: int = 1) -> list[list[Task]]:
+    """Tasks of one architecture together, in about so many pieces of like size; equal learning rates lie together."""
+    groups: dict[Any, list[Task]] = {}
+    for task in tasks:
+        groups.setdefault(task.architecture, []).append(task)
+    found = []
+    for group in groups.values():
+        group.sort(key=lambda task: task.config.learning_rate)
+        pieces = min(len(group), max(1, round(shares * len(group) / len(tasks))))
+        ends = [len(group) * i // pieces for i in range(pieces + 1)]
+        found += [group[a:b] for a, b in pairwise(ends)]
+    return found

@@ -1,0 +1,140 @@
+"""Stacks spread over processes of this machine, or over a Dask cluster; joblib does the work."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import joblib
+import numpy as np
+import torch
+
+from ..errors import CurvaeError
+from .device import choose_device
+from .fitted import Record
+from .rows import Matrix
+from .tasks import Task, stacks
+
+__all__ = ["Tick", "Warn", "processes", "spread"]
+
+Tick = Callable[[int, Record], None]
+"""told of an epoch: the place of the model in the list, and the record"""
+Warn = Callable[[str], None]
+Result = TypeVar("Result")
+Work = Callable[[Sequence[Task], Sequence[Matrix], Tick, Warn], list[Result]]
+
+_LOOK_EVERY = 0.2  # seconds between two looks at what the processes have done
+
+
+def spread(
+    tasks: Sequence[Task],
+    sources: Sequence[Matrix],
+    work: Work[Result],
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    warn: Warn = lambda text: None,
+) -> list[Result]:
+    """What `work` makes of every stack, in the order of the tasks.
+
+    Arguments:
+        tasks: what to train.
+        sources: the data that they name.
+        work: called with the tasks of a stack, the data, and two functions: one to tell of every epoch, one to warn.
+        jobs: processes on this machine, with one thread each; 1 is this process.
+        scheduler: address of a Dask cluster to use instead, one stack a worker; work whose worker dies is done again.
+        progress: told the epochs done and to do, counted over all models.
+        warn: told what stacks have to say.
+    """
+    total = sum(task.config.epochs or 0 for task in tasks)
+    found: dict[int, Result] = {}
+    if jobs == 1 and scheduler is None:
+        done = 0
+
+        def tick(place: int, record: Record) -> None:
+            nonlocal done
+            done += 1
+            progress(done, total)
+
+        for stack in stacks(tasks):
+            found |= zip((task.place for task in stack), work(stack, sources, tick, warn), strict=True)
+    else:
+        with _workers(scheduler, jobs) as (parallel, shares), _counters(len(tasks), total, progress) as path:
+            pieces = stacks(tasks, shares)
+            calls = (joblib.delayed(_apart)(work, stack, sources, path) for stack in pieces)
+            for stack, (results, warnings) in zip(pieces, parallel(calls), strict=True):
+                found |= zip((task.place for task in stack), results, strict=True)
+                for text in warnings:
+                    warn(text)
+    progress(total, total)
+    return [found[task.place] for task in tasks]
+
+
+def processes(device: torch.device | str) -> int:
+    """How many to use by default: one a core, a single one on CUDA."""
+    return 1 if choose_device(str(device)).type == "cuda" else int(joblib.cpu_count())
+
+
+def _apart(
+    work: Work[Result], stack: Sequence[Task], sources: Sequence[Matrix], path: str
+) -> tuple[list[Result], list[str]]:
+    """In a process of its own: the results, and what there was to warn of."""
+    torch.set_num_threads(1)
+    warnings: list[str] = []
+    # A worker on another machine does not see the file and does not count.
+    counts = np.memmap(path, np.int64, "r+") if Path(path).exists() else None
+
+    def tick(place: int, record: Record) -> None:
+        if counts is not None:
+            counts[place] = record["epoch"]
+
+    return work(stack, sources, tick, warnings.append), warnings
+
+
+@contextmanager
+def _workers(scheduler: str | None, jobs: int) -> Iterator[tuple[joblib.Parallel, int]]:
+    """Something that runs calls elsewhere, and how many at once."""
+    if scheduler is None:
+        yield joblib.Parallel(n_jobs=jobs), jobs
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise CurvaeError('a Dask cluster needs dask: pip install "curvae[cluster]"') from None
+    try:
+        client = Client(scheduler, timeout=10)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CurvaeError(f"no Dask cluster answers at {scheduler} ({reason}); start one, or leave it out") from error
+    with client:
+        workers = len(client.scheduler_info()["workers"])
+        if workers == 0:
+            raise CurvaeError(f"the Dask cluster at {scheduler} has no workers; start some with: dask worker ADDRESS")
+        with joblib.parallel_config("dask", client=client, retries=3):
+            yield joblib.Parallel(n_jobs=workers), workers
+
+
+@contextmanager
+def _counters(tasks: int, total: int, progress: Callable[[int, int], None]) -> Iterator[str]:
+    """A file in which processes count epochs, and someone who reads it."""
+    with tempfile.TemporaryDirectory(prefix="curvae-") as folder:
+        path = str(Path(folder) / "epochs")
+        counts: Any = np.memmap(path, np.int64, "w+", shape=(tasks,))
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(_LOOK_EVERY):
+                progress(int(counts.sum()), total)
+
+        reader = threading.Thread(target=look, daemon=True)
+        reader.start()
+        try:
+            yield path
+        finally:
+            ended.set()
+            reader.join()
