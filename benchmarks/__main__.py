@@ -12,7 +12,7 @@ import torch
 
 import curvae
 
-from . import ground, steps
+from . import ground, stacks, steps
 from .timing import show, with_threads
 
 GROUPS = {
@@ -20,6 +20,9 @@ GROUPS = {
     "first use": ground.first_use,
     "gyroplane": ground.gyroplane,
     "steps": steps.steps,
+    "stacks": stacks.stacks,
+    "samples": stacks.samples,
+    "memory": stacks.memory,
 }
 
 

@@ -1,0 +1,112 @@
+"""Many models at once on a CPU: a model-step in a stack beside that of a model alone, of bare torch and of Pythae."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import joblib
+import torch
+
+from curvae.models import marginal_likelihood
+from curvae.training import Config, build
+from curvae.training.engine import Engine
+from curvae.training.rows import Pool, Rows, Scaling
+
+from .peers import pythae_vae
+from .steps import SHAPES, OrdinaryVAE, runs, step
+from .timing import Row, compare
+
+__all__ = ["memory", "samples", "stacks"]
+
+ROWS, COLUMNS, HIDDEN, LIKELIHOOD = SHAPES["synthetic"][:4]
+STEPS = 2  # of an epoch
+COUNTS = (1, 10, 40, 100)
+OVER_PEER, OVER_ALONE = 25.0, 3.0  # what a stack of 100 Riemannian models on two cores should reach
+
+
+def engine(count: int, posterior: str) -> Engine:
+    """A stack on random rows of the synthetic experiment's shape."""
+    configs = [Config(posterior=posterior, hidden=(HIDDEN,), likelihood=LIKELIHOOD, seed=i) for i in range(count)]
+    data = Rows(torch.randn(STEPS * ROWS, COLUMNS).numpy(), Scaling.identity(COLUMNS))
+    index = torch.arange(STEPS * ROWS).expand(count, -1)
+    return Engine([build(c, COLUMNS) for c in configs], configs, Pool([data] * count), index, index[:, :0])
+
+
+def in_a_process(count: int, posterior: str, seconds: float = 6.0) -> float:
+    """Median milliseconds of a step of a stack, with one thread."""
+    torch.set_num_threads(1)
+    made, times = engine(count, posterior), []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        made.epoch(len(times))
+        times.append(1e3 * (time.perf_counter() - start) / STEPS)
+    return statistics.median(times)
+
+
+def stacks(threads: int) -> list[Row]:
+    rows = []
+    for posterior in ("wrapped", "riemannian"):
+        x = torch.randn(ROWS, COLUMNS)
+        plain = OrdinaryVAE(COLUMNS, HIDDEN, 2, LIKELIHOOD)
+        tasks = {"ordinary": step(plain, lambda m=plain, x=x: m.loss(x))}
+        peer = pythae_vae(posterior, COLUMNS, HIDDEN, 2, LIKELIHOOD)
+        task = None if peer is None else step(peer, lambda m=peer, x=x: m({"data": x}).loss, 0.0)
+        if task is not None and runs(task):
+            tasks["Pythae"] = task
+        for count in COUNTS:
+            made = engine(count, posterior)
+            tasks[str(count)] = lambda made=made: made.epoch(0)
+        ms = compare(tasks, seconds=5.0)
+        each = {f"{count} {posterior} models": ms[str(count)] / STEPS / count for count in COUNTS}
+        alone = each[f"1 {posterior} models"]
+        if threads > 1:
+            # The way fit_many(jobs=…) uses cores: a stack a process.
+            parts = joblib.Parallel(n_jobs=threads)(
+                joblib.delayed(in_a_process)(100 // threads, posterior) for _ in range(threads)
+            )
+            each[f"100 {posterior} models in {threads} processes"] = max(parts) / 100
+        for name, own in each.items():
+            bound = name.startswith("100 riemannian") and "processes" in name
+            for other, other_ms, least in (
+                ("Pythae's", ms.get("Pythae"), OVER_PEER),
+                ("a model-step alone", alone, OVER_ALONE),
+                ("a bare ordinary step", ms["ordinary"], None),
+            ):
+                if other_ms is None or (other_ms == own and "alone" in other):
+                    continue
+                what = f"{other} / model-step of {name}"
+                rows.append(Row(what, threads, own, other_ms, other_ms / own, least if bound else None, at_most=False))
+    return rows
+
+
+def samples(threads: int) -> list[Row]:
+    """Importance samples of MNIST's shape: time of 10,000 decoder rows over that of the products in them alone."""
+    config = Config(hidden=(600,), likelihood="bernoulli")
+    model, x = build(config, 784), torch.rand(20, 784)
+    hidden, weight = torch.randn(10_000, 600), torch.randn(600, 784)
+    ms = compare({"ours": lambda: marginal_likelihood(model, x, 500), "product": lambda: hidden @ weight}, seconds=4.0)
+    return [
+        Row(
+            "500 samples of 20 images / the product alone",
+            threads,
+            ms["ours"],
+            ms["product"],
+            ms["ours"] / ms["product"],
+        )
+    ]
+
+
+def memory(threads: int) -> list[Row]:
+    """Resident megabytes of a process with a stack of 100 models over one with a single model."""
+    code = "from benchmarks.stacks import engine, resident; engine({}, 'riemannian').epoch(0); print(resident())"
+    most = {n: float(subprocess.check_output([sys.executable, "-c", code.format(n)], text=True)) for n in (1, 100)}
+    return [Row("memory of 100 models / of one (MB)", threads, most[100], most[1], most[100] / most[1])]
+
+
+def resident() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
