@@ -65,7 +65,10 @@ def _number(value: float, form: str = ".2f") -> str:
 
 def stacks(result: dict[str, Any]) -> str:
     """A model-step in stacks of several sizes, beside others; two threads, or two processes with one each."""
-    lines = ["| models | model-step (ms) | alone / it | bare ordinary VAE / it | Pythae / it |", "|---|---|---|---|---|"]
+    lines = [
+        "| models | model-step (ms) | alone / it | bare ordinary VAE / it | Pythae / it |",
+        "|---|---|---|---|---|",
+    ]
     cells: dict[str, dict[str, Any]] = {}
     for row in result["groups"]["stacks"]:
         if row["threads"] == 2:
@@ -86,7 +89,9 @@ def cuda(result: dict[str, Any]) -> str:
         steps.setdefault((row["models"], row["dim"]), {})[row["kind"]] = row
     for (models, dim), kinds in steps.items():
         times = [f"{kinds['euclidean']['ms']:.2f}"]
-        times += [f"{kinds[kind]['ms']:.2f} (×{kinds[kind]['over_euclidean']:.2f})" for kind in ("wrapped", "riemannian")]
+        times += [
+            f"{kinds[kind]['ms']:.2f} (×{kinds[kind]['over_euclidean']:.2f})" for kind in ("wrapped", "riemannian")
+        ]
         lines.append(f"| {models} | {dim} | {' | '.join(times)} | {kinds['riemannian']['memory_gb']:.1f} |")
     measured, full = result["measured"], steps[100, 2]["riemannian"]
     found = result["likelihood"]

@@ -147,7 +147,7 @@ class Captured(Engine):
         self._training.run()
         self.step += self.steps
         failures = {
-            i: Failure(step, f"the loss was not a number: {self.where(i)}")
+            i: Failure(step, "the loss was not a number", self.where(i))
             for i, step in enumerate(self._failed.tolist())
             if step
         }

@@ -25,7 +25,8 @@ class Failure:
 
     step: int
     """from 1, within the epoch"""
-    cause: str
+    what: str
+    where: str
 
 
 @dataclass
@@ -187,7 +188,7 @@ class Engine:
         for i, value in enumerate(loss):
             if math.isfinite(value) or i in failures:
                 continue
-            failures[i] = Failure(step, f"the loss became {value}: {self.where(i, gradients)}")
+            failures[i] = Failure(step, f"the loss became {value}", self.where(i, gradients))
 
     def where(self, place: int, gradients: Mapping[str, Tensor] | None = None) -> str:
         """Which parameter of a model is not finite, or has a gradient that is not."""

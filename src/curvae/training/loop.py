@@ -172,22 +172,25 @@ def _run(
     warn: Warn,
 ) -> list[Fitted]:
     members = []
+    means: dict[Any, Any] = {}
     for task in tasks:
-        x, scaling = sources[task.source], task.scaling
-        mean = (column_means(x[task.split.train]) - scaling.shift) / scaling.scale
+        x, scaling, rows = sources[task.source], task.scaling, (task.source, id(task.split))
+        if rows not in means:
+            means[rows] = column_means(x[task.split.train])
+        mean = (means[rows] - scaling.shift) / scaling.scale
         model = build(task.config, x.shape[1], task.blocks, mean).to(device, dtype)
         members.append(Member(task.name, task.config, task.split, model))
     places = {id(member): i for i, member in enumerate(members)}
-    rows = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
+    pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
 
     def engine(active: Sequence[Member]) -> Engine:
         train, validation = (
             torch.from_numpy(np.stack([getattr(member.split, part) for member in active])).to(device)
             for part in ("train", "validation")
         )
-        own = rows.keep([places[id(member)] for member in active])
+        own = pool.keep([places[id(member)] for member in active])
         steps = (tasks[0].config.epochs or 0) * -(-train.shape[1] // tasks[0].config.batch_size)
-        kind = Captured if rows.device.type == "cuda" and not rows.sparse and steps >= _CAPTURE else Engine
+        kind = Captured if pool.device.type == "cuda" and not pool.sparse and steps >= _CAPTURE else Engine
         return kind([member.model for member in active], [member.config for member in active], own, train, validation)
 
     train(

@@ -164,11 +164,11 @@ class _Training:
             wrong = [name for name, value in record.items() if not math.isfinite(value)]
             if i in passed.failures:
                 failure = passed.failures[i]
-                self._fail(i, failure.cause, first + failure.step)
+                self._fail(i, first + failure.step, failure.what, failure.where)
             elif wrong or not finite[i]:
                 # The step after a finite loss may still lead nowhere; such weights must not become a checkpoint.
-                cause = f"{wrong[0]} became {record[wrong[0]]}" if wrong else "a weight became infinite"
-                self._fail(i, f"{cause}: {engine.where(i)}", self.step)
+                what = f"{wrong[0]} became {record[wrong[0]]}" if wrong else "a weight became infinite"
+                self._fail(i, self.step, what, engine.where(i))
             else:
                 member.history.append({**record, "seconds": seconds})
                 self._judge(i, record)
@@ -211,14 +211,13 @@ class _Training:
         if member.gives_up(self.passed):
             member.take({name: t[place] for name, t in self.best.items()})
 
-    def _fail(self, place: int, cause: str, step: int) -> None:
+    def _fail(self, place: int, step: int, what: str, where: str) -> None:
         member, checkpoint = self.active[place], self.checkpoint
         kept = (
             f"the last good checkpoint is {checkpoint.shown} of the run"
             if checkpoint is not None and checkpoint.path.exists()
             else "there is no checkpoint yet"
         )
-        what, where = cause.split(": ", 1)
         member.failure = (
             f"{what} at step {step} (epoch {self.passed}): {where}; {kept}; "
             "lower the learning rate or look for extreme values in the data"

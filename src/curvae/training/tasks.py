@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..errors import CurvaeError
-from .config import Config
+from .config import Config, LikelihoodKind
 from .rows import Matrix, Scaling, choose_likelihood
 from .splits import Split, random_split
 
@@ -44,13 +45,18 @@ class Task:
 
 def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
     """The configuration with its "auto" choices made for the data, and the reason for the likelihood."""
+    likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
+    return _settled(config, likelihood, split), reason
+
+
+def _settled(config: Config, likelihood: LikelihoodKind, split: Split) -> Config:
     if config.patience is not None and not len(split.validation):
+        rows = len(split.train) + len(split.test)
         raise CurvaeError(
-            f"early stopping needs validation rows, and a share of {config.validation:g} of {x.shape[0]} rows holds "
+            f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
             "none; hold out a larger share, or drop patience"
         )
-    likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
-    return replace(config, likelihood=likelihood, epochs=config.epochs_for(len(split.train))), reason
+    return replace(config, likelihood=likelihood, epochs=config.epochs_for(len(split.train)))
 
 
 def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
@@ -77,6 +83,14 @@ def plan_tasks(
             raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
     sources: list[Matrix] = []
     places: dict[int, int] = {}
+    known: dict[Any, Any] = {}
+
+    def once(make: Callable[[], Any], *key: Any) -> Any:
+        """What many configurations share is looked for once: a look at the data can take longer than an epoch."""
+        if key not in known:
+            known[key] = make()
+        return known[key]
+
     tasks = []
     for i, config in enumerate(configs):
         given = each[i]
@@ -84,11 +98,18 @@ def plan_tasks(
         if id(given) not in places:
             places[id(given)] = len(sources)
             sources.append(x)
-        split = random_split(x.shape[0], config.validation, seed=config.seed) if splits is None else splits[i]
-        config, reason = resolve(config, x, split, own)
-        scaling = scaling_for(config, x, split) if scalings is None else scalings[i]
+        source, rows = places[id(given)], x.shape[0]
+        share, seed = config.validation, config.seed
+        split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
+        likelihood, reason = once(partial(choose_likelihood, x, config.likelihood, own), source, config.likelihood)
+        config = _settled(config, likelihood, split)
+        scaling = (
+            once(partial(scaling_for, config, x, split), source, config.scales, split.test.tobytes())
+            if scalings is None
+            else scalings[i]
+        )
         name = f"model {i + 1} of {len(configs)} (seed {config.seed}, c = {config.curvature:g})"
-        tasks.append(Task(i, name, config, reason, places[id(given)], split, scaling, own))
+        tasks.append(Task(i, name, config, reason, source, split, scaling, own))
     return tasks, sources
 
 
