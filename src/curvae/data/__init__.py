@@ -6,11 +6,13 @@ from .graphs import load_graph
 from .mnist import mnist
 from .schema import Column, Schema
 from .sources import load
+from .splits import EdgeSplit, split_edges
 from .synthetic import Tree, branching_diffusion, flat
 
 __all__ = [
     "Column",
     "Dataset",
+    "EdgeSplit",
     "Graph",
     "Schema",
     "Tree",
@@ -20,4 +22,5 @@ __all__ = [
     "load",
     "load_graph",
     "mnist",
+    "split_edges",
 ]
