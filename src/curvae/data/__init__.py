@@ -1,9 +1,26 @@
-"""Data: tables, matrices, images, MNIST and synthetic trees, each as one `Dataset`."""
+"""Data: tables, matrices, images, MNIST and synthetic trees, each as one `Dataset`; graphs, each as one `Graph`."""
 
 from .dataset import Dataset, from_arrays
+from .graph import Graph
+from .graphs import load_graph
 from .mnist import mnist
 from .schema import Column, Schema
 from .sources import load
+from .splits import EdgeSplit, split_edges
 from .synthetic import Tree, branching_diffusion, flat
 
-__all__ = ["Column", "Dataset", "Schema", "Tree", "branching_diffusion", "flat", "from_arrays", "load", "mnist"]
+__all__ = [
+    "Column",
+    "Dataset",
+    "EdgeSplit",
+    "Graph",
+    "Schema",
+    "Tree",
+    "branching_diffusion",
+    "flat",
+    "from_arrays",
+    "load",
+    "load_graph",
+    "mnist",
+    "split_edges",
+]

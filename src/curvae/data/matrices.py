@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse, load_npz
+from scipy.sparse import csr_array, issparse, load_npz
 
 from ..errors import CurvaeError
 from . import memory
@@ -18,7 +18,7 @@ from .market import read_coordinates
 from .remarks import one_line
 from .schema import Column
 
-__all__ = ["matrix_draft", "read_market", "read_npy", "read_npz"]
+__all__ = ["matrix_draft", "read_npy", "read_sparse", "sparse_draft"]
 
 _COLUMN = 500  # bytes for the name and the mean of a column
 
@@ -47,8 +47,17 @@ def read_npy(path: Path) -> Draft:
     return matrix_draft(path.name, array) if array.ndim == 2 else image_draft(path.name, array)
 
 
-def read_npz(path: Path) -> Draft:
-    """A sparse matrix saved by `scipy.sparse.save_npz`."""
+def sparse_draft(path: Path) -> Draft:
+    """A sparse matrix in a file."""
+    return matrix_draft(path.name, read_sparse(path))
+
+
+def read_sparse(path: Path) -> Any:
+    """The matrix of a file of `scipy.sparse.save_npz` or Matrix Market."""
+    return _load_npz(path) if path.suffix.lower() == ".npz" else _load_market(path)
+
+
+def _load_npz(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
@@ -61,18 +70,16 @@ def read_npz(path: Path) -> Draft:
         raise
     except Exception as error:  # a broken file can make the reader raise anything
         raise _unreadable(path, "a matrix of scipy.sparse.save_npz (for a dense one use numpy.save)", error) from error
-    return matrix_draft(path.name, matrix)
+    return matrix
 
 
-def read_market(path: Path) -> Draft:
-    """A Matrix Market file."""
+def _load_market(path: Path) -> csr_array:
     try:
-        matrix = read_coordinates(path)
+        return read_coordinates(path)
     except CurvaeError:
         raise
     except Exception as error:  # a broken file can make the reader raise anything
         raise _unreadable(path, "Matrix Market", error) from error
-    return matrix_draft(path.name, matrix)
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> CurvaeError:

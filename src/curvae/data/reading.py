@@ -20,7 +20,7 @@ from .dataset import feature_names
 from .files import BROKEN_GZIP, is_packed, open_file
 from .remarks import Remarks, count, one_line, quoted
 
-__all__ = ["EXACT", "MISSING", "NUMBER", "UNNAMED", "name_columns", "read_text"]
+__all__ = ["EXACT", "MISSING", "NUMBER", "UNNAMED", "TextFile", "name_columns", "read_text", "scan"]
 
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>"})
 NUMBER = r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?)"
@@ -37,16 +37,20 @@ EXACT: dict[str, Any] = (
 
 
 @dataclass(frozen=True)
-class _TextFile:
+class TextFile:
+    """A file of text, with its encoding and the number of its lines, or one more."""
+
     path: Path
     encoding: str
     lines: int
 
-    def open(self) -> IO[str]:
-        return open_file(self.path, "rt", encoding=self.encoding, newline="")
+    def open(self, newline: str | None = "") -> IO[str]:
+        return open_file(self.path, "rt", encoding=self.encoding, newline=newline)
 
 
-def read_text(path: Path, known: Collection[str], texts: Collection[str], remarks: Remarks) -> pd.DataFrame:
+def read_text(
+    path: Path, known: Collection[str], texts: Collection[str], remarks: Remarks, first: bool = False
+) -> pd.DataFrame:
     """A text table as a frame of numbers, booleans and texts.
 
     Arguments:
@@ -54,8 +58,9 @@ def read_text(path: Path, known: Collection[str], texts: Collection[str], remark
         known: columns that are asked for; a first line that holds one of them is a header.
         texts: columns to be read letter by letter.
         remarks: told what was found out.
+        first: whether the first column is read letter by letter, whatever its name.
     """
-    file = _scan(path)
+    file = scan(path)
     if file.encoding == "latin-1":
         remarks.note("the file is not UTF-8 and was read as Latin-1.")
     with file.open() as stream:
@@ -68,7 +73,7 @@ def read_text(path: Path, known: Collection[str], texts: Collection[str], remark
         _check_widths(file, separator, len(names))
     # A frame of 8 bytes a cell, and the matrix made of it.
     memory.require(16 * file.lines * len(names), f"{path.name} ({file.lines:,} lines × {len(names):,} columns)")
-    letters = {name for name in names if name in texts or name.startswith(UNNAMED)}
+    letters = {name for name in names if name in texts or name.startswith(UNNAMED)} | set(names[:1] if first else ())
     absent = sorted(MISSING)
 
     def parse(decimal: str) -> pd.DataFrame:
@@ -104,8 +109,13 @@ def read_text(path: Path, known: Collection[str], texts: Collection[str], remark
     return frame
 
 
-def _scan(path: Path) -> _TextFile:
-    """Encoding and size, by one pass over the file that holds little of it in memory."""
+def scan(path: Path, wanted: str = "a table with a header and rows") -> TextFile:
+    """Encoding and size, by one pass over the file that holds little of it in memory.
+
+    Arguments:
+        path: of the file, which may be gzipped.
+        wanted: what to give in place of an empty file.
+    """
     decoder: codecs.IncrementalDecoder
     encoding, chunk = "", b""
     newlines = returns = 0
@@ -133,8 +143,8 @@ def _scan(path: Path) -> _TextFile:
     except BROKEN_GZIP as error:
         raise CurvaeError(f"{path.name} is not a whole gzip file ({one_line(error)}); pack it again") from error
     if blank:
-        raise CurvaeError(f"{path.name} is empty; give a table with a header and rows")
-    return _TextFile(path, encoding, max(newlines, returns) + 1)
+        raise CurvaeError(f"{path.name} is empty; give {wanted}")
+    return TextFile(path, encoding, max(newlines, returns) + 1)
 
 
 def _records(lines: list[str], separator: str) -> list[list[str]]:
@@ -196,7 +206,7 @@ def _has_decimal_commas(frame: pd.DataFrame, letters: Collection[str], separator
     return False
 
 
-def _check_widths(file: _TextFile, separator: str, width: int) -> None:
+def _check_widths(file: TextFile, separator: str, width: int) -> None:
     """Raise for the first line that has not as many fields as the table has columns."""
     with file.open() as stream:
         reader = csv.reader(stream, delimiter=separator, skipinitialspace=True)

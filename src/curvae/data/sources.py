@@ -11,7 +11,7 @@ from ..errors import CurvaeError
 from .dataset import Dataset
 from .draft import Draft
 from .images import read_folder
-from .matrices import matrix_draft, read_market, read_npy, read_npz
+from .matrices import matrix_draft, read_npy, sparse_draft
 from .missing import Missing
 from .mnist import has_mnist, read_mnist
 from .remarks import quoted
@@ -24,9 +24,9 @@ __all__ = ["BUILT_IN", "load"]
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".parquet")
 _MATRICES: dict[str, Callable[[Path], Draft]] = {
     ".npy": read_npy,
-    ".npz": read_npz,
-    ".mtx": read_market,
-    ".mtx.gz": read_market,
+    ".npz": sparse_draft,
+    ".mtx": sparse_draft,
+    ".mtx.gz": sparse_draft,
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import CurvaeError
-from .remarks import one_line
+from .remarks import listing, one_line
 
 __all__ = ["fetch", "places"]
 
@@ -19,27 +19,29 @@ def places(name: str) -> list[Path]:
     return [root / name for root in roots]
 
 
-def fetch(name: str, address: str, checksums: Mapping[str, str]) -> Path:
+def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | None = None) -> Path:
     """Fetch the files of a data set into the user's cache, where they are found the next time.
 
     Arguments:
-        name: of the data set and its folder.
+        name: of the folder.
         address: that the files' names are appended to.
         checksums: SHA-256 of each file.
+        what: to call the data set; by default as its folder.
     """
+    what = what or name
     folder = places(name)[-1]
     try:
         import pooch
     except ImportError as error:
         raise CurvaeError(
-            f"{name} lies neither in CURVAE_DATA nor in {folder.parent}; pip install 'curvae[data]' to fetch it"
+            f"{what} lies neither in CURVAE_DATA nor in {folder.parent}; pip install 'curvae[data]' to fetch it"
         ) from error
     try:
         for file, checksum in checksums.items():
             pooch.retrieve(address + file, known_hash=f"sha256:{checksum}", fname=file, path=folder)
     except (OSError, ValueError) as error:
         raise CurvaeError(
-            f"{name} could not be fetched from {address} ({one_line(error)}); put its files into a folder {name!r} "
-            "and set CURVAE_DATA to the folder that holds it"
+            f"{what} could not be fetched from {address} ({one_line(error)}); put {listing(checksums)} into a folder "
+            f"{name!r} and set CURVAE_DATA to the folder that holds it"
         ) from error
     return folder

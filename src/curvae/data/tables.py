@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,7 @@ from .reading import MISSING, UNNAMED, name_columns, read_text
 from .remarks import Remarks, count, one_line, quoted
 from .schema import Column, Schema
 
-__all__ = ["Roles", "read_table"]
+__all__ = ["Roles", "read_frame", "read_table", "require_column"]
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,20 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
         known |= {column.name for column in schema.columns}
         texts |= {column.name for column in schema.columns if column.categories is not None}
         texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
+    return _sort(path, read_frame(path, known, texts, remarks), roles, schema, remarks)
+
+
+def read_frame(
+    path: Path, known: Collection[str], texts: Collection[str], remarks: Remarks, first: bool = False
+) -> pd.DataFrame:
+    """A table as a frame; see `read_text` for the arguments."""
     if path.suffix.lower() == ".parquet":
         frame = _read_parquet(path)
     else:
-        frame = read_text(path, known, texts, remarks)
+        frame = read_text(path, known, texts, remarks, first)
     if not len(frame):
         raise CurvaeError(f"{path.name} has a header but no rows; add rows")
-    return _sort(path, frame, roles, schema, remarks)
+    return frame
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -83,9 +90,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, remarks: Remarks) -> Draft:
     present = list(frame.columns)
     for role, name in (("label", roles.label), ("id", roles.id), ("group", roles.group)):
-        _require_column(path, role, name, present)
+        require_column(path, role, name, present)
     for name in roles.categorical:
-        _require_column(path, "categorical", name, present)
+        require_column(path, "categorical", name, present)
         if name in (roles.label, roles.id, roles.group):
             raise CurvaeError(f"column {name!r} cannot be a feature and a label, id or group at once; choose one")
     # What a run was trained with holds where nothing else is asked for, as far as the table has it.
@@ -129,7 +136,8 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
     )
 
 
-def _require_column(path: Path, role: str, name: str | None, present: Sequence[str]) -> None:
+def require_column(path: Path, role: str, name: str | None, present: Sequence[str]) -> None:
+    """Raise unless a table has the column that is asked for."""
     if name is None or name in present:
         return
     folded = {column.casefold(): column for column in present}

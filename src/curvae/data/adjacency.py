@@ -1,0 +1,55 @@
+"""Graphs as adjacency matrices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array, triu
+
+from ..errors import CurvaeError
+from . import memory
+from .links import WEIGHTS_LEFT_OUT, GraphDraft
+from .matrices import read_sparse
+
+__all__ = ["from_matrix", "read_adjacency"]
+
+
+def read_adjacency(path: Path, weighted: bool) -> GraphDraft:
+    """The graph of a sparse matrix in a file: Matrix Market, whose nodes count from 1, or .npz, from 0."""
+    return from_matrix(path.name, read_sparse(path), weighted, first=0 if path.suffix.lower() == ".npz" else 1)
+
+
+def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> GraphDraft:
+    """The graph of a sparse adjacency matrix: an edge where the value is not 0.
+
+    Arguments:
+        source: what to call it.
+        matrix: of any format of scipy.sparse.
+        weighted: whether its values are weights.
+        first: name of the first node; the others count on.
+    """
+    rows, columns = matrix.shape
+    if rows != columns:
+        raise CurvaeError(f"{source} is {rows:,} × {columns:,}; give a square matrix, one row and column a node")
+    if matrix.dtype.kind not in "biuf":
+        raise CurvaeError(f"{source} holds {matrix.dtype}, not real numbers; convert it to float")
+    memory.require(100 * rows, f"{source} ({rows:,} nodes)", mend="give a smaller graph")
+    matrix = csr_array(matrix, dtype=np.float64, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if not np.isfinite(matrix.data).all():
+        raise CurvaeError(f"{source} holds missing or infinite values; replace them")
+    known = matrix if weighted else matrix.astype(bool)
+    symmetric = (known != known.T).nnz == 0
+    entries = coo_array(triu(matrix) if symmetric else matrix)
+    links = np.stack([axis.astype(np.int64) for axis in entries.coords], axis=1)
+    names = np.arange(first, rows + first).astype(np.str_)
+    draft = GraphDraft(source, names, links, directed=not symmetric)
+    if weighted:
+        draft.weights = entries.data
+        draft.check_weights()
+    elif bool((entries.data != 1).any()):
+        draft.remarks.note(WEIGHTS_LEFT_OUT)
+    return draft

@@ -1,0 +1,166 @@
+"""One door for all graphs: a file, an object of another library, or the name of a graph of the paper."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+from scipy.sparse import issparse
+
+from ..errors import CurvaeError
+from .adjacency import from_matrix, read_adjacency
+from .edgelist import read_edge_list
+from .files import BROKEN_GZIP, open_file
+from .graph import Graph
+from .graphml import read_graphml
+from .links import GraphDraft
+from .networks import from_geometric, from_networkx, is_geometric, is_networkx
+from .nodes import Filling, NodeTable, describe_nodes
+from .pairs import from_frame, from_pairs
+from .remarks import quoted
+from .store import fetch, places
+
+__all__ = ["BUILT_IN_GRAPHS", "load_graph"]
+
+_FOLDER = "graphs"
+_ADDRESS = "https://raw.githubusercontent.com/HazyResearch/hyperbolics/"
+_UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".parquet", ".npy", ".pkl", ".gpickle", ".pt")
+
+
+@dataclass(frozen=True)
+class _Published:
+    """A file on the web, by its folder there, its name and its SHA-256."""
+
+    folder: str
+    file: str
+    checksum: str
+
+
+# Files of Sala et al. (2018), Representation tradeoffs for hyperbolic embeddings, as first committed.
+BUILT_IN_GRAPHS = {
+    "phylogenetic": _Published(
+        "1e47ff42fc0d6ebbad0ffbafad1272bb060efd18/combinatorial/",
+        "phylo_tree.edges",
+        "e1b4607b0112a692e56ccd4dd5cd35cb3cebf4a45f907e0e8bbf788fe5f3499e",
+    ),
+    "csphd": _Published(
+        "2aa7baea0f9f5753666970f25f8e4b6e655dbb9b/data/edges/",
+        "ca-CSphd.edges",
+        "26d761c07db457623c1e0be9644f62f188d376335a317b69b4de7f20e7c202ca",
+    ),
+    "diseases": _Published(
+        "2aa7baea0f9f5753666970f25f8e4b6e655dbb9b/data/edges/",
+        "bio-diseasome.edges",
+        "c6f7e0846e0547b5eec989e0f8dff58f66acc4dd86c0af3e0c644981f6a4d80c",
+    ),
+}
+
+
+def load_graph(
+    source: Any,
+    *,
+    nodes: NodeTable | None = None,
+    label: str | None = None,
+    features: Sequence[str] = (),
+    weighted: bool = False,
+    isolated: bool = False,
+    missing: Filling = "error",
+) -> Graph:
+    """Load a graph, made undirected and without loops; `notes` of the result say what was done.
+
+    Arguments:
+        source: a file (edge list, Matrix Market, .npz of scipy, GraphML; each but .npz may be gzipped), a graph of
+            networkx, a sparse adjacency matrix of scipy, a `Data` of torch-geometric, a pandas frame of edges, an array
+            or list of pairs of nodes, or the name of a graph of the paper: phylogenetic, csphd, diseases. What lies on
+            disk under such a name comes first.
+        nodes: a table of nodes, as file or pandas frame: a column called id, node or name, or else the first, names
+            them.
+        label: column of the table, or attribute of the nodes of GraphML and networkx, with a label for each node.
+        features: columns or attributes likewise, of numbers.
+        weighted: whether to read weights; they must be positive. Those of repeated edges are summed.
+        isolated: whether nodes that only the table names join the graph, without edges.
+        missing: what to do about missing features: "error", or put the "mean" of the column.
+
+    Example:
+        >>> graph = load_graph([("ann", "ben"), ("ben", "cem"), ("ben", "ann")])
+        >>> graph.names.tolist(), graph.edges.tolist(), graph.notes
+        (['ann', 'ben', 'cem'], [[0, 1], [1, 2]], ('given in both directions and merged: 1 edge.',))
+    """
+    if missing not in get_args(Filling):
+        raise CurvaeError(f"missing is {missing!r}; use one of {', '.join(get_args(Filling))}")
+    if isinstance(features, str):
+        raise CurvaeError(f"features is the text {features!r}; give a list of columns")
+    if isolated and nodes is None:
+        raise CurvaeError("only a table of nodes can name nodes without edges; give it with --nodes")
+    try:
+        draft = _read(source, weighted)
+        describe_nodes(draft, nodes, label, features, isolated, missing)
+    except OSError as error:
+        name = error.filename or source
+        raise CurvaeError(f"{name} cannot be read: {error.strerror or error}; check the file and its rights") from error
+    return draft.finish()
+
+
+def _read(source: Any, weighted: bool) -> GraphDraft:
+    if isinstance(source, str | Path):
+        return _read_file(_find(source), weighted)
+    if is_networkx(source):
+        return from_networkx(source, weighted)
+    if issparse(source):
+        return from_matrix("the matrix", source, weighted)
+    if isinstance(source, pd.DataFrame):
+        return from_frame(source, weighted)
+    if is_geometric(source):
+        return from_geometric(source, weighted)
+    return from_pairs(source, weighted)
+
+
+def _read_file(path: Path, weighted: bool) -> GraphDraft:
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith(".npz"):
+        return read_adjacency(path, weighted)
+    if name.endswith(_UNREAD):
+        raise CurvaeError(f"{path.name} has an ending that is not read; save it as GraphML or as a list of edges")
+    # A list of edges would take the sizes of a matrix for an edge.
+    start = _start(path)
+    if name.endswith(".mtx") or start.startswith(b"%%matrixmarket"):
+        return read_adjacency(path, weighted)
+    if name.endswith(".graphml") or start.startswith((b"<?xml", b"<graphml")):
+        return read_graphml(path, weighted)
+    return read_edge_list(path, weighted)
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with open_file(path) as stream:
+            return stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    except BROKEN_GZIP:  # the reader will say so
+        return b""
+
+
+def _find(source: str | Path) -> Path:
+    path = Path(source)
+    if path.is_dir():
+        raise CurvaeError(f"{path} is a folder; give a file")
+    if path.exists():
+        return path
+    if str(source) not in BUILT_IN_GRAPHS:
+        raise _not_found(path)
+    published = BUILT_IN_GRAPHS[str(source)]
+    names = (published.file, f"{published.file}.gz")
+    found = (place / name for place in places(_FOLDER) for name in names if (place / name).is_file())
+    if (file := next(found, None)) is not None:
+        return file
+    checksums = {published.file: published.checksum}
+    return fetch(_FOLDER, _ADDRESS + published.folder, checksums, what=f"graph {source}") / published.file
+
+
+def _not_found(path: Path) -> CurvaeError:
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, [*beside, *BUILT_IN_GRAPHS])
+    hint = f"did you mean {quoted(near)}? " if near else ""
+    return CurvaeError(f"there is no file {path}; {hint}Graphs known by name are {', '.join(BUILT_IN_GRAPHS)}")

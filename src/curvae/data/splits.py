@@ -1,0 +1,81 @@
+"""Hiding edges: the split of Kipf and Welling (2016), Variational graph auto-encoders, section 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CurvaeError
+from .graph import Graph
+from .remarks import count
+
+__all__ = ["EdgeSplit", "split_edges"]
+
+Edges = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSplit:
+    """Edges to train on, edges to find again, and as many pairs of nodes without an edge.
+
+    Arguments:
+        train, validation, test: edges of the graph, (·, 2), each in one part.
+        validation_absent, test_absent: pairs i < j without an edge, all different, as many as edges in that part.
+    """
+
+    train: Edges
+    validation: Edges
+    test: Edges
+    validation_absent: Edges
+    test_absent: Edges
+
+
+def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed: int = 0) -> EdgeSplit:
+    """Split the edges of a graph at random; pairs without an edge are drawn uniformly.
+
+    Arguments:
+        graph: to be split.
+        validation, test: shares of its edges, rounded down to whole edges.
+        seed: of the draw; the same seed gives the same split.
+
+    Example:
+        >>> graph = Graph(np.array(list("abcde")), np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 4]]))
+        >>> split = split_edges(graph, validation=0.2, test=0.4)
+        >>> [len(part) for part in (split.train, split.validation, split.test, split.test_absent)]
+        [2, 1, 2, 2]
+    """
+    if not (validation >= 0 and test >= 0 and validation + test < 1):
+        raise CurvaeError(f"shares of {validation} and {test} leave nothing to train on; give shares that sum below 1")
+    sizes = [int(share * graph.n_edges + 1e-9) for share in (validation, test)]  # 0.29 · 100 is 28.999…
+    for name, share, size in zip(("validation", "test"), (validation, test), sizes, strict=True):
+        if share > 0 and size == 0:
+            raise CurvaeError(
+                f"a share of {share:g} of {count(graph.n_edges, 'edge')} is none to keep for {name}; "
+                f"use a graph of {int(np.ceil(1 / share)):,} edges or more, or a larger share"
+            )
+    # Pairs i < j counted row by row: those of row i start at starts[i].
+    nodes = np.arange(graph.n_nodes, dtype=np.int64)
+    starts = nodes * (2 * graph.n_nodes - nodes - 1) // 2
+    absent = graph.n_nodes * (graph.n_nodes - 1) // 2 - graph.n_edges
+    if absent < sum(sizes):
+        raise CurvaeError(
+            f"the graph is too dense: {count(absent, 'pair')} of nodes without an edge where {sum(sizes):,} are "
+            "needed; use smaller shares"
+        )
+    random = np.random.default_rng(seed)
+    order = random.permutation(graph.n_edges)
+    ranks = random.choice(absent, sum(sizes), replace=False)
+    # Going up the pairs without an edge, one skips the edges below.
+    present = starts[graph.edges[:, 0]] + graph.edges[:, 1] - graph.edges[:, 0] - 1
+    pairs = ranks + np.searchsorted(present - np.arange(graph.n_edges), ranks, side="right")
+    row = np.searchsorted(starts, pairs, side="right") - 1
+    drawn = np.stack([row, pairs - starts[row] + row + 1], axis=1)
+    cuts = np.cumsum(sizes)
+    held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
+    return EdgeSplit(kept, held, tested, *(_sorted(part) for part in np.split(drawn, cuts[:1])))
+
+
+def _sorted(pairs: Edges) -> Edges:
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
