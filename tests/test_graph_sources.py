@@ -359,7 +359,7 @@ def test_graphs_are_looked_for_then_fetched(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_checksums_are_those_of_the_document() -> None:
-    from curvae.data.graphs import BUILT_IN_GRAPHS
+    from curvae.data.graphs.sources import BUILT_IN_GRAPHS
 
     document = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
     for name, published in BUILT_IN_GRAPHS.items():

@@ -402,14 +402,14 @@ def test_an_error_of_the_system_is_one_line(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error", "g.edges")
 
-    monkeypatch.setattr("curvae.data.graphs.open_file", fail)
+    monkeypatch.setattr("curvae.data.graphs.sources.open_file", fail)
     assert refusal(write(tmp_path, PLAIN, "g.edges")) == (
         "g.edges cannot be read: Input/output error; check the file and its rights"
     )
 
 
 def test_a_list_too_large_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curvae.data.edgelist.pd.read_csv", lambda *_, **__: pytest.fail("read"))
+    monkeypatch.setattr("curvae.data.graphs.edgelist.pd.read_csv", lambda *_, **__: pytest.fail("read"))
     monkeypatch.setattr(memory, "available", lambda: 100)
     assert "needs about" in refusal(write(tmp_path, PLAIN, "g.edges"))
     assert "needs about" in refusal(sp.csr_array(nx.to_scipy_sparse_array(nx.path_graph(3))))

@@ -1,12 +1,10 @@
 """Data: tables, matrices, images, MNIST and synthetic trees, each as one `Dataset`; graphs, each as one `Graph`."""
 
 from .dataset import Dataset, from_arrays
-from .graph import Graph
-from .graphs import load_graph
+from .graphs import EdgeSplit, Graph, load_graph, split_edges
 from .mnist import mnist
 from .schema import Column, Schema
 from .sources import load
-from .splits import EdgeSplit, split_edges
 from .synthetic import Tree, branching_diffusion, flat
 
 __all__ = [

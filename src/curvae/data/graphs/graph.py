@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ..errors import CurvaeError
-from .remarks import count, quoted
+from ...errors import CurvaeError
+from ..remarks import count, quoted
 
 __all__ = ["Graph"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
+from ...errors import CurvaeError
+from ..remarks import Remarks, count, quoted
 from .graph import Graph
-from .remarks import Remarks, count, quoted
 
 __all__ = ["WEIGHTS_LEFT_OUT", "GraphDraft"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
+from ...errors import CurvaeError
+from ..remarks import count
 from .graph import Graph
-from .remarks import count
 
 __all__ = ["EdgeSplit", "split_edges"]
 

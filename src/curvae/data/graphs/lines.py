@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import CurvaeError
-from .reading import NUMBER, TextFile
-from .remarks import count
+from ...errors import CurvaeError
+from ..reading import NUMBER, TextFile
+from ..remarks import count
 
 __all__ = ["COMMA_NUMBER", "WANTED", "Lines", "check_widths", "look", "sniff", "unreadable"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
-from .cells import texts_of
-from .dataset import feature_names
+from ...errors import CurvaeError
+from ..cells import texts_of
+from ..dataset import feature_names
 from .links import WEIGHTS_LEFT_OUT, GraphDraft
 
 __all__ = ["from_geometric", "from_networkx", "is_geometric", "is_networkx", "weight_numbers"]

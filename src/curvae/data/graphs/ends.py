@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
-from .reading import NUMBER
+from ...errors import CurvaeError
+from ..reading import NUMBER
 
 __all__ = ["INTEGER", "end_columns", "looks_like_header", "name_nodes", "weight_column"]
 

@@ -12,10 +12,10 @@ from xml.parsers import expat
 import numpy as np
 import pandas as pd
 
-from ..errors import CurvaeError
-from .files import BROKEN_GZIP, open_file
+from ...errors import CurvaeError
+from ..files import BROKEN_GZIP, open_file
+from ..remarks import one_line, quoted
 from .links import WEIGHTS_LEFT_OUT, GraphDraft
-from .remarks import one_line, quoted
 
 __all__ = ["read_graphml"]
 

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
-from . import memory
+from ...errors import CurvaeError
+from .. import memory
+from ..files import is_packed
+from ..reading import NUMBER, scan
+from ..remarks import Remarks, count, quoted
 from .ends import INTEGER, end_columns, looks_like_header, name_nodes, weight_column
-from .files import is_packed
 from .lines import COMMA_NUMBER, WANTED, Lines, check_widths, look, sniff, unreadable
 from .links import GraphDraft
-from .reading import NUMBER, scan
-from .remarks import Remarks, count, quoted
 
 __all__ = ["read_edge_list"]
 

@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
-from .cells import numbers_of, texts_of
-from .dataset import check_ids
+from ...errors import CurvaeError
+from ..cells import numbers_of, texts_of
+from ..dataset import check_ids
+from ..missing import column_means, missing_counts, resolve
+from ..reading import UNNAMED, name_columns
+from ..remarks import count, listing, quoted
+from ..schema import Column
+from ..tables import read_frame, require_column
 from .links import GraphDraft
-from .missing import column_means, missing_counts, resolve
-from .reading import UNNAMED, name_columns
-from .remarks import count, listing, quoted
-from .schema import Column
-from .tables import read_frame, require_column
 
 __all__ = ["Filling", "NodeTable", "describe_nodes"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array, csr_array, triu
 
-from ..errors import CurvaeError
-from . import memory
+from ...errors import CurvaeError
+from .. import memory
+from ..matrices import read_sparse
 from .links import WEIGHTS_LEFT_OUT, GraphDraft
-from .matrices import read_sparse
 
 __all__ = ["from_matrix", "read_adjacency"]
 

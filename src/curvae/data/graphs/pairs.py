@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import CurvaeError
-from .cells import texts_of
+from ...errors import CurvaeError
+from ..cells import texts_of
 from .ends import end_columns, name_nodes, weight_column
 from .links import WEIGHTS_LEFT_OUT, GraphDraft
 from .networks import weight_numbers

@@ -11,18 +11,18 @@ from typing import Any, get_args
 import pandas as pd
 from scipy.sparse import issparse
 
-from ..errors import CurvaeError
+from ...errors import CurvaeError
+from ..files import BROKEN_GZIP, open_file
+from ..remarks import quoted
+from ..store import fetch, places
 from .adjacency import from_matrix, read_adjacency
 from .edgelist import read_edge_list
-from .files import BROKEN_GZIP, open_file
 from .graph import Graph
 from .graphml import read_graphml
 from .links import GraphDraft
 from .networks import from_geometric, from_networkx, is_geometric, is_networkx
 from .nodes import Filling, NodeTable, describe_nodes
 from .pairs import from_frame, from_pairs
-from .remarks import quoted
-from .store import fetch, places
 
 __all__ = ["BUILT_IN_GRAPHS", "load_graph"]
 

@@ -1,0 +1,7 @@
+"""Graphs from files, other libraries and by name; edges held out to be predicted."""
+
+from .graph import Graph
+from .sources import load_graph
+from .splits import EdgeSplit, split_edges
+
+__all__ = ["EdgeSplit", "Graph", "load_graph", "split_edges"]
