@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .primitive import Primitive
 
-__all__ = ["arsinh", "arsinh_and_slope", "asinhc", "cosh_sinhc", "logsinhc", "sinhc", "sinhc_slope"]
+__all__ = ["arsinh", "arsinh_and_slope", "arsinh_by_c", "asinhc", "cosh_sinhc", "logsinhc", "sinhc", "sinhc_slope"]
 
 # Below this y the Taylor series is used. A recurrence loses a factor 1/y per derivative, so at 0.02 the second
 # derivative still has twelve digits, while a few terms of each series are exact to rounding.
@@ -208,6 +208,17 @@ def arsinh_and_slope(x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, Tensor
     return torch.addcmul(w, w, t.div_(root.add_(1.0))).log1p_() * ratio * x, slope
 
 
+def arsinh_by_c(x: Tensor, c: Tensor, gain: Tensor, value: Tensor, slope: Tensor) -> Tensor:
+    """The derivative in c of gain·asinh(√c·x)/√c, given the results of `arsinh_and_slope`."""
+    t = x.clamp(-_HUGE, _HUGE)
+    y = c * t * t
+    series = (_ASINHC if x.dtype == torch.float64 else _ASINHC_SHORT)[1]
+    near = y < _SERIES_BELOW
+    by_series = gain * t * t * t * _horner(series, y.clamp(max=_SERIES_BELOW))
+    direct = (x * slope - value) / (2.0 * torch.where(near, 1.0, c))
+    return torch.where(near, by_series, direct)
+
+
 class _Arsinh(Primitive):
     """gain·asinh(√c·x)/√c; its derivative in x is kept for the backward pass."""
 
@@ -237,17 +248,11 @@ class _Arsinh(Primitive):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, c, gain, value, slope = ctx.saved_tensors
         grad_c = grad_gain = None
-        if torch.is_grad_enabled() or ctx.needs_input_grad[1]:
-            t = x.clamp(-_HUGE, _HUGE)
-            y = c * t * t
         if torch.is_grad_enabled():
-            slope = gain * (1.0 + y).rsqrt() * (_HUGE / x.detach().abs()).clamp(max=1.0)
+            t = x.clamp(-_HUGE, _HUGE)
+            slope = gain * (1.0 + c * t * t).rsqrt() * (_HUGE / x.detach().abs()).clamp(max=1.0)
         if ctx.needs_input_grad[1]:
-            series = (_ASINHC if x.dtype == torch.float64 else _ASINHC_SHORT)[1]
-            near = y < _SERIES_BELOW
-            by_series = gain * t * t * t * _horner(series, y.clamp(max=_SERIES_BELOW))
-            direct = (x * slope - value) / (2.0 * torch.where(near, 1.0, c))
-            grad_c = (grad * torch.where(near, by_series, direct)).sum_to_size(c.shape)
+            grad_c = (grad * arsinh_by_c(x, c, gain, value, slope)).sum_to_size(c.shape)
         if ctx.needs_input_grad[2]:
             grad_gain = (grad * value).sum_to_size(gain.shape) / gain
         return (grad * slope).sum_to_size(x.shape), grad_c, grad_gain

@@ -1,8 +1,11 @@
 """Variational auto-encoders, their likelihoods and objectives."""
 
+from .edges import EdgeModel, FermiDirac, GeodesicEdges
+from .graph import GraphVAE
 from .latent import Posterior, Prior
 from .likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from .marginal import Marginal, marginal_likelihood
+from .pairs import Pairs, observe, sample_pairs
 from .stack import Stack
 from .vae import VAE, Terms
 
@@ -10,12 +13,19 @@ __all__ = [
     "VAE",
     "Bernoulli",
     "Categorical",
+    "EdgeModel",
+    "FermiDirac",
     "Gaussian",
+    "GeodesicEdges",
+    "GraphVAE",
     "Likelihood",
     "Marginal",
+    "Pairs",
     "Posterior",
     "Prior",
     "Stack",
     "Terms",
     "marginal_likelihood",
+    "observe",
+    "sample_pairs",
 ]

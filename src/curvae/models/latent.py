@@ -64,9 +64,12 @@ class Posterior(nn.Module):
         manifold = self.curvature.lorentz(self.dim)
         return self.law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
 
-    def draw(self, features: Tensor, noise: Tensor, prior: Prior, room: float = 1.0) -> tuple[Tensor, Tensor]:
-        """A draw z made from `noise` of shape (k, rows, d), in the features' dtype, and log q(z | x) − log p(z)."""
-        c, dtype = self.curvature().double(), features.dtype
+    def draw(
+        self, features: Tensor, noise: Tensor, prior: Prior, room: float = 1.0, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """A draw z made from `noise` of shape (k, rows, d), in `dtype` or else the features', and
+        log q(z | x) − log p(z)."""
+        c, dtype = self.curvature().double(), dtype or features.dtype
         if prior.law is self.law:
             u, scale = self._tangent(features)
             return draw_and_divergence(u, scale, noise, c, prior.scale().double(), self.law, dtype, room)

@@ -1,7 +1,20 @@
 """Curvature, layers and networks as modules."""
 
 from .curvature import Curvature
+from .graph import GraphConv, GraphEncoder, normalised_adjacency, undirected
 from .layers import ExpMap0, Gyroplane, LogMap0, MobiusLinear
 from .networks import decoder, mlp
 
-__all__ = ["Curvature", "ExpMap0", "Gyroplane", "LogMap0", "MobiusLinear", "decoder", "mlp"]
+__all__ = [
+    "Curvature",
+    "ExpMap0",
+    "GraphConv",
+    "GraphEncoder",
+    "Gyroplane",
+    "LogMap0",
+    "MobiusLinear",
+    "decoder",
+    "mlp",
+    "normalised_adjacency",
+    "undirected",
+]

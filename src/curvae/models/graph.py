@@ -1,0 +1,135 @@
+"""The variational graph auto-encoder."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..distributions import HyperbolicNormal
+from ..geometry.pairs import distances, sum_over_pairs
+from ..nn import Curvature
+from .edges import EdgeModel
+from .latent import Posterior, Prior
+from .pairs import Pairs
+from .vae import Terms
+
+__all__ = ["GraphVAE"]
+
+
+class GraphVAE(nn.Module):
+    r"""A variational auto-encoder of one graph in a space of curvature −c, every node having a latent point:
+
+        q(Z | A) = Π_i q(z_i | A),    p(A | Z) = Π_{i≠j} p(A_ij | z_i, z_j),    p(Z) = Π_i p(z_i).
+
+    The product over ordered pairs counts every pair twice, as in the paper; the diagonal is constant and left out. So
+
+        log p(A | Z) = weight·Σ_{i<j} log p(A_ij | d(z_i, z_j)),    weight = 2.
+
+    The weight matters: what it is to the divergences Σ_i KL decides how much of the graph the nodes may tell. With
+    curvature 0 this is the Euclidean model, in the same code. As p(A_ij | d) fixes the scale of the space, c and σ0 are
+    two parameters here, not one.
+
+    Arguments:
+        encoder: from (adjacency, features or None) to rows of features for the posterior, one a node.
+        posterior: from those to the distribution of every node.
+        prior: the distribution around the origin.
+        edges: from distances to probabilities of edges.
+        weight: how often every pair counts: 2 as in the paper, 1 for the likelihood of an undirected graph.
+
+    References:
+        Mathieu et al. (2019), section 5.3; Kipf and Welling (2016), Variational graph auto-encoders.
+
+    Example:
+        >>> from curvae.models import GeodesicEdges, GraphVAE
+        >>> from curvae.nn import GraphEncoder, normalised_adjacency
+        >>> edges = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]])
+        >>> adjacency, c = normalised_adjacency(edges, 7), Curvature(1.0)
+        >>> model = GraphVAE(GraphEncoder(7), Posterior(32, 2, c, "wrapped"), Prior(2, c, "wrapped"), GeodesicEdges())
+        >>> loss = -model.elbo(adjacency, edges)
+        >>> loss.backward()
+        >>> model.distances(adjacency, torch.tensor([[0, 3], [1, 6]])).shape
+        torch.Size([2])
+    """
+
+    def __init__(
+        self, encoder: nn.Module, posterior: Posterior, prior: Prior, edges: EdgeModel, weight: float = 2.0
+    ) -> None:
+        super().__init__()
+        if not weight > 0:
+            raise ValueError(f"weight, how often every pair counts, must be a positive number, got {weight}")
+        self.encoder, self.posterior, self.prior, self.edges, self.weight = encoder, posterior, prior, edges, weight
+        if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
+            raise ValueError("encoder, posterior and prior must share one Curvature: make it once, pass it on")
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the latent space."""
+        return self.prior.dim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the networks; the latent space is always float64."""
+        return self.posterior.head.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.posterior.head.weight.device
+
+    def encode(self, adjacency: Tensor, features: Tensor | None = None) -> HyperbolicNormal:
+        """q(z_i | A) of every node, on `Lorentz`."""
+        return self.posterior(self.encoder(adjacency, features))
+
+    def noise(self, nodes: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
+        """Standard normal noise for k draws of all nodes."""
+        if k < 1:
+            raise ValueError(f"k, the number of draws, must be at least 1, got {k}")
+        device = generator.device if generator is not None else self.device
+        return torch.randn(k, nodes, self.dim, generator=generator, device=device, dtype=torch.float32)
+
+    def terms(self, adjacency: Tensor, pairs: Tensor | Pairs, noise: Tensor, features: Tensor | None = None) -> Terms:
+        """weight·Σ_{i<j} log p(A_ij | z_i, z_j), shape (k,), and log q(z_i | A) − log p(z_i), shape (k, n), for draws
+        made from `noise` of shape (k, n, d): a pure function.
+
+        Arguments:
+            adjacency: the normalised matrix Â of the edges that the encoder may see, `curvae.nn.normalised_adjacency`.
+            pairs: the edges, shape (2, E), each once: then all n(n − 1)/2 pairs count, in memory that grows like n. Or
+                `Pairs` with weights, for an estimate in time that grows with their number.
+            noise: standard normal.
+            features: of the nodes, shape (n, in_features), if the encoder takes any.
+        """
+        z, kl = self.posterior.draw(self.encoder(adjacency, features), noise, self.prior, dtype=torch.float64)
+        return Terms(self.weight * self.log_likelihood(z, pairs), kl)
+
+    def forward(self, adjacency: Tensor, pairs: Tensor | Pairs, noise: Tensor, features: Tensor | None = None) -> Terms:
+        return self.terms(adjacency, pairs, noise, features)
+
+    def log_likelihood(self, S: Tensor, pairs: Tensor | Pairs) -> Tensor:
+        """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64."""
+        curvature = self.posterior.curvature
+        c = curvature().double()
+        if isinstance(pairs, Pairs):
+            d = distances(S, pairs.nodes, c).to(self.dtype)
+            return (pairs.weight * self.edges.log_prob(d, pairs.present)).sum(-1, dtype=torch.float64)
+        # As if there were no edge, and what the edges change in that.
+        absence, numbers = self.edges.absence, self.edges.numbers()
+        empty = sum_over_pairs(S, c, absence, *numbers, dtype=self.dtype, learned=curvature.learnable)
+        return empty + self.edges.logits(distances(S, pairs, c)).sum(-1)
+
+    def elbo(
+        self,
+        adjacency: Tensor,
+        pairs: Tensor | Pairs,
+        k: int = 1,
+        beta: float = 1.0,
+        noise: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """E[log p(A | Z)] − β·Σ_i KL_i estimated from k draws: one number for the graph."""
+        if noise is None:
+            noise = self.noise(adjacency.shape[-1], k)
+        reconstruction, kl = self.terms(adjacency, pairs, noise, features)
+        return (reconstruction - beta * kl.sum(-1)).mean()
+
+    def distances(self, adjacency: Tensor, pairs: Tensor, features: Tensor | None = None) -> Tensor:
+        """Distances between the posterior means of listed pairs, shape (P,): the smaller, the likelier an edge."""
+        return distances(self.encode(adjacency, features).loc, pairs, self.posterior.curvature().double())
