@@ -105,10 +105,8 @@ def marginal_likelihood(
 _Weigh = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def _sums(terms: Terms, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def _sums(terms: Terms) -> tuple[Tensor, Tensor]:
     weights = terms.reconstruction.double() - terms.kl.double()
-    if kept is not None:
-        weights = torch.where(kept.unsqueeze(-1), weights, -math.inf)
     return torch.logsumexp(weights, -2), torch.logsumexp(2.0 * weights, -2)
 
 
@@ -120,30 +118,38 @@ def _eager(model: VAE | Stack) -> _Weigh:
 
 
 def _compiled(model: VAE | Stack, x: Tensor, rows: int, noise_rows: int, chunk: int) -> _Weigh:
-    """As one graph for pieces of a fixed size, which reads the decoder's outputs once; the rest of a piece is void."""
-    stack = model if isinstance(model, Stack) else Stack([deepcopy(model)])
-    names, values, buffers = list(stack.tensors), list(stack.tensors.values()), list(stack.buffers.values())
+    """As two graphs for pieces of a fixed size, the rest of a piece being void.
 
-    def weigh(values: list[Tensor], buffers: list[Tensor], x: Tensor, noise: Tensor, kept: Tensor) -> Any:
-        tensors = dict(zip(names, values, strict=True))
-        held = dict(zip(stack.buffers, buffers, strict=True))
-        return _sums(stack.pure(tensors, held, x, noise.expand(len(stack), *noise.shape)), kept)
+    The decoder's outputs are written once and read once. Draws and divergences are apart from them, for their float64
+    arithmetic in the same kernel would halve its speed.
+    """
+    stack = model if isinstance(model, Stack) else Stack([deepcopy(model)])
+    values, buffers = list(stack.tensors.values()), list(stack.buffers.values())
+
+    def function(method: str) -> Callable[..., Any]:
+        def call(values: list[Tensor], buffers: list[Tensor], *args: Tensor) -> Any:
+            tensors = dict(zip(stack.tensors, values, strict=True))
+            return stack.pure(method, tensors, dict(zip(stack.buffers, buffers, strict=True)), *args)
+
+        return call
 
     if not isinstance(model, Stack):
         x = x.unsqueeze(0)
     padded = x.new_zeros(len(stack), rows, *x.shape[2:])
     noise = torch.zeros(chunk, noise_rows, stack.models[0].dim, device=x.device)
-    kept = torch.ones(chunk, dtype=torch.bool, device=x.device)
-    graph = trace(weigh, values, buffers, padded, noise, kept, compiled=True)
+    every = noise.expand(len(stack), *noise.shape)
+    draw = trace(function("draw"), values, buffers, padded, every, compiled=True)
+    z, _ = draw(values, buffers, padded, every)
+    reconstruction = trace(function("reconstruction"), values, buffers, z, padded, compiled=True)
 
     def call(x: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
         part = x if isinstance(model, Stack) else x.unsqueeze(0)
         length = part.shape[1]
         padded[:, :length] = part
         noise[: len(own), : own.shape[1]] = own
-        kept.copy_(torch.arange(chunk, device=x.device) < len(own))
-        found = (t[:, :length] for t in graph(values, buffers, padded, noise, kept))
-        once, twice = found if isinstance(model, Stack) else (t[0] for t in found)
-        return once, twice
+        z, kl = draw(values, buffers, padded, every)
+        terms = Terms(reconstruction(values, buffers, z, padded), kl)
+        once, twice = _sums(Terms(*(term[:, : len(own), :length] for term in terms)))
+        return (once, twice) if isinstance(model, Stack) else (once[0], twice[0])
 
     return call

@@ -57,6 +57,17 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _Linear.call(x.reshape(-1, x.shape[-1]), weight, bias).reshape(*x.shape[:-1], weight.shape[0])
 
 
+class _Method(nn.Module):
+    """A method of a model as what a call of a module does."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, *args: Tensor) -> Any:
+        return getattr(self.model, self.name)(*args)
+
+
 class Stack:
     """Models of one architecture that are trained or evaluated together, as fast as one large model.
 
@@ -119,17 +130,19 @@ class Stack:
         """
         if len(self) == 1:
             return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(x[0], noise[0])))
-        return self.pure(self.leaves, self.buffers, x, noise)
+        return self.pure("terms", self.leaves, self.buffers, x, noise)
 
-    def pure(self, tensors: Tensors, buffers: Tensors, x: Tensor, noise: Tensor) -> Terms:
-        """`terms` as a function of parameters and buffers."""
+    def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Tensor) -> Any:
+        """A method of every model as a function of parameters, buffers and arguments."""
+        module = _Method(self.models[0], method)
+
+        def one(tensors: Tensors, buffers: Tensors, *args: Tensor) -> Any:
+            own = {**tensors, **buffers}
+            values = {f"model.{alias}": own[name] for alias, name in self._aliases.items()}
+            return functional_call(module, values, args, tie_weights=False)
+
         with _Products():
-            return vmap(self._one)(tensors, buffers, x, noise)
-
-    def _one(self, tensors: Tensors, buffers: Tensors, x: Tensor, noise: Tensor) -> Terms:
-        own = {**tensors, **buffers}
-        values = {alias: own[name] for alias, name in self._aliases.items()}
-        return functional_call(self.models[0], values, (x, noise), tie_weights=False)
+            return vmap(one)(tensors, buffers, *args)
 
     def each(self, function: Callable[[VAE], Tensor]) -> Tensor:
         """A number of every model, in one tensor on the CPU."""

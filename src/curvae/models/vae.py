@@ -101,18 +101,22 @@ class VAE(nn.Module):
 
         With `entropy`, E[log q] is taken in closed form instead of from the draw.
         """
-        features = self.encoder(x)
         if entropy:
-            q = self.posterior(features)
+            q = self.encode(x)
             z = q.transform(noise)
-            kl, outputs = -q.entropy() - self.prior().log_prob(z), self.decode(z)
-        else:
-            z, kl = self.posterior.draw(features, noise, self.prior, _ROOM)
-            outputs = self._decode(z)
-        return Terms(self.likelihood.log_prob(outputs, x.flatten(1)), kl)
+            return Terms(
+                self.likelihood.log_prob(self.decode(z), x.flatten(1)), -q.entropy() - self.prior().log_prob(z)
+            )
+        z, kl = self.draw(x, noise)
+        return Terms(self.reconstruction(z, x), kl)
 
-    def forward(self, x: Tensor, noise: Tensor) -> Terms:
-        return self.terms(x, noise)
+    def draw(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
+        return self.posterior.draw(self.encoder(x), noise, self.prior, _ROOM)
+
+    def reconstruction(self, z: Tensor, x: Tensor) -> Tensor:
+        """log p(x | z) at points that `draw` made."""
+        return self.likelihood.log_prob(self._decode(z), x.flatten(1))
 
     def elbo(self, x: Tensor, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""

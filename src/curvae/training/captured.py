@@ -76,7 +76,7 @@ class Captured(Engine):
 
     def _terms(self, tensors: list[Tensor], buffers: list[Tensor], x: Tensor, noise: Tensor) -> Terms:
         named = dict(zip(self._names, tensors, strict=True))
-        return self.stack.pure(named, dict(zip(self.stack.buffers, buffers, strict=True)), x, noise)
+        return self.stack.pure("terms", named, dict(zip(self.stack.buffers, buffers, strict=True)), x, noise)
 
     def _gradients(self, tensors: list[Tensor], buffers: list[Tensor], x: Tensor, noise: Tensor, weight: Tensor) -> Any:
         terms = self._terms(tensors, buffers, x, noise)
