@@ -46,7 +46,8 @@ class Primitive(torch.autograd.Function):
     with `call`.
 
     A `forward` that also returns what the backward pass needs sets `results`, the number of outputs that are meant for
-    the caller. Only those leave the twin: every further output would cost a gradient of zeros.
+    the caller. Only those leave the twin: every further output would cost a gradient of zeros. (Under vmap all must
+    leave, since a gradient may be taken above it; there a second twin asks for no such zeros.)
 
     `events` says for each of the first arguments how many of its last dimensions belong together, 0 for the others; the
     dimensions before them broadcast. So vmap is one more leading dimension, and many models cost as many operations as
@@ -56,6 +57,7 @@ class Primitive(torch.autograd.Function):
     events: tuple[int, ...] = ()
     results: int | None = None
     _eager: type[torch.autograd.Function]
+    _whole: type[torch.autograd.Function]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -65,11 +67,23 @@ class Primitive(torch.autograd.Function):
             cls.setup_context(ctx, args, output)
             return output if cls.results is None else output[: cls.results]
 
-        cls._eager = type(
-            cls.__name__ + "Eager",
-            (torch.autograd.Function,),
-            {"forward": staticmethod(forward), "backward": staticmethod(cls.backward)},
-        )
+        def forward_whole(ctx: Any, *args: Any) -> Any:
+            output = cls.forward(*args)
+            cls.setup_context(ctx, args, output)
+            ctx.set_materialize_grads(False)
+            ctx.like = [t.detach() for t in output[: cls.results]]
+            return output
+
+        def backward_whole(ctx: Any, *grads: Any) -> Any:
+            own = (torch.zeros_like(t) if grad is None else grad for grad, t in zip(grads, ctx.like, strict=False))
+            return cls.backward(ctx, *own)
+
+        def twin(suffix: str, forward: Any, backward: Any) -> type[torch.autograd.Function]:
+            methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+            return type(cls.__name__ + suffix, (torch.autograd.Function,), methods)
+
+        cls._eager = twin("Eager", forward, cls.backward)
+        cls._whole = cls._eager if cls.results is None else twin("Whole", forward_whole, backward_whole)
 
         cls.vmap = staticmethod(partial(_vmap, cls))  # type: ignore[method-assign]
 
@@ -101,7 +115,10 @@ def _vmap(cls: type[Primitive], info: Any, in_dims: tuple[int | None, ...], *arg
         t = batched[i]
         shape = t.shape[:1] + (1,) * (rank - t.dim() + events[i]) + t.shape[1:]
         batched[i] = t.reshape(shape).expand(info.batch_size, *shape[1:])
-    output = cls.call(*batched)
+    if torch._C._are_functorch_transforms_active():
+        output = cls.apply(*batched)
+    else:
+        output = cls._whole.apply(*batched) if torch.is_grad_enabled() else cls.forward(*batched)
     if isinstance(output, Tensor):
         return output, 0
     return output, tuple(0 if isinstance(t, Tensor) else None for t in output)

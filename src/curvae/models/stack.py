@@ -49,12 +49,13 @@ class _Linear(Primitive):
 class _Products(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is F.linear:
-            return _linear(*args, **(kwargs or {}))
+            return _linear(**dict(zip(("input", "weight", "bias"), args, strict=False)), **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return _Linear.call(x.reshape(-1, x.shape[-1]), weight, bias).reshape(*x.shape[:-1], weight.shape[0])
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002 - the names of F.linear
+    product = _Linear.call(input.reshape(-1, input.shape[-1]), weight, bias)
+    return product.reshape(*input.shape[:-1], weight.shape[0])
 
 
 class _Method(nn.Module):
@@ -168,6 +169,11 @@ def _aliases(model: nn.Module) -> dict[str, str]:
     return names
 
 
+def _settings(module: nn.Module) -> tuple[type, dict[str, Any]]:
+    """What a module is besides its tensors, which the call of a stack takes from the first model."""
+    return type(module), {name: value for name, value in vars(module).items() if name[0] != "_" and name != "training"}
+
+
 def _require_stackable(model: VAE, other: VAE) -> None:
     for part in model.modules():
         if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
@@ -179,7 +185,7 @@ def _require_stackable(model: VAE, other: VAE) -> None:
     alike = (
         _aliases(model) == _aliases(other)
         and all(a.shape == b.shape for a, b in zip(model.parameters(), other.parameters(), strict=True))
-        and [type(part) for part in model.modules()] == [type(part) for part in other.modules()]
+        and list(map(_settings, model.modules())) == list(map(_settings, other.modules()))
         and (model.dtype, model.device) == (other.dtype, other.device)
     )
     if not alike:

@@ -110,6 +110,9 @@ class VAE(nn.Module):
         z, kl = self.draw(x, noise)
         return Terms(self.reconstruction(z, x), kl)
 
+    def forward(self, x: Tensor, noise: Tensor) -> Terms:
+        return self.terms(x, noise)
+
     def draw(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
         return self.posterior.draw(self.encoder(x), noise, self.prior, _ROOM)
