@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,9 @@ def _run(
         own = pool.keep([places[id(member)] for member in active])
         steps = (tasks[0].config.epochs or 0) * -(-train.shape[1] // tasks[0].config.batch_size)
         kind = Captured if pool.device.type == "cuda" and not pool.sparse and steps >= _CAPTURE else Engine
-        return kind([member.model for member in active], [member.config for member in active], own, train, validation)
+        # A model that is done but still among the others when they are resumed must not be trained any more.
+        models = [deepcopy(member.model) if member.finished else member.model for member in active]
+        return kind(models, [member.config for member in active], own, train, validation)
 
     train(
         members,
@@ -218,7 +221,7 @@ def _release() -> None:
 
 
 def _checkpoint(tasks: Sequence[Task], folder: Path, resume: bool) -> Checkpoint:
-    first = tasks[0].place
-    alone = first == 0 and len(tasks) == 1
-    name = "state.safetensors" if alone else f"state-{first}-{len(tasks)}.safetensors"
-    return Checkpoint(folder / "checkpoint" / name, folder / METRICS if first == 0 else None, resume)
+    places = [task.place for task in tasks]
+    name = "state.safetensors" if places == [0] else f"state-{min(places)}-{len(places)}.safetensors"
+    watched = places.index(0) if 0 in places else None
+    return Checkpoint(folder / "checkpoint" / name, resume, folder / METRICS, watched)

@@ -62,9 +62,11 @@ class Checkpoint:
     """Where a stack keeps its state."""
 
     path: Path
-    metrics: Path | None = None
-    """where to write the records of the first model for people to watch"""
-    resume: bool = False
+    resume: bool
+    metrics: Path
+    """where to write the records of a model for people to watch"""
+    watched: int | None
+    """which of the members that is"""
 
     @property
     def shown(self) -> str:
@@ -272,8 +274,9 @@ class _Training:
                 for member in self.members
             ],
         }
-        if self.checkpoint.metrics is not None and self.members[0].history:
-            write_records(self.checkpoint.metrics, self.members[0].history)
+        watched = self.checkpoint.watched
+        if watched is not None and self.members[watched].history:
+            write_records(self.checkpoint.metrics, self.members[watched].history)
         write_tensors(self.checkpoint.path, tensors, {"state": json.dumps(counters)})
         self.saved = time.monotonic()
         self.pause = max(_CHECKPOINT_EVERY, (self.saved - began) / _CHECKPOINT_SHARE)

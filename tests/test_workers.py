@@ -1,0 +1,312 @@
+"""Stacks spread over processes and over a Dask cluster give what one process gives, also when a worker dies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+from curvae.errors import CurvaeError
+from curvae.training import Config, build, engine, fit_many, workers
+from curvae.training.compare import compare
+from curvae.training.engine import losses
+from running import SMALL as OPTIONS
+from running import curvae, refused, write_table
+
+dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+get_mp_context = distributed.utils.get_mp_context
+
+SMALL = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02)
+X = np.random.default_rng(0).normal(size=(40, 3))
+
+
+def weights(fitted):
+    return torch.cat([t.flatten() for t in fitted.model.state_dict().values()])
+
+
+def figures(fitted):
+    return [{name: v for name, v in record.items() if name != "seconds"} for record in fitted.history]
+
+
+def assert_all_same(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        assert a.config == b.config and a.failure == b.failure and figures(a) == figures(b)
+        assert torch.equal(weights(a), weights(b))
+
+
+def assert_same_comparison(a, b):
+    assert a.to_json() == b.to_json()
+    for c, embedding in a.embeddings.items():
+        assert np.array_equal(embedding.space, b.embeddings[c].space)
+
+
+def assert_grows_to_the_end(told):
+    done, totals = zip(*told, strict=True)
+    assert len(set(totals)) == 1 and done[-1] == totals[0]
+    assert list(done) == sorted(done)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Look often at what the processes have done."""
+    monkeypatch.setattr(workers, "_LOOK_EVERY", 0.01)
+    return []
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+# Two architectures, so that the stacks are the same for one process and for two.
+CONFIGS = [replace(SMALL, seed=seed, curvature=(0.0, 0.5, 0.0, 2.0)[seed]) for seed in range(4)]
+
+
+def test_two_processes_train_as_one(tmp_path, monkeypatch, watched):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    expected = fit_many(CONFIGS, X)
+    assert_all_same(fit_many(CONFIGS, X, jobs=2), expected)
+    longer = [replace(config, epochs=60) for config in CONFIGS]
+    found = fit_many(longer, X, jobs=2, progress=lambda *told: watched.append(told))
+    assert [figures(one)[:3] for one in found] == [figures(one) for one in expected]
+    assert_grows_to_the_end(watched)
+    assert {total for _, total in watched} == {240} and any(0 < done < 240 for done, _ in watched)
+    assert not list(tmp_path.glob("curvae-*"))  # where they count
+
+
+def test_pieces_of_a_stack_train_as_the_whole():
+    """To rounding: the stacks have other sizes."""
+    configs = [replace(SMALL, seed=seed, learning_rate=(0.02, 0.01)[seed % 2]) for seed in range(5)]
+    found, expected = (fit_many(configs, X, jobs=jobs, dtype=torch.float64) for jobs in (2, 1))
+    for a, b in zip(found, expected, strict=True):
+        assert a.config == b.config
+        torch.testing.assert_close(weights(a), weights(b), rtol=1e-9, atol=1e-9)
+
+
+def test_a_comparison_in_two_processes_is_that_of_one(watched):
+    expected = compare(SMALL, X, (0.3, 1.0), 3, samples=20, jobs=1)
+    found = compare(SMALL, X, (0.3, 1.0), 3, samples=20, jobs=2, progress=lambda *told: watched.append(told))
+    assert_same_comparison(found, expected)
+    assert_grows_to_the_end(watched)
+    assert watched[-1] == (27, 27)
+
+
+def extreme():
+    x = X.copy()
+    x[3] = 1e38
+    return x
+
+
+def test_warnings_come_back_from_the_processes():
+    configs = [replace(config, standardise=False, validation=0.0) for config in CONFIGS]
+    data = [X, extreme(), X, X]
+    said = {1: [], 2: []}
+    found, expected = (fit_many(configs, data, jobs=jobs, warn=said[jobs].append) for jobs in (2, 1))
+    assert_all_same(found, expected)
+    assert said[2] == said[1] and len(said[2]) == 1 and "model 2 of 4 (seed 1, c = 0.5) stopped" in said[2][0]
+    assert found[1].failure is not None
+
+
+def test_checkpoints_of_processes_are_those_of_one(tmp_path):
+    short = [replace(config, epochs=2) for config in CONFIGS]
+    fit_many(short, X, folder=tmp_path, jobs=2)
+    told = []
+    found = fit_many(CONFIGS, X, folder=tmp_path, resume=True, progress=lambda *figures: told.append(figures))
+    assert len(told) == 5  # one epoch of each, and the end
+    assert_all_same(found, fit_many(CONFIGS, X))
+
+
+def test_errors_come_back_from_the_processes(tmp_path):
+    """Last of those with processes, for joblib then ends them, and starts others when it needs some."""
+    fit_many(CONFIGS, X, folder=tmp_path)
+    changed = [replace(config, seed=config.seed + 5) for config in CONFIGS]
+    for jobs in (1, 2):
+        with pytest.raises(CurvaeError, match="does not fit this run .seed was 0, not 5.; start again") as caught:
+            fit_many(changed, X, folder=tmp_path, resume=True, jobs=jobs)
+        assert type(caught.value) is CurvaeError and "\n" not in str(caught.value)
+
+
+def test_fresh_weights_are_safe_in_threads():
+    configs = [replace(SMALL, likelihood="gaussian", seed=seed) for seed in range(30)]
+    expected = [build(config, 3).state_dict() for config in configs]
+    torch.manual_seed(5)
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    gate = threading.Barrier(2)
+
+    def every(order):
+        gate.wait()
+        return {config.seed: build(config, 3).state_dict() for config in configs[::order]}
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(every, (1, -1)))
+    finally:
+        sys.setswitchinterval(interval)
+    for one in found:
+        for seed, state in enumerate(expected):
+            assert all(torch.equal(t, one[seed][name]) for name, t in state.items())
+    assert torch.equal(torch.rand(1), after)
+
+
+# --- trainings that fail --------------------------------------------------------------------------------------------
+
+
+def spoiling(*places):
+    """In the first stack, that of curvature 0, some models fail at the fourth step."""
+    calls = 0
+
+    def spoilt(terms, *rest):
+        nonlocal calls
+        calls += 1
+        loss = losses(terms, *rest)
+        bad = torch.tensor([calls == 4 and i in places for i in range(len(loss))])
+        return torch.where(bad, torch.nan, loss)
+
+    return mock.patch.object(engine, "losses", spoilt)
+
+
+def test_a_split_of_which_a_model_failed_is_left_out():
+    config, said = replace(SMALL, seed=7), []
+    whole = compare(config, X, (0.5,), 4, samples=20, jobs=1)
+    with spoiling(2):
+        found = compare(config, X, (0.5,), 4, samples=20, jobs=1, warn=said.append)
+    assert [repeat.seed for repeat in found.repeats] == [7, 8, 10]
+    assert found.repeats == [whole.repeats[i] for i in (0, 1, 3)]
+    assert found.stability[0.5].pairs == 3 and found.ratio == whole.ratio
+    assert len(said) == 2 and said[1] == "the split of seed 9 is left out: a model of it failed"
+    assert said[0].startswith("model 5 of 8 (seed 9, c = 0) stopped") and "at step 4 (epoch 2)" in said[0]
+
+
+def test_the_first_split_may_be_left_out_too():
+    with spoiling(0):
+        found = compare(SMALL, X, (0.5,), 4, samples=20, jobs=1)
+    assert [repeat.seed for repeat in found.repeats] == [1, 2, 3] and np.isfinite(found.gain)
+    assert set(found.embeddings) == {0.0, 0.5}
+
+
+def test_too_few_splits_are_an_error():
+    for repeats, places in ((3, (1,)), (4, (0, 3))):
+        with spoiling(*places), pytest.raises(CurvaeError, match="too many trainings failed .* at step 4") as caught:
+            compare(SMALL, X, (0.5,), repeats, samples=20, jobs=1)
+        assert "\n" not in str(caught.value)
+
+
+# --- a Dask cluster -------------------------------------------------------------------------------------------------
+
+# What Dask and its web server have to say of themselves.
+quiet = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning:distributed"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    # Workers are forked from a server that has imported everything already.
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context().set_forkserver_preload(["distributed", "curvae.training.compare"])
+        with distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            local_directory=str(tmp_path_factory.mktemp("dask")),
+            silence_logs=logging.CRITICAL + 1,
+        ) as cluster:
+            yield cluster
+
+
+@quiet
+def test_a_comparison_on_a_cluster_is_that_of_one_process(cluster, watched):
+    expected = compare(SMALL, X, (0.3, 1.0), 3, samples=20, jobs=1)
+    tell = {"progress": lambda *told: watched.append(told)}
+    found = compare(SMALL, X, (0.3, 1.0), 3, samples=20, scheduler=cluster.scheduler_address, **tell)
+    assert_same_comparison(found, expected)
+    assert_grows_to_the_end(watched)
+
+
+@quiet
+def test_models_of_a_cluster_are_those_of_one_process(cluster):
+    configs = [replace(config, standardise=False, validation=0.0) for config in CONFIGS]
+    data, said = [X, extreme(), X, X], []
+    found = fit_many(configs, data, scheduler=cluster.scheduler_address, warn=said.append)
+    assert_all_same(found, fit_many(configs, data))
+    assert len(said) == 1 and "model 2 of 4 (seed 1, c = 0.5) stopped" in said[0]
+    with pytest.raises(CurvaeError, match="a model with layers of 3, 1,000,000"):
+        fit_many([replace(SMALL, hidden=(10**6, 10**6))], X, scheduler=cluster.scheduler_address)
+
+
+@quiet
+def test_the_command_line_on_a_cluster(cluster, tmp_path):
+    table = write_table(tmp_path / "t.csv")
+    words = ("compare", table, *OPTIONS, "--posterior", "wrapped", "--repeats", "3", "--curvatures", "0.5", "-q")
+    for name, where in (("local", ("--jobs", "1")), ("dask", ("--scheduler", cluster.scheduler_address))):
+        found = curvae(*words, "-o", tmp_path / name, *where)
+        assert found.code == 0, found.err
+    local, dask = (json.loads((tmp_path / name / "comparison.json").read_text()) for name in ("local", "dask"))
+    assert local == dask
+
+
+@quiet
+def test_a_worker_that_is_killed_does_not_matter(cluster, watched):
+    config = replace(SMALL, epochs=40)
+    expected = compare(config, X, (0.5,), 3, samples=20, jobs=1)
+    killed = []
+
+    def kill(done, total):
+        """One that is at work."""
+        watched.append((done, total))
+        busy = [n for n in cluster.workers.values() if working(n)]
+        if not killed and done > 6 and busy:
+            killed.append(busy[0].pid)
+            os.kill(busy[0].pid, signal.SIGKILL)
+
+    def working(nanny):
+        known = cluster.scheduler.workers.get(nanny.worker_address)
+        return known is not None and bool(known.processing)
+
+    found = compare(config, X, (0.5,), 3, samples=20, scheduler=cluster.scheduler_address, progress=kill)
+    assert len(killed) == 1
+    assert killed[0] not in [nanny.pid for nanny in cluster.workers.values()]
+    assert_same_comparison(found, expected)
+    assert watched[-1] == (240, 240) and max(done for done, _ in watched) == 240
+
+
+@quiet
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "127.0.0.1:9", "nonsense", "nonsense://127.0.0.1:9"])
+def test_an_address_where_nobody_answers(address, tmp_path):
+    plain = distributed.Client
+    with mock.patch.object(distributed, "Client", lambda address, timeout: plain(address, timeout=0.3)):
+        with pytest.raises(CurvaeError, match="no Dask cluster answers at") as caught:
+            compare(SMALL, X, scheduler=address)
+        assert "\n" not in str(caught.value) and address in str(caught.value)
+        words = ("compare", write_table(tmp_path / "t.csv"), *OPTIONS, "-o", tmp_path / "run")
+        refused(*words, "-q", "--scheduler", address, says=["no Dask cluster answers", address])
+
+
+@quiet
+def test_a_cluster_without_workers():
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=None, silence_logs=logging.CRITICAL + 1) as empty,
+        pytest.raises(CurvaeError, match="has no workers; start some with") as caught,
+    ):
+        fit_many(CONFIGS, X, scheduler=empty.scheduler_address)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_dask_the_line_to_install_it():
+    with (
+        mock.patch.dict(sys.modules, {"distributed": None}),
+        pytest.raises(CurvaeError, match='a Dask cluster needs dask: pip install "curvae.cluster."'),
+    ):
+        compare(SMALL, X, scheduler="tcp://127.0.0.1:9")
