@@ -61,7 +61,7 @@ class _Table:
         powers = [torch.ones_like(place)]
         for _ in range(_STENCIL - 1):
             powers.append(powers[-1] * place)
-        return cell.long(), torch.stack(powers, -1)
+        return cell, torch.stack(powers, -1)
 
     def log_normaliser(self, q: Tensor, cell: Tensor, powers: Tensor) -> tuple[Tensor, Tensor]:
         """log I(q) and its derivative, to single precision; past the table the law is a normal one around n·√q."""
@@ -79,8 +79,8 @@ class _Table:
 
 
 def _index(place: Tensor, count: int) -> Tensor:
-    """The cell of a place, a whole number; a place that is not a number is in the first, where its value is none."""
-    return place.floor().clamp(0, count - 1).nan_to_num(0.0)
+    """The cell of a place; one that is not a number is in some cell too, where its value is none."""
+    return place.floor().long().clamp(0, count - 1)
 
 
 def _table(dim: int, device: torch.device) -> _Table:
@@ -197,8 +197,8 @@ class _Lookup:
         self.a = self.x.log().clamp(max=table.top) + linear
         self.density = columns / (table.top + linear - _LINEAR)
         place = ((self.a - _LINEAR) * self.density).clamp(0, columns)
-        column = _index(place, columns)
-        self.column, self.place = column.long(), place - column
+        self.column = _index(place, columns)
+        self.place = place - self.column
 
     def cubic(self, table: Tensor) -> tuple[Tensor, ...]:
         return _cubic(table, self.cell, self.powers, self.column)
