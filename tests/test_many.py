@@ -455,7 +455,7 @@ def spoiling(places, step, how="loss"):
     def spoilt(terms, *rest):
         nonlocal calls
         calls += 1
-        loss = list(losses(terms, *rest))
+        loss = list(losses(terms, *rest).reshape(-1))  # a model alone has no dimension of its own
         for i in places if calls == step else []:
             # The root of 0 is a number, its gradient is none.
             loss[i] = loss[i] * math.nan if how == "loss" else loss[i] + (terms.kl[i].sum() * 0).sqrt()

@@ -431,6 +431,7 @@ BAD = {
     "learning_rate": [0, -1e-3, math.inf, None],
     "validation": [-0.1, 1.0, math.nan, "0.1"],
     "patience": [0, 1.5, True],
+    "tf32": ["yes", 1, None],
     "seed": [-1, 2**32, 1.0, None, True],
 }
 
