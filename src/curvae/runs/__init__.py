@@ -2,16 +2,21 @@
 
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
+from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, recover_run
 from .training import FitRequest, fit_run
 from .using import embed_run, evaluate_run, sample_run
 
 __all__ = [
     "CompareRequest",
+    "DiagnoseRequest",
     "FitRequest",
     "compare_run",
     "demonstrate",
+    "diagnose_data",
     "embed_run",
     "evaluate_run",
+    "export_tree",
     "fit_run",
+    "recover_run",
     "sample_run",
 ]

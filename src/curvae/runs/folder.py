@@ -20,7 +20,7 @@ from ..training.evaluate import Embedding
 from ..training.files import write_bytes
 from ..training.storage import CONFIG
 
-__all__ = ["Source", "Voice", "command_line", "embedding_table", "new_folder", "today", "write_table"]
+__all__ = ["Source", "Voice", "command_line", "embedding_table", "new_file", "new_folder", "today", "write_table"]
 
 # What a run holds; `--force` removes these and nothing else, the mark of a run last.
 _OWN = (
@@ -137,6 +137,14 @@ def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -
     except OSError as error:
         raise CurvaeError(f"cannot make the folder {asked}: {error.strerror}; choose another with -o") from error
     return asked
+
+
+def new_file(asked: Path | None, default: Path, force: bool) -> Path:
+    """The file asked for, or the default; one that exists only with `force`."""
+    path = default if asked is None else asked
+    if path.exists() and not force:
+        raise CurvaeError(f"{path} exists; choose another name with -o, or overwrite it with --force")
+    return path
 
 
 def _clear(folder: Path, force: bool, mark: str) -> None:
