@@ -420,23 +420,21 @@ def diagnose(
             if newick is not None:
                 result |= export_tree(Path(data), newick, seed=seed or 0, force=force)
                 lines.append(f"newick: {newick}")
-        following = ["--newick", "tree.nwk"] if newick is None else ["--tree", str(tree or "FILE")]
-        _tell(quiet, as_json, result, *lines, f"next: {shlex.join(['curvae', 'diagnose', data, *following])}")
+        other = ["--newick", "tree.nwk"] if newick is None else ["--tree", str(tree or "FILE")]
+        _tell(quiet, as_json, result, *lines, f"next: {shlex.join(['curvae', 'diagnose', data, *other])}")
         return
     source = Source(data, label, identity, group, tuple(categorical or ()), missing)
     request = DiagnoseRequest(source, metric, distances, graph, output, force, seed or 0)
     with _voice(quiet or as_json) as voice:
         diagnosis = diagnose_data(request, voice)
-    following = request.following(diagnosis)
-    report = [] if output is None else [f"report: {output}"]
     _tell(
         quiet,
         as_json,
-        {**diagnosis.to_json(), **({} if output is None else {"report": str(output)})},
+        {"report": None if output is None else str(output), **diagnosis.to_json()},
         diagnosis.sentence,
         *figures(diagnosis),
-        *report,
-        f"next: {following}",
+        *([] if output is None else [f"report: {output}"]),
+        f"next: {request.following(diagnosis)}",
     )
 
 

@@ -29,12 +29,12 @@ from .scores import (
 )
 from .surrogates import Spectrum, gram_of_distances, rotated
 
-__all__ = ["Diagnosis", "diagnose", "diagnose_distances", "diagnose_graph", "diagnose_rows"]
+__all__ = ["SAMPLE", "Diagnosis", "diagnose", "diagnose_distances", "diagnose_graph", "diagnose_rows"]
 
 Array = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-_SAMPLE = 400  # points that are tested
+SAMPLE = 400  # points that are tested
 _NODES = 1000  # nodes between which paths are measured
 _VALUES = 2e8  # of rows, that δ may look at
 _DRAWN = 39  # surrogates beside a score
@@ -102,7 +102,7 @@ class Diagnosis:
         if self.kind == "table":
             advice += " with curvae compare"
         if self.outcome == "tree-like":
-            return f"Tree-like (p = {p_nesting}): {things} {found}, {beyond}; {advice}."
+            return f"Tree-like (p = {self.p_value:.2g}): {things} {found}, {beyond}; {advice}."
         if self.outcome == "clustered":
             return (
                 f"Clustered, nesting not shown (p = {p_groups} for groups, {p_nesting} for nesting): {things} form "
@@ -156,9 +156,11 @@ def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: N
         progress: told which step begins.
     """
     random = np.random.default_rng(seed)
-    sample = np.sort(random.permutation(len(rows))[:_SAMPLE])
+    sample = np.sort(random.permutation(len(rows))[:SAMPLE])
     quadruples = int(np.clip(_VALUES / max(1, rows.x.shape[1]), 2000, 50_000))
-    return _diagnose("table", "row", rows.table(sample), sample, rows.pairs, len(rows), quadruples, random, progress)
+    drawn = rows.sample(sample)
+    table = drawn.table(np.arange(len(sample)))
+    return _diagnose("table", "row", table, sample, rows.pairs, len(rows), quadruples, random, progress, drawn)
 
 
 def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
@@ -176,7 +178,7 @@ def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambd
     """
     d = check_distances(distances)
     random = np.random.default_rng(seed)
-    sample = np.sort(random.permutation(len(d))[:_SAMPLE])
+    sample = np.sort(random.permutation(len(d))[:SAMPLE])
     table = d[np.ix_(sample, sample)]
     return _diagnose("distances", "point", table, sample, lambda i, j: d[i, j], len(d), 50_000, random, progress)
 
@@ -191,9 +193,10 @@ def _diagnose(
     quadruples: int,
     random: np.random.Generator,
     progress: Progress,
+    rows: Rows | None = None,
 ) -> Diagnosis:
     progress("test")
-    nesting = examine_points(table, random)
+    nesting = examine_points(table, random, rows)
     progress("scores")
     scores = tuple(_scores(table, random))
     progress("δ")
@@ -249,6 +252,6 @@ def diagnose_graph(graph: Graph, seed: int = 0, progress: Progress = lambda step
     progress("δ")
     paths = path_lengths(link_matrix(graph.edges, graph.n_nodes), nodes)
     delta = estimate_delta(lambda i, j: paths[i, j], len(nodes), 50_000, int(random.integers(2**32)))
-    chosen = np.sort(random.permutation(len(nodes))[:_SAMPLE])
+    chosen = np.sort(random.permutation(len(nodes))[:SAMPLE])
     merges = linkage(squareform(paths[np.ix_(chosen, chosen)], checks=False), "average")
     return Diagnosis("graph", graph.n_nodes, nesting, delta, tuple(scores), nodes[chosen], merges, tuple(notes))

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from ..data import Graph
 from ..errors import CurvaeError
+from .surrogates import gram_of_distances
 
 __all__ = ["Metric", "Rows", "check_distances", "largest_component", "path_lengths"]
 
@@ -32,6 +35,7 @@ class Rows:
         x: (rows, features), dense or sparse.
         metric: "euclidean", "cosine", "correlation" (cosine of rows less their means) or "manhattan".
         shift, scale: every column is used as (x − shift)/scale.
+        blocks: widths of features that belong together, as those of one categorical column; all of width 1 by default.
 
     Example:
         >>> rows = Rows(np.array([[3.0, 0.0], [0.0, 4.0]]))
@@ -41,8 +45,9 @@ class Rows:
 
     x: Any
     metric: Metric = "euclidean"
-    shift: ArrayLike = 0.0
-    scale: ArrayLike = 1.0
+    shift: Array | float = 0.0
+    scale: Array | float = 1.0
+    blocks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.metric not in get_args(Metric):
@@ -51,21 +56,50 @@ class Rows:
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
+    def scaled(self, place: Index) -> Array:
+        """These rows, dense, with columns shifted and scaled."""
+        chosen = self.x[place]
+        dense = np.asarray(chosen.toarray() if issparse(chosen) else chosen, dtype=np.float64)
+        return (dense - self.shift) / self.scale
+
+    def sample(self, place: Index) -> Rows:
+        """These rows alone, dense and scaled."""
+        return Rows(self.scaled(place), self.metric, blocks=self.blocks)
+
+    @property
+    def measures_lengths(self) -> bool:
+        """Whether the metric depends on the lengths of rows, not on their directions alone."""
+        return self.metric in ("euclidean", "manhattan")
+
+    def normal_scores(self) -> Rows:
+        """With every column turned into quantiles of a normal law by its ranks; equal values stay equal."""
+        ranks = rankdata(self.x, axis=0)
+        return Rows(ndtri((ranks - 0.5) / len(self)), self.metric, blocks=self.blocks)
+
     def take(self, place: Index) -> Array:
         """These rows as the metric sees them."""
-        chosen = self.x[place]
-        rows = (
-            np.asarray(chosen.toarray() if issparse(chosen) else chosen, dtype=np.float64) - self.shift
-        ) / self.scale
+        rows, length = self._directed(self.scaled(place))
+        if (length == 0).any():
+            row = int(place[int(np.argmin(length))]) + 1
+            raise CurvaeError(f"row {row} has no direction, which {self.metric} needs; remove it or use euclidean")
+        return rows
+
+    def _directed(self, rows: Array) -> tuple[Array, Array]:
+        """Rows brought to unit length where the metric asks for it, and their lengths before."""
         if self.metric == "correlation":
             rows = rows - rows.mean(1, keepdims=True)
-        if self.metric in ("cosine", "correlation"):
-            length = np.linalg.norm(rows, axis=1, keepdims=True)
-            if not (length > 0).all():
-                row = int(place[int(np.argmin(length))]) + 1
-                raise CurvaeError(f"row {row} has no direction, which {self.metric} needs; remove it or use euclidean")
-            rows = rows / length
-        return rows
+        if self.measures_lengths:
+            return rows, np.ones(len(rows))
+        length = np.linalg.norm(rows, axis=1)
+        return rows / np.where(length > 0, length, 1.0)[:, None], length
+
+    def gram(self, scaled: Array) -> Array:
+        """Inner products of centred points at the distances of these rows, which `scaled` gives."""
+        rows, _ = self._directed(scaled)
+        if self.metric == "manhattan":
+            return gram_of_distances(cdist(rows, rows, "cityblock"))
+        centred = rows - rows.mean(0)
+        return centred @ centred.T
 
     def pairs(self, first: Index, second: Index) -> Array:
         """Distances of the first to the second, one by one."""

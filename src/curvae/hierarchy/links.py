@@ -30,8 +30,8 @@ Array = NDArray[np.float64]
 Edges = NDArray[np.int64]
 Measure = Callable[[csr_array], float]
 
-_SWEEPS = 20
-_SOURCES = 100
+_SWEEPS = 10
+_SOURCES = 80
 _QUADRUPLES = 3000
 _MARGIN = 0.25  # paths on a grid or between near points are a little more like a tree than random ones
 FEWEST = 16  # nodes

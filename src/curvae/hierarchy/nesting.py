@@ -10,6 +10,10 @@ structure inside them, for many because their centres are a hierarchy themselves
   their spectrum. It refuses mixtures of just k groups, so it is asked for every k that structure inside did not refuse.
 
 Either test may refuse a given mixture, so both p-values count twice.
+
+In a table structure inside few groups must show against dealt columns too, and again when columns are turned into
+normal scores by their ranks: what logarithms would do away with, as the arms of a cloud whose columns span decades, is
+none.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +30,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from ..errors import CurvaeError
+from .distances import Rows
 from .scores import (
     distances_of_gram,
     four_point_parts,
@@ -33,7 +38,7 @@ from .scores import (
     off_the_path,
     some_quadruples,
 )
-from .surrogates import SURROGATES, Spectrum, Surrogate, compare_to_surrogates, gram_of_distances, rotated
+from .surrogates import SURROGATES, Spectrum, Surrogate, compare_to_surrogates, dealt, gram_of_distances, rotated
 
 __all__ = ["LEVEL", "Nesting", "Outcome", "examine_points"]
 
@@ -44,11 +49,13 @@ Outcome = Literal["tree-like", "clustered", "flat"]
 LEVEL = 0.05
 FEWEST = 16  # points
 
-_RUNGS = (7, 10, 14, 20, 28, 40)  # numbers of groups to look inside
+_RUNGS = (7, 10, 14, 20, 29)  # numbers of groups to look inside
 _INSIDE = 4  # points that a group has on average on the highest rung, and that it needs to hold a quadruple
-_MOST = 200  # points of a group that are looked at
+_MOST = 160  # points that structure is looked for in; of one of several groups a quarter of that
+_APART = 240  # points that gaps are looked for in
 _CURVE = (12, 17, 24, 34)  # numbers of centres that lie along a curve or not
 _OFF_CURVE = 0.15
+_COLUMNS = 1000  # that are dealt
 _MARGIN = 0.05
 _QUADRUPLES = 3000
 
@@ -75,8 +82,9 @@ class Nesting:
 class _Points:
     """Points with their groups, and the tests on them."""
 
-    def __init__(self, distances: Array, random: Random) -> None:
-        self.distances, self.random, self.size = distances, random, len(distances)
+    def __init__(self, distances: Array, random: Random, rows: Rows | None = None) -> None:
+        """With `rows` of a table structure inside groups must differ from dealt columns too."""
+        self.distances, self.random, self.size, self._rows = distances, random, len(distances), rows
         self.gram = gram_of_distances(distances)
         merges = linkage(squareform(distances, checks=False), "ward")
         # In the order of the leaves the points of every merge lie side by side, those of its first part first.
@@ -97,29 +105,64 @@ class _Points:
 
     def inside(self, groups: int) -> float:
         """p-value of no structure inside so many groups."""
-        held = [self.random.permutation(place)[:_MOST] for place in self.members(groups) if len(place) >= _INSIDE]
-        blocks = [self.gram[np.ix_(place, place)] for place in held]
+        most = _MOST if groups == 1 else _MOST // 4
+        held = [self.random.permutation(place)[:most] for place in self.members(groups) if len(place) >= _INSIDE]
         # Groups count by their points, not by their width; points of one place have no quadruples to speak of.
-        width = [float(np.trace(block)) / len(block) - float(block.mean()) for block in blocks]
-        blocks = [block / wide for block, wide in zip(blocks, width, strict=True) if wide > 0]
-        return self._p_value(blocks, SURROGATES, _MARGIN) if blocks else 1.0
+        width = [_width(self.gram[np.ix_(place, place)]) for place in held]
+        held, width = [p for p, w in zip(held, width, strict=True) if w > 0], [w for w in width if w > 0]
+        if not held:
+            return 1.0
+        blocks = [self.gram[np.ix_(place, place)] / wide for place, wide in zip(held, width, strict=True)]
+        found = self._p_value(blocks, SURROGATES, _MARGIN)
+        if self._rows is None or found > LEVEL:
+            return found
+        return max(found, self._p_value_of_columns(self._rows, held))
+
+    def _p_value_of_columns(self, rows: Rows, held: Sequence[NDArray[np.intp]]) -> float:
+        """Of no more structure in groups of rows than when values of a column are dealt among them."""
+        width_of_block = rows.blocks or (1,) * rows.x.shape[1]
+        block = np.repeat(np.arange(len(width_of_block)), width_of_block)
+        columns = np.flatnonzero(np.isin(block, self.random.permutation(len(width_of_block))[:_COLUMNS]))
+        _, block = np.unique(block[columns], return_inverse=True)
+        tables = [rows.x[np.ix_(place, columns)] for place in held]
+        whole = [rows.gram(table) for table in tables]
+        width = [_width(gram) for gram in whole]
+        chosen = self._some_quadruples(whole)
+
+        def score(grams: Sequence[Array]) -> float:
+            sums = [
+                np.array(four_point_parts(gram[None], part)) / wide
+                for gram, part, wide in zip(grams, chosen, width, strict=True)
+                if wide > 0
+            ]
+            return _ratio(sums)
+
+        def draw() -> float:
+            return score([rows.gram(dealt(table, block, self.random)) for table in tables])
+
+        return compare_to_surrogates(score(whole), [draw], _MARGIN)
+
+    def _some_quadruples(self, grams: Sequence[Array]) -> list[NDArray[np.intp]]:
+        """Of each set, in proportion to its points."""
+        total = sum(map(len, grams))
+        return [some_quadruples(len(g), max(1, _QUADRUPLES * len(g) // total), self.random) for g in grams]
 
     def _p_value(self, grams: Sequence[Array], kinds: Sequence[Surrogate], margin: float = 0.0) -> float:
         """Of no more structure in these sets of points than in surrogates."""
-        total = sum(map(len, grams))
         parts = []
+        share = self._some_quadruples(grams)
         for alike in _by_size(grams):
-            chosen = [some_quadruples(len(g), max(1, _QUADRUPLES * len(g) // total), self.random) for g in alike]
+            chosen = [share[place] for place in alike]
             place = np.repeat(np.arange(len(alike)), list(map(len, chosen)))
-            parts.append((Spectrum.of_grams(alike), np.concatenate(chosen), place))
+            parts.append((Spectrum.of_grams([grams[k] for k in alike]), np.concatenate(chosen), place))
 
         def score(kind: Surrogate | None = None) -> float:
-            sums = [
-                four_point_parts(s.grams() if kind is None else kind(s, self.random), chosen, place)
-                for s, chosen, place in parts
-            ]
-            gap, reach = np.sum(sums, axis=0)
-            return float(gap / reach) if reach > 0 else 1.0
+            return _ratio(
+                [
+                    four_point_parts(s.grams() if kind is None else kind(s, self.random), chosen, place)
+                    for s, chosen, place in parts
+                ]
+            )
 
         return compare_to_surrogates(score(), [partial(score, kind) for kind in kinds], margin)
 
@@ -134,17 +177,19 @@ class _Points:
 
     def apart(self, curve: bool) -> float:
         """p-value of no gap between groups; points along a curve are compared with even ones."""
-        spectrum = Spectrum.of_grams([self.gram])
+        some = self.random.permutation(self.size)[:_APART]
+        distances = self.distances[np.ix_(some, some)]
+        spectrum = Spectrum.of_grams([gram_of_distances(distances)])
 
         def even() -> float:
-            place = self.random.random(self.size)
+            place = self.random.random(len(some))
             return narrowest_gap(np.abs(np.subtract.outer(place, place)))
 
         def like(kind: Surrogate) -> float:
             return narrowest_gap(distances_of_gram(kind(spectrum, self.random)[0]))
 
         kinds = [even] if curve else [partial(like, kind) for kind in SURROGATES]
-        return compare_to_surrogates(narrowest_gap(self.distances), kinds, _MARGIN)
+        return compare_to_surrogates(narrowest_gap(distances), kinds, _MARGIN)
 
     def along_a_curve(self) -> bool:
         """Whether the centres of groups lie along a path."""
@@ -152,20 +197,31 @@ class _Points:
         return bool(shares) and float(np.mean(shares)) < _OFF_CURVE
 
 
-def _by_size(grams: Sequence[Array]) -> list[list[Array]]:
-    """Sets of points of about the same size, to be stacked."""
-    found: dict[int, list[Array]] = {}
-    for gram in grams:
-        found.setdefault(len(gram).bit_length(), []).append(gram)
+def _width(gram: Array) -> float:
+    """Mean squared distance from the centre."""
+    return float(np.trace(gram)) / len(gram) - float(gram.mean())
+
+
+def _ratio(sums: Sequence[Any]) -> float:
+    gap, reach = np.sum(sums, axis=0)
+    return float(gap / reach) if reach > 0 else 1.0
+
+
+def _by_size(grams: Sequence[Array]) -> list[list[int]]:
+    """Places of sets of about the same size, to be stacked."""
+    found: dict[int, list[int]] = {}
+    for place, gram in enumerate(grams):
+        found.setdefault(len(gram).bit_length(), []).append(place)
     return list(found.values())
 
 
-def examine_points(distances: Array, random: Random) -> Nesting:
+def examine_points(distances: Array, random: Random, rows: Rows | None = None) -> Nesting:
     """Test a few hundred points, given by their distances, for groups and for groups within groups.
 
     Arguments:
         distances: of all pairs, symmetric with zeros on the diagonal.
         random: source of the surrogates.
+        rows: the points as rows of a table, dense, where they are that.
 
     Example:
         >>> points = np.random.default_rng(0).normal(size=(60, 5))
@@ -178,15 +234,31 @@ def examine_points(distances: Array, random: Random) -> Nesting:
         raise CurvaeError("all points are the same, so there is nothing to test; give points that differ")
     points = _Points(distances, random)
     curve = points.along_a_curve()
-    whole = points.inside(1)
-    first = points.inside(_RUNGS[0])
+    whole, first = _few_groups(distances, random, rows)
     p_groups = min(1.0, 3 * min(whole, first))
-    if curve or p_groups > LEVEL:
-        p_groups = min(1.0, 3 * points.apart(curve)) if curve else min(p_groups, 3 * points.apart(curve))
+    if curve:
+        p_groups = min(1.0, 3 * points.apart(curve))
+    elif p_groups > LEVEL:
+        p_groups = min(p_groups, 3 * points.apart(curve))
     if p_groups > LEVEL:
         return Nesting("flat", p_groups, 1.0, curve, 0)
     p_nesting, groups = (1.0, 0) if curve else _climb(points, max(whole, 2 * first))
     return Nesting("tree-like" if p_nesting <= LEVEL else "clustered", p_groups, p_nesting, curve, groups)
+
+
+def _few_groups(distances: Array, random: Random, rows: Rows | None) -> tuple[float, float]:
+    """p-values of no structure inside one group, and inside the fewest that are looked into."""
+    views = [_Points(distances, random, rows)]
+    if rows is not None and rows.measures_lengths:
+        scores = rows.normal_scores()
+        views.append(_Points(scores.table(np.arange(len(rows))), random, scores))
+    found = []
+    for groups in (1, _RUNGS[0]):
+        p_value = 0.0
+        for view in views:
+            p_value = max(p_value, view.inside(groups)) if p_value <= LEVEL else p_value
+        found.append(p_value)
+    return found[0], found[1]
 
 
 def _climb(points: _Points, p_value: float) -> tuple[float, int]:

@@ -9,6 +9,11 @@ Euclidean space has, and are kept. Three kinds of surrogates keep Λ:
 - **flipped**: every score gets a random sign. The law stays the same for clouds that are symmetric about their axes:
   spheres, boxes, grids, heavy tails.
 - **permuted**: scores of one axis are dealt to other rows. The law stays the same where axes are independent.
+
+A table has columns as well. Its surrogates of a fourth kind keep the law of every column, which says much where values
+are sparse or skewed, and how rows differ in their means:
+
+- **dealt**: values of every column are dealt among rows of about the same mean.
 """
 
 from __future__ import annotations
@@ -35,6 +40,8 @@ Array = NDArray[np.float64]
 _COUNT = 79  # surrogates of a kind: the smallest p-value is 1/80
 _ENOUGH = 6  # as many surrogates that look more like a hierarchy than the data settle that kind
 _SETTLED = 0.1  # a p-value above this is settled by one kind of surrogates
+_ALIKE = 10  # rows of about the same mean
+_WAYS = 256
 _FLAT = 1e-9  # eigenvalues of this share of the largest are rounding
 
 
@@ -111,6 +118,29 @@ def permuted(spectrum: Spectrum, random: np.random.Generator) -> Array:
     """Gram matrices from the same scores, those of every axis dealt to other points."""
     order = np.argsort(random.random(spectrum.axes.shape) + 1 - spectrum.real, axis=1)  # what fills up stays last
     return spectrum.grams(np.take_along_axis(spectrum.axes, order, 1))
+
+
+def dealt(values: Array, blocks: NDArray[np.intp], random: np.random.Generator) -> Array:
+    """A table whose columns are dealt, each for itself, among rows of about the same mean.
+
+    Arguments:
+        values: (rows, columns).
+        blocks: number of the block of each column; columns of one block are dealt together.
+        random: source of the draws.
+
+    Example:
+        >>> table = np.arange(12.0).reshape(6, 2)
+        >>> np.sort(dealt(table, np.array([0, 1]), np.random.default_rng(0)), axis=0).tolist() == table.tolist()
+        True
+    """
+    rows = len(values)
+    turn = np.arange(rows) // _ALIKE
+    turn[turn == turn[-1]] = max(0, turn[-1] - (rows % _ALIKE > 0))  # a rest joins those before it
+    # Blocks share some of many ways of dealing, which are drawn anew each time.
+    count = int(blocks[-1]) + 1
+    ways = np.argsort(random.random((rows, min(count, _WAYS))) + turn[:, None], axis=0)
+    chosen = random.integers(_WAYS, size=count) if count > _WAYS else np.arange(count)
+    return np.take_along_axis(values[np.argsort(values.mean(1))], ways[:, chosen[blocks]], 0)
 
 
 Surrogate = Callable[[Spectrum, np.random.Generator], Array]

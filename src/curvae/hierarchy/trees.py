@@ -57,8 +57,8 @@ class NamedTree:
     def ordered(cls, names: NDArray[np.str_], parent: Index, length: Array, source: str = "the tree") -> NamedTree:
         """From nodes in any order, of which one has no parent."""
         below: list[list[int]] = [[] for _ in names]
-        for node in np.flatnonzero(parent >= 0):
-            below[parent[node]].append(int(node))
+        for child in np.flatnonzero(parent >= 0):
+            below[parent[child]].append(int(child))
         order = np.flatnonzero(parent < 0).tolist()
         for node in order:  # it grows as children are found
             order.extend(below[node])
@@ -167,8 +167,8 @@ def read_tree(path: Path) -> NamedTree:
     lengths = None
     if "length" in frame:
         lengths = pd.to_numeric(frame["length"], errors="coerce").fillna(1.0).to_numpy(np.float64)
-    names = (frame[name].fillna("").str.strip().to_numpy(np.str_) for name in ("child", "parent"))
-    return tree_of_pairs(*names, lengths, path.name)
+    child, parent = (frame[name].fillna("").str.strip().to_numpy(np.str_) for name in ("child", "parent"))
+    return tree_of_pairs(child, parent, lengths, path.name)
 
 
 def tree_of_pairs(

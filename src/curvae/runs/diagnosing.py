@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis
     if request.output is not None:
         new_file(request.output, request.output, request.force)
     found, labels, section, warnings = _graph(request, voice) if request.graph else _table(request, voice)
+    voice.progress("diagnosis", _STEPS, _STEPS, "")
     for text in found.notes:
         voice.say(text)
     if request.output is not None:
@@ -95,20 +96,21 @@ Parts = tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]
 
 def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
     """Rows as a model would see them, or distances."""
-    data, _ = request.source.load()
+    data, schema = request.source.load()
     for text in data.warnings:
         voice.warn(text)
     progress = _steps(voice)
     if request.distances:
         found = diagnose_distances(data.x, request.seed, progress)
         return found, data.labels, Section("What was done to the data", [*data.notes, *found.notes]), data.warnings
-    shift, scale, note = np.zeros(1), np.ones(1), "Values were used as they are."
+    blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
+    rows, note = Rows(data.x, request.metric, blocks=blocks), "Values were used as they are."
     # Lengths of rows depend on the units of columns; their directions are asked for as they are.
-    lengths = request.metric in ("euclidean", "manhattan")
-    if lengths and choose_likelihood(data.x, "auto", data.blocks)[0] != "bernoulli":
+    if rows.measures_lengths and choose_likelihood(data.x, "auto", data.blocks)[0] != "bernoulli":
         scaling = Scaling.standard(data.x)
-        shift, scale, note = scaling.shift, scaling.scale, "Columns were centred and scaled to unit variance."
-    found = diagnose_rows(Rows(data.x, request.metric, shift, scale), request.seed, progress)
+        rows = replace(rows, shift=scaling.shift, scale=scaling.scale)
+        note = "Columns were centred and scaled to unit variance."
+    found = diagnose_rows(rows, request.seed, progress)
     return found, data.labels, pages.data_section(data, [note, *found.notes]), data.warnings
 
 
