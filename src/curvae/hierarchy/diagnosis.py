@@ -17,8 +17,8 @@ from ..data.remarks import count
 from ..errors import CurvaeError
 from .delta import Delta, PairDistances, estimate_delta
 from .distances import Metric, Rows, check_distances, largest_component, path_lengths
-from .links import examine_links, link_matrix
-from .nesting import Nesting, Outcome, examine_points
+from .links import check_graph, examine_links, link_matrix
+from .nesting import Nesting, Outcome, check_points, examine_points
 from .scores import (
     Score,
     cophenetic_correlation,
@@ -195,6 +195,7 @@ def _diagnose(
     progress: Progress,
     rows: Rows | None = None,
 ) -> Diagnosis:
+    check_points(table)
     progress("test")
     nesting = examine_points(table, random, rows)
     progress("scores")
@@ -237,15 +238,14 @@ def diagnose_graph(graph: Graph, seed: int = 0, progress: Progress = lambda step
         progress: told which step begins.
     """
     random = np.random.default_rng(seed)
-    if not graph.n_edges:
-        raise CurvaeError("a graph without edges has no hierarchy; give one with edges")
-    progress("test")
-    nesting, scores = examine_links(graph, random)
+    check_graph(graph)
     inside, notes = largest_component(graph), []
     if len(inside) < 4:
         raise CurvaeError(f"the largest component has {count(len(inside), 'node')}, and δ needs four; give more edges")
     if len(inside) < graph.n_nodes:
         notes.append(f"δ is that of the largest component, {len(inside):,} of {count(graph.n_nodes, 'node')}.")
+    progress("test")
+    nesting, scores = examine_links(graph, random)
     nodes = np.sort(random.permutation(inside)[:_NODES])
     if len(nodes) < len(inside):
         notes.append(f"δ is that of {len(nodes):,} nodes drawn at random from {len(inside):,}.")

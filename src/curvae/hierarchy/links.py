@@ -20,11 +20,11 @@ from ..data import Graph
 from ..errors import CurvaeError
 from .delta import four_sums, quadruples
 from .distances import path_lengths
-from .nesting import LEVEL, Nesting, Outcome
+from .nesting import FEWEST, LEVEL, Nesting, Outcome
 from .scores import Score
 from .surrogates import compare_to_surrogates
 
-__all__ = ["examine_links", "link_matrix", "swap_ends"]
+__all__ = ["check_graph", "examine_links", "link_matrix", "swap_ends"]
 
 Array = NDArray[np.float64]
 Edges = NDArray[np.int64]
@@ -34,7 +34,6 @@ _SWEEPS = 10
 _SOURCES = 80
 _QUADRUPLES = 3000
 _MARGIN = 0.25  # paths on a grid or between near points are a little more like a tree than random ones
-FEWEST = 16  # nodes
 
 
 def link_matrix(edges: Edges, nodes: int) -> csr_array:
@@ -107,6 +106,14 @@ def _transitivity(adjacency: csr_array) -> float:
     return closed / pairs if pairs else 0.0
 
 
+def check_graph(graph: Graph) -> None:
+    """Raise where there is nothing to test."""
+    if graph.n_nodes < FEWEST:
+        raise CurvaeError(f"{graph.n_nodes} nodes are too few to test for a hierarchy; give at least {FEWEST}")
+    if not graph.n_edges:
+        raise CurvaeError("a graph without edges has no hierarchy; give one with edges")
+
+
 def examine_links(graph: Graph, random: np.random.Generator) -> tuple[Nesting, list[Score]]:
     """Test a graph against graphs with the same degrees.
 
@@ -119,8 +126,7 @@ def examine_links(graph: Graph, random: np.random.Generator) -> tuple[Nesting, l
         >>> examine_links(tree, np.random.default_rng(0))[0].outcome
         'tree-like'
     """
-    if graph.n_nodes < FEWEST:
-        raise CurvaeError(f"{graph.n_nodes} nodes are too few to test for a hierarchy; give at least {FEWEST}")
+    check_graph(graph)
     links = graph.edges
 
     def surrogate() -> csr_array:

@@ -40,7 +40,7 @@ from .scores import (
 )
 from .surrogates import SURROGATES, Spectrum, Surrogate, compare_to_surrogates, dealt, gram_of_distances, rotated
 
-__all__ = ["LEVEL", "Nesting", "Outcome", "examine_points"]
+__all__ = ["FEWEST", "LEVEL", "Nesting", "Outcome", "check_points", "examine_points"]
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -215,6 +215,14 @@ def _by_size(grams: Sequence[Array]) -> list[list[int]]:
     return list(found.values())
 
 
+def check_points(distances: Array) -> None:
+    """Raise where there is nothing to test."""
+    if len(distances) < FEWEST:
+        raise CurvaeError(f"{len(distances)} points are too few to test for a hierarchy; give at least {FEWEST}")
+    if not distances.any():
+        raise CurvaeError("all points are the same, so there is nothing to test; give points that differ")
+
+
 def examine_points(distances: Array, random: Random, rows: Rows | None = None) -> Nesting:
     """Test a few hundred points, given by their distances, for groups and for groups within groups.
 
@@ -228,10 +236,7 @@ def examine_points(distances: Array, random: Random, rows: Rows | None = None) -
         >>> examine_points(np.linalg.norm(points[:, None] - points, axis=-1), np.random.default_rng(1)).outcome
         'flat'
     """
-    if len(distances) < FEWEST:
-        raise CurvaeError(f"{len(distances)} points are too few to test for a hierarchy; give at least {FEWEST}")
-    if not distances.any():
-        raise CurvaeError("all points are the same, so there is nothing to test; give points that differ")
+    check_points(distances)
     points = _Points(distances, random)
     curve = points.along_a_curve()
     whole, first = _few_groups(distances, random, rows)

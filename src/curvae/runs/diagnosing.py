@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -70,7 +71,7 @@ def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis
     if request.distances and request.graph:
         raise CurvaeError("--distances and --graph are different data; give one of them")
     if request.output is not None:
-        new_file(request.output, request.output, request.force)
+        _check_place(new_file(request.output, request.output, request.force))
     found, labels, section, warnings = _graph(request, voice) if request.graph else _table(request, voice)
     voice.progress("diagnosis", _STEPS, _STEPS, "")
     for text in found.notes:
@@ -89,6 +90,15 @@ def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis
         )
         write_bytes(request.output, report.html().encode())
     return found
+
+
+def _check_place(path: Path) -> None:
+    """Raise before the work where a file cannot be written after it."""
+    place = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
+    if path.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
+        raise CurvaeError(
+            f"cannot write {path}: {place.name or place} is no folder to write to; choose another with -o"
+        )
 
 
 Parts = tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]
