@@ -111,12 +111,24 @@ def cuda(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def calls(result: dict[str, Any]) -> str:
+    """Shares of data sets by what `curvae diagnose` called them."""
+    lines = ["| data | tree-like | clustered | flat |", "|---|---|---|---|"]
+    for name, found in result["kinds"].items():
+        shares = " | ".join(
+            f"{found[outcome]:.0%}".replace("%", " %") for outcome in ("tree-like", "clustered", "flat")
+        )
+        lines.append(f"| {name} | {shares} |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "demo": comparisons,
     "demo_long": comparisons,
     "entropy_variance": variance.table,
     "bench_cpu": stacks,
     "bench_h200": cuda,
+    "hierarchy_calibration": calls,
 }
 
 

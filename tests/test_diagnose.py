@@ -93,8 +93,10 @@ def test_distances_and_graphs():
     )
     Path("g.edges").write_text("".join(f"{(i - 1) // 2} {i}\n" for i in range(1, 127)))
     done = curvae("diagnose", "g.edges", "--graph", "-o", "g.html", pictures=True)
-    assert done.out.startswith("Tree-like") and "with curvae compare" not in done.out
-    assert done.out.splitlines()[-1].startswith("next: curvae diagnose g.edges --graph")
+    assert done.out.startswith("Tree-like")
+    assert done.out.splitlines()[-1].startswith("next: curvae compare g.edges --graph --curvatures ")
+    following = curvae("diagnose", "d.npy", "--distances").out.splitlines()[-1]
+    assert following == "next: curvae diagnose d.npy --distances -o report.html --seed 1"
     assert "127 nodes, 126 edges" in Path("g.html").read_text()
 
 

@@ -29,7 +29,7 @@ PairDistances = Callable[[Index, Index], Array]
 
 _LEVEL = 0.95
 _QUANTILE = 0.95
-_SWEEPS = 4
+_STARTS, _SWEEPS = 4, 3
 _BLOCK = 1 << 16  # quadruples whose distances are held at once
 
 
@@ -91,7 +91,7 @@ class Delta:
         largest: δ of the space where `exact`, otherwise the largest seen, which δ is not below.
         exact: whether every quadruple was looked at for `largest`.
         exceeding: with 95 % confidence no larger share of all quadruples is above `largest`.
-        diameter: largest distance; where not `exact`, the largest found.
+        diameter: largest distance, or with many points the largest found.
         count: quadruples drawn.
     """
 
@@ -111,7 +111,12 @@ class Delta:
 
 
 def estimate_delta(
-    distance: PairDistances, size: int, count: int = 50_000, seed: int = 0, exact_up_to: int = 150
+    distance: PairDistances,
+    size: int,
+    count: int = 50_000,
+    seed: int = 0,
+    exact_up_to: int = 150,
+    swept: int = 1_000_000,
 ) -> Delta:
     """Mean, upper quantile and largest δ of quadruples, from quadruples drawn independently of each other.
 
@@ -125,6 +130,7 @@ def estimate_delta(
         count: quadruples to draw.
         seed: of the draws.
         exact_up_to: with at most so many points `largest` is computed exactly.
+        swept: the diameter is exact with at most so many pairs; otherwise so many points are looked at.
 
     Example:
         >>> line = np.linspace(0, 1, 300)
@@ -149,7 +155,7 @@ def estimate_delta(
         largest, diameter, exceeding = exact_delta(table), float(table.max()), 0.0
     else:
         largest, exceeding = float(values[-1]), 1 - (1 - _LEVEL) ** (1 / count)
-        diameter = _diameter(distance, size, random)
+        diameter = max(_diameter(distance, size, swept, random), float(sums.max()) / 2)
     return Delta(
         mean,
         (max(0.0, mean - half), mean + half),
@@ -163,11 +169,18 @@ def estimate_delta(
     )
 
 
-def _diameter(distance: PairDistances, size: int, random: np.random.Generator) -> float:
-    """The largest distance met when walking from farthest point to farthest point."""
-    place, found, everywhere = int(random.integers(size)), 0.0, np.arange(size)
-    for _ in range(_SWEEPS):
-        row = distance(np.full(size, place), everywhere)
-        place = int(row.argmax())
-        found = max(found, float(row[place]))
+def _diameter(distance: PairDistances, size: int, most: int, random: np.random.Generator) -> float:
+    """The largest of all distances where there are no more than `most`.
+
+    Otherwise the largest met on walks from farthest point to farthest point, among `most` points.
+    """
+    if size * (size - 1) // 2 <= most:
+        return float(distance(*np.triu_indices(size, 1)).max())
+    points = random.permutation(size)[:most]
+    found = 0.0
+    for place in points[:_STARTS]:
+        for _ in range(_SWEEPS):
+            row = distance(np.full(len(points), place), points)
+            place = points[row.argmax()]
+            found = max(found, float(row.max()))
     return found

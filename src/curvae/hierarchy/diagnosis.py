@@ -36,7 +36,8 @@ Progress = Callable[[str], None]
 
 SAMPLE = 400  # points that are tested
 _NODES = 1000  # nodes between which paths are measured
-_VALUES = 2e8  # of rows, that δ may look at
+_VALUES = 4e7  # of rows, that δ and the diameter may look at
+_MOST = 50_000  # quadruples that are drawn for δ
 _DRAWN = 39  # surrogates beside a score
 
 # Things, what surrogates keep, what was found.
@@ -99,7 +100,7 @@ class Diagnosis:
         things, beyond, found = _WORDS[self.kind]
         beyond = f"beyond what {beyond}"
         advice = f"try c·σ0² = {' and '.join(f'{value:g}' for value in self.suggested)}"
-        if self.kind == "table":
+        if self.kind != "distances":
             advice += " with curvae compare"
         if self.outcome == "tree-like":
             return f"Tree-like (p = {self.p_value:.2g}): {things} {found}, {beyond}; {advice}."
@@ -157,10 +158,10 @@ def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: N
     """
     random = np.random.default_rng(seed)
     sample = np.sort(random.permutation(len(rows))[:SAMPLE])
-    quadruples = int(np.clip(_VALUES / max(1, rows.x.shape[1]), 2000, 50_000))
+    most = int(_VALUES / max(1, rows.x.shape[1]))
     drawn = rows.sample(sample)
     table = drawn.table(np.arange(len(sample)))
-    return _diagnose("table", "row", table, sample, rows.pairs, len(rows), quadruples, random, progress, drawn)
+    return _diagnose("table", "row", table, sample, rows.pairs, len(rows), most, random, progress, drawn)
 
 
 def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
@@ -180,7 +181,7 @@ def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambd
     random = np.random.default_rng(seed)
     sample = np.sort(random.permutation(len(d))[:SAMPLE])
     table = d[np.ix_(sample, sample)]
-    return _diagnose("distances", "point", table, sample, lambda i, j: d[i, j], len(d), 50_000, random, progress)
+    return _diagnose("distances", "point", table, sample, lambda i, j: d[i, j], len(d), _MOST, random, progress)
 
 
 def _diagnose(
@@ -190,7 +191,7 @@ def _diagnose(
     sample: NDArray[np.intp],
     pairs: PairDistances,
     size: int,
-    quadruples: int,
+    most: int,
     random: np.random.Generator,
     progress: Progress,
     rows: Rows | None = None,
@@ -201,7 +202,8 @@ def _diagnose(
     progress("scores")
     scores = tuple(_scores(table, random))
     progress("δ")
-    delta = estimate_delta(pairs, size, quadruples, int(random.integers(2**32)))
+    quadruples = min(max(most, 2000), _MOST)
+    delta = estimate_delta(pairs, size, quadruples, int(random.integers(2**32)), swept=max(most, 1000))
     merges = linkage(squareform(table, checks=False), "average")
     drawn = f"{len(sample):,} of {count(size, thing)} were drawn at random for the test and the scores."
     return Diagnosis(kind, size, nesting, delta, scores, sample, merges, (drawn,) if size > len(sample) else ())
@@ -251,7 +253,7 @@ def diagnose_graph(graph: Graph, seed: int = 0, progress: Progress = lambda step
         notes.append(f"δ is that of {len(nodes):,} nodes drawn at random from {len(inside):,}.")
     progress("δ")
     paths = path_lengths(link_matrix(graph.edges, graph.n_nodes), nodes)
-    delta = estimate_delta(lambda i, j: paths[i, j], len(nodes), 50_000, int(random.integers(2**32)))
+    delta = estimate_delta(lambda i, j: paths[i, j], len(nodes), _MOST, int(random.integers(2**32)))
     chosen = np.sort(random.permutation(len(nodes))[:SAMPLE])
     merges = linkage(squareform(paths[np.ix_(chosen, chosen)], checks=False), "average")
     return Diagnosis("graph", graph.n_nodes, nesting, delta, tuple(scores), nodes[chosen], merges, tuple(notes))

@@ -57,13 +57,15 @@ class DiagnoseRequest:
 
     def following(self, found: Diagnosis) -> str:
         """The next command to type."""
-        if self.graph or self.distances:
+        if self.distances:
             report = "report.html" if self.output is None else str(self.output)
-            kind = "--graph" if self.graph else "--distances"
-            return f"{self.source.command('diagnose')} {kind} -o {shlex.quote(report)} --seed {self.seed + 1}"
+            return f"{self.source.command('diagnose')} --distances -o {shlex.quote(report)} --seed {self.seed + 1}"
         if found.outcome == "flat":
-            return self.source.command("fit", settings={"curvature": 0.0})
-        return self.source.command("compare", settings={"curvatures": ",".join(f"{c:g}" for c in found.suggested)})
+            return self.source.command("graph" if self.graph else "fit", settings={"curvature": 0.0})
+        values = ",".join(f"{value:g}" for value in found.suggested)
+        return self.source.command(
+            "compare", settings={**({"graph": True} if self.graph else {}), "curvatures": values}
+        )
 
 
 def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis:  # noqa: B008 - frozen
