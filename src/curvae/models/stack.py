@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from ..errors import CurvaeError
 from ..geometry.primitive import Primitive
+from .graph import GraphVAE
 from .vae import VAE, Terms
 
-__all__ = ["Stack"]
+__all__ = ["Stack", "Stackable"]
 
 Tensors = dict[str, Tensor]
+Stackable = VAE | GraphVAE
+Model = TypeVar("Model", bound=Stackable)
 
 
 class _Linear(Primitive):
@@ -69,7 +73,7 @@ class _Method(nn.Module):
         return getattr(self.model, self.name)(*args)
 
 
-class Stack:
+class Stack(Generic[Model]):
     """Models of one architecture that are trained or evaluated together, as fast as one large model.
 
     They may differ in every parameter and buffer, so in curvature and prior too, and each has its own rows and noise:
@@ -95,7 +99,7 @@ class Stack:
         torch.Size([2, 1, 8])
     """
 
-    def __init__(self, models: Sequence[VAE]) -> None:
+    def __init__(self, models: Sequence[Model]) -> None:
         for model in models:
             _require_stackable(model, models[0])
         self.models = list(models)
@@ -122,16 +126,14 @@ class Stack:
     def dtype(self) -> torch.dtype:
         return self.models[0].dtype
 
-    def terms(self, x: Tensor, noise: Tensor) -> Terms:
-        """`VAE.terms` of every model, each of shape (models, k, rows).
-
-        Arguments:
-            x: rows of every model, (models, rows, …).
-            noise: (models, k, rows, d).
+    def terms(self, *args: Any) -> Terms:
+        """`terms` of every model, with the models as first dimension of what it takes and gives; for a `VAE`, rows
+        (models, rows, …) and noise (models, k, rows, d).
         """
         if len(self) == 1:
-            return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(x[0], noise[0])))
-        return self.pure("terms", self.leaves, self.buffers, x, noise)
+            own = tree_map(lambda arg: arg[0], args)
+            return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(*own)))
+        return self.pure("terms", self.leaves, self.buffers, *args)
 
     def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Tensor) -> Any:
         """A method of every model as a function of parameters, buffers and arguments."""
@@ -145,7 +147,7 @@ class Stack:
         with _Products():
             return vmap(one)(tensors, buffers, *args)
 
-    def each(self, function: Callable[[VAE], Tensor]) -> Tensor:
+    def each(self, function: Callable[[Model], Tensor]) -> Tensor:
         """A number of every model, in one tensor on the CPU."""
         with torch.no_grad():
             return torch.stack([function(model) for model in self.models]).cpu()
@@ -174,7 +176,7 @@ def _settings(module: nn.Module) -> tuple[type, dict[str, Any]]:
     return type(module), {name: value for name, value in vars(module).items() if name[0] != "_" and name != "training"}
 
 
-def _require_stackable(model: VAE, other: VAE) -> None:
+def _require_stackable(model: Stackable, other: Stackable) -> None:
     for part in model.modules():
         if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
             raise CurvaeError(

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..models import Terms
 from ..models.tracing import trace
-from .engine import Engine, Failure, Passed, losses
+from .batches import BatchEngine, losses
+from .engine import Failure, Passed
 
 __all__ = ["Captured"]
 
@@ -53,7 +54,7 @@ class _Loop:
             self.graph.replay()
 
 
-class Captured(Engine):
+class Captured(BatchEngine):
     """Gather of the batch, forward, backward and optimiser of all models in one CUDA graph."""
 
     def __init__(self, *args: Any) -> None:

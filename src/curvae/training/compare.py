@@ -21,13 +21,14 @@ from sklearn.decomposition import PCA
 from ..errors import CurvaeError
 from .build import build
 from .config import Config
+from .course import Tick, Warn
 from .device import choose_device
 from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
 from .loop import run
 from .rows import Matrix
 from .splits import Split, random_split
 from .tasks import Task, plan_tasks, resolve, scaling_for
-from .workers import Tick, Warn, processes, spread
+from .workers import processes, spread
 
 __all__ = ["Comparison", "Outcome", "Repeat", "compare", "mean_interval", "plan"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,16 +13,18 @@ import torch
 from ..data import Dataset
 from ..data.missing import column_means
 from ..errors import CurvaeError
+from ..models import VAE
+from .batches import BatchEngine
 from .build import build
 from .captured import Captured
 from .config import Config
-from .engine import Engine
-from .fitted import METRICS, Fitted, Record
+from .course import Tick, Warn, train_tasks
+from .fitted import Fitted, Record
 from .rows import Matrix, Pool, Scaling
 from .splits import Split
-from .stacks import Checkpoint, Member, train
+from .stacks import Member
 from .tasks import Task, plan_tasks
-from .workers import Tick, Warn, spread
+from .workers import spread
 
 __all__ = ["fit", "fit_many", "run"]
 
@@ -145,33 +145,17 @@ def run(
     warn: Warn = lambda text: None,
 ) -> list[Fitted]:
     """Train one stack. Where it does not fit into the memory of the device, one half after the other."""
-    try:
-        return _run(tasks, sources, device, dtype, folder, resume, progress, warn)
-    except torch.OutOfMemoryError as error:
-        if len(tasks) == 1:
-            raise CurvaeError(
-                f"{tasks[0].name} does not fit into the memory of {device}; lower hidden or batch_size, or use the CPU"
-            ) from error
-    _release()
-    half = len(tasks) // 2
-    warn(f"{len(tasks)} models do not fit into the memory of {device} at once; trying {len(tasks) - half} and {half}")
+    prepare = partial(_prepare, sources=sources, device=device, dtype=dtype)
+    members = train_tasks(tasks, prepare, device=device, folder=folder, resume=resume, progress=progress, warn=warn)
     return [
-        fitted
-        for part in (tasks[: len(tasks) - half], tasks[len(tasks) - half :])
-        for fitted in run(part, sources, device, dtype, folder, resume, progress, warn)
+        Fitted(task.config, member.model, task.scaling, task.reason, task.split, member.history, member.failure)
+        for task, member in zip(tasks, members, strict=True)
     ]
 
 
-def _run(
-    tasks: Sequence[Task],
-    sources: Sequence[Matrix],
-    device: torch.device | str,
-    dtype: torch.dtype,
-    folder: Path | None,
-    resume: bool,
-    progress: Tick,
-    warn: Warn,
-) -> list[Fitted]:
+def _prepare(
+    tasks: Sequence[Task], sources: Sequence[Matrix], device: torch.device | str, dtype: torch.dtype
+) -> tuple[list[Member], Callable[[list[VAE], list[int]], BatchEngine]]:
     members = []
     means: dict[Any, Any] = {}
     for task in tasks:
@@ -180,48 +164,17 @@ def _run(
             means[rows] = column_means(x[task.split.train])
         mean = (means[rows] - scaling.shift) / scaling.scale
         model = build(task.config, x.shape[1], task.blocks, mean).to(device, dtype)
-        members.append(Member(task.name, task.config, task.split, model))
-    places = {id(member): i for i, member in enumerate(members)}
+        members.append(Member(task.name, task.config, model, task.config.patience))
     pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
 
-    def engine(active: Sequence[Member]) -> Engine:
+    def engine(models: list[VAE], places: list[int]) -> BatchEngine:
+        own = [tasks[place] for place in places]
         train, validation = (
-            torch.from_numpy(np.stack([getattr(member.split, part) for member in active])).to(device)
+            torch.from_numpy(np.stack([getattr(task.split, part) for task in own])).to(device)
             for part in ("train", "validation")
         )
-        own = pool.keep([places[id(member)] for member in active])
-        steps = (tasks[0].config.epochs or 0) * -(-train.shape[1] // tasks[0].config.batch_size)
-        kind = Captured if pool.device.type == "cuda" and not pool.sparse and steps >= _CAPTURE else Engine
-        # A model that is done but still among the others when they are resumed must not be trained any more.
-        models = [deepcopy(member.model) if member.finished else member.model for member in active]
-        return kind(models, [member.config for member in active], own, train, validation)
+        steps = (own[0].config.epochs or 0) * -(-train.shape[1] // own[0].config.batch_size)
+        kind = Captured if pool.device.type == "cuda" and not pool.sparse and steps >= _CAPTURE else BatchEngine
+        return kind(models, [task.config for task in own], pool.keep(places), train, validation)
 
-    train(
-        members,
-        engine,
-        None if folder is None else _checkpoint(tasks, folder, resume),
-        lambda member, record: progress(tasks[places[id(member)]].place, record),
-        warn,
-    )
-    _release()
-    fitted = []
-    for task, member in zip(tasks, members, strict=True):
-        member.model.eval()
-        fitted.append(
-            Fitted(task.config, member.model, task.scaling, task.reason, task.split, member.history, member.failure)
-        )
-    return fitted
-
-
-def _release() -> None:
-    """Give back the memory of captured graphs, which are held in circles."""
-    if torch.cuda.is_available():
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def _checkpoint(tasks: Sequence[Task], folder: Path, resume: bool) -> Checkpoint:
-    places = [task.place for task in tasks]
-    name = "state.safetensors" if places == [0] else f"state-{min(places)}-{len(places)}.safetensors"
-    watched = places.index(0) if 0 in places else None
-    return Checkpoint(folder / "checkpoint" / name, resume, folder / METRICS, watched)
+    return members, engine

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
-from ..models import VAE
 from ..models.tracing import matmul_precision
-from .config import Config
+from .config import Settings
 from .engine import Engine
 from .files import read_tensors, write_records, write_tensors
 from .fitted import Record
-from .splits import Split
 
 __all__ = ["Checkpoint", "Member", "train"]
 
@@ -37,9 +35,11 @@ class Member:
     """A model in training, and what became of it."""
 
     name: str
-    config: Config
-    split: Split
-    model: VAE
+    config: Settings
+    model: Any
+    """a `VAE` or `GraphVAE`"""
+    patience: int | None = None
+    """epochs without progress on validation data after which the training ends"""
     history: list[Record] = field(default_factory=list)
     best: float = -math.inf
     best_epoch: int = 0
@@ -48,7 +48,7 @@ class Member:
 
     def gives_up(self, epoch: int) -> bool:
         """Whether early stopping ends the training."""
-        return self.config.patience is not None and epoch - self.best_epoch >= self.config.patience
+        return self.patience is not None and epoch - self.best_epoch >= self.patience
 
     def take(self, weights: Tensors) -> None:
         """Weights of its own, no longer those of the stack."""
@@ -75,7 +75,7 @@ class Checkpoint:
 
 def train(
     members: Sequence[Member],
-    engine: Callable[[Sequence[Member]], Engine],
+    engine: Callable[[Sequence[Member]], Engine[Any, Any]],
     checkpoint: Checkpoint | None = None,
     progress: Callable[[Member, Record], None] = lambda member, record: None,
     warn: Callable[[str], None] = lambda text: None,
@@ -99,7 +99,7 @@ class _Training:
     def __init__(
         self,
         members: Sequence[Member],
-        make: Callable[[Sequence[Member]], Engine],
+        make: Callable[[Sequence[Member]], Engine[Any, Any]],
         checkpoint: Checkpoint | None,
         progress: Callable[[Member, Record], None],
         warn: Callable[[str], None],
@@ -123,7 +123,7 @@ class _Training:
 
     def _begin(self) -> None:
         tensors = self.engine.stack.tensors
-        if self.active[0].config.patience is not None and not self.best:
+        if self.active[0].patience is not None and not self.best:
             self.best = {name: t.clone() for name, t in tensors.items()}
         self.last = {name: t.clone() for name, t in tensors.items()}
         self.learned = self.active[0].config.learn_curvature or self.active[0].config.learn_prior_scale

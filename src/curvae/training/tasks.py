@@ -6,17 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..data import Dataset
 from ..errors import CurvaeError
 from .config import Config, LikelihoodKind
+from .course import Planned
 from .rows import Matrix, Scaling, choose_likelihood
 from .splits import Split, random_split
 
 __all__ = ["Task", "plan_tasks", "resolve", "scaling_for", "stacks"]
+
+Kind = TypeVar("Kind", bound=Planned)
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,8 @@ class Task:
     @property
     def architecture(self) -> Any:
         """What the models of one stack have in common."""
-        config = self.config
-        flat = not config.learn_curvature and config.curvature == 0
-        alike = replace(config, seed=0, curvature=0.0 if flat else 1.0, prior_scale=1.0, learning_rate=1.0, beta=1.0)
-        return alike, self.blocks, len(self.scaling.shift), len(self.split.train), len(self.split.validation)
+        sizes = len(self.scaling.shift), len(self.split.train), len(self.split.validation)
+        return self.config.architecture, self.blocks, sizes
 
 
 def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
@@ -113,9 +114,9 @@ def plan_tasks(
     return tasks, sources
 
 
-def stacks(tasks: Sequence[Task], shares: int = 1) -> list[list[Task]]:
+def stacks(tasks: Sequence[Kind], shares: int = 1) -> list[list[Kind]]:
     """Tasks of one architecture together, in about so many pieces of like size; equal learning rates lie together."""
-    groups: dict[Any, list[Task]] = {}
+    groups: dict[Any, list[Kind]] = {}
     for task in tasks:
         groups.setdefault(task.architecture, []).append(task)
     found = []

@@ -14,26 +14,25 @@ import numpy as np
 import torch
 
 from ..errors import CurvaeError
+from .course import Planned, Tick, Warn
 from .device import choose_device
 from .fitted import Record
-from .rows import Matrix
-from .tasks import Task, stacks
+from .tasks import stacks
 
-__all__ = ["Tick", "Warn", "processes", "spread"]
+__all__ = ["processes", "spread"]
 
-Tick = Callable[[int, Record], None]
-"""told of an epoch: the place of the model in the list, and the record"""
-Warn = Callable[[str], None]
+Task = TypeVar("Task", bound=Planned)
+Source = TypeVar("Source")
 Result = TypeVar("Result")
-Work = Callable[[Sequence[Task], Sequence[Matrix], Tick, Warn], list[Result]]
+Work = Callable[[Sequence[Task], Sequence[Source], Tick, Warn], list[Result]]
 
 _LOOK_EVERY = 0.2  # seconds between two looks at what the processes have done
 
 
 def spread(
     tasks: Sequence[Task],
-    sources: Sequence[Matrix],
-    work: Work[Result],
+    sources: Sequence[Source],
+    work: Work[Task, Source, Result],
     *,
     jobs: int = 1,
     scheduler: str | None = None,
@@ -81,7 +80,7 @@ def processes(device: torch.device | str) -> int:
 
 
 def _apart(
-    work: Work[Result], stack: Sequence[Task], sources: Sequence[Matrix], path: str
+    work: Work[Task, Source, Result], stack: Sequence[Task], sources: Sequence[Source], path: str
 ) -> tuple[list[Result], list[str]]:
     """In a process of its own: the results, and what there was to warn of."""
     torch.set_num_threads(1)
