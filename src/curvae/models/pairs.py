@@ -14,7 +14,8 @@ __all__ = ["Pairs", "observe", "sample_pairs"]
 # Largest graph of which every pair counts at every step: 34 million pairs, some seconds of one core.
 _EXACT = 8192
 
-# Non-edges drawn for every edge of a larger graph.
+# Edges of a larger graph drawn for a step, at most, and non-edges drawn for each.
+_PRESENT = 1 << 17
 _NEGATIVES = 10
 
 
@@ -88,9 +89,15 @@ def sample_pairs(
     )
 
 
+def exact(n_nodes: int) -> bool:
+    """Whether every pair of a graph of this size counts at every step."""
+    return n_nodes <= _EXACT
+
+
 def observe(edges: Tensor, n_nodes: int, generator: torch.Generator | None = None) -> Tensor | Pairs:
     """What to give a `GraphVAE` at a training step: the edges, so that all pairs count, or for a graph of more than
-    8192 nodes a fresh sample with all edges and ten non-edges for each."""
-    if n_nodes <= _EXACT:
+    8192 nodes a fresh sample of at most 131,072 edges and ten non-edges for each."""
+    if exact(n_nodes):
         return edges
-    return sample_pairs(edges, n_nodes, absent=max(1, _NEGATIVES * edges.shape[1]), generator=generator)
+    present = min(edges.shape[1], _PRESENT)
+    return sample_pairs(edges, n_nodes, max(1, _NEGATIVES * present), present, generator)
