@@ -25,10 +25,11 @@ from ..plotting import (
     sample_grid,
 )
 from ..report import Picture, Section, Table
-from ..training.compare import Comparison, mean_interval
+from ..training.compare import Comparison
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
 from ..training.fitted import Fitted
+from ..training.paired import mean_interval
 
 __all__ = [
     "comparison_section",

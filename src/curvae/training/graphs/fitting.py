@@ -29,7 +29,7 @@ from .engine import GraphEngine, Observed
 # softplus(0) would have it, nodes that cannot be told apart yet are pressed together (results/paper/table4.json).
 _DEVIATION = 0.2
 
-__all__ = ["FittedGraph", "build_graph_model", "fit_graph", "fit_graphs", "run_graphs"]
+__all__ = ["FittedGraph", "build_graph_model", "fit_graph", "fit_graphs", "plan_graphs", "run_graphs"]
 
 
 @dataclass
@@ -131,7 +131,7 @@ def fit_graph(
         >>> [record["epoch"] for record in fitted.history]
         [1, 2, 3]
     """
-    tasks = _plan([config], [graph], [split])
+    tasks = plan_graphs([config], [graph], [split])
     (fitted,) = run_graphs(
         tasks, [graph], device, dtype, folder, resume, lambda place, record: progress(record, config.epochs)
     )
@@ -172,13 +172,14 @@ def fit_graphs(
     work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume)
     sources = list({id(graph): graph for graph in each}.values())
     return spread(
-        _plan(configs, each, parts), sources, work, jobs=jobs, scheduler=scheduler, progress=progress, warn=warn
+        plan_graphs(configs, each, parts), sources, work, jobs=jobs, scheduler=scheduler, progress=progress, warn=warn
     )
 
 
-def _plan(
+def plan_graphs(
     configs: Sequence[GraphConfig], graphs: Sequence[Graph], splits: Sequence[EdgeSplit | None]
 ) -> list[GraphTask]:
+    """A task for every configuration, with its graph and split."""
     numbers = {key: i for i, key in enumerate(dict.fromkeys(map(id, graphs)))}
     tasks = []
     for i, (config, graph, split) in enumerate(zip(configs, graphs, splits, strict=True)):
