@@ -385,7 +385,7 @@ def paper(
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes on two cores, to see that it works.")] = False,
     shards: Annotated[bool, typer.Option("--shards", help="List the shards with their state, and do nothing.")] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="SHARD", help="Compute this shard; repeatable.")
+        list[str] | None, typer.Option("--only", metavar="SHARD", help="Compute this shard, or several: a,b.")
     ] = None,
     seed: Seed = None,
     device: Device = "auto",
@@ -399,8 +399,9 @@ def paper(
         entries = paper_list(out, quick, seed or 0)
         _tell(quiet, as_json, entries, *(entry["text"] for entry in entries), "next: curvae paper table1 --quick")
         return
+    named = [name for names in only or () for name in names.split(",")]
     with _voice(quiet or as_json) as voice:
-        found = paper_run(what, out, quick, seed or 0, shards, only or [], device, voice)
+        found = paper_run(what, out, quick, seed or 0, shards, named, device, voice)
     _tell(quiet, as_json, found.result, *found.lines)
 
 

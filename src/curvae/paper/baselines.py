@@ -7,7 +7,6 @@ from typing import Any
 
 import joblib
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from ..data import Tree, branching_diffusion
 from ..training import Scaling
@@ -41,8 +40,10 @@ def _both(seed: int, iterations: int) -> dict[str, dict[str, float]]:
     y = scaled(tree)
     model = GPLVM.fit(y, iterations=iterations)
     own = {"PCA": principal_components(y), "GPLVM": model.x - model.x.mean(0)}
-    result = {
-        name: {"seed": seed, **recovery(tree, cdist(x, x), np.linalg.norm(x, axis=1))} for name, x in own.items()
-    }
+    result = {name: {"seed": seed, **_recovery(tree, x)} for name, x in own.items()}
     result["GPLVM"]["log_likelihood"] = model.log_likelihood
     return result
+
+
+def _recovery(tree: Tree, x: Array) -> dict[str, float]:
+    return recovery(tree, lambda a, b: np.linalg.norm(x[a] - x[b], axis=1), np.linalg.norm(x, axis=1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
@@ -13,6 +15,7 @@ __all__ = ["MEASURES", "average_distortion", "depth_correlation", "distance_corr
 MEASURES = ("distortion", "distance_correlation", "depth_correlation")
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 
 
 def average_distortion(latent: Array, tree: Array) -> float:
@@ -40,21 +43,21 @@ def depth_correlation(radius: Array, depth: Array) -> float:
     return float(spearmanr(radius, depth).statistic) if np.ptp(radius) else 0.0
 
 
-def recovery(tree: Tree, distances: Array, radius: Array) -> dict[str, float]:
+def recovery(tree: Tree, distance: Callable[[Rows, Rows], Array], radius: Array) -> dict[str, float]:
     """The three figures of a map of a tree's observations.
 
     Pairs are those of different nodes in the same turn: first observations with first ones, and so on.
 
     Arguments:
         tree: the truth; every node has equally many observations.
-        distances: between all rows on the map, (rows, rows).
+        distance: on the map, between rows and other rows.
         radius: distance of every row from the origin of the map.
     """
     nodes = len(tree.parent)
-    turns = np.argsort(tree.node, kind="stable").reshape(nodes, -1)
+    turns = np.argsort(tree.node, kind="stable").reshape(nodes, -1).T
     a, b = np.triu_indices(nodes, 1)
-    latent = np.concatenate([distances[rows[a], rows[b]] for rows in turns.T])
-    hops = np.tile(tree.distances()[a, b], turns.shape[1]).astype(np.float64)
+    latent = distance(turns[:, a].ravel(), turns[:, b].ravel())
+    hops = np.tile(tree.distances()[a, b], len(turns)).astype(np.float64)
     return {
         "distortion": average_distortion(latent, hops),
         "distance_correlation": distance_correlation(latent, hops),

@@ -44,16 +44,21 @@ class Store:
 
     def read(self, shard: Shard) -> dict[str, Any] | None:
         """The stored result of a shard, unless there is none or its settings were others."""
-        path = self.path(shard)
-        if not path.exists():
-            return None
-        stored = read_json(path)
-        return stored if stored.get("settings") == _plain(shard.settings) else None
+        stored = self._stored(shard)
+        return stored if stored is not None and stored.get("settings") == _plain(shard.settings) else None
+
+    def _stored(self, shard: Shard) -> dict[str, Any] | None:
+        """From its own file, or from the merged one, which holds all shards."""
+        if self.path(shard).exists():
+            return dict(read_json(self.path(shard)))
+        if self.merged().exists():
+            return read_json(self.merged())["shards"].get(shard.name)
+        return None
 
     def state(self, shard: Shard) -> State:
         if self.read(shard) is not None:
             return "done"
-        return "outdated" if self.path(shard).exists() else "missing"
+        return "missing" if self._stored(shard) is None else "outdated"
 
     def states(self) -> dict[str, State]:
         """The state of every shard."""
@@ -157,7 +162,9 @@ def run_experiment(
     for number, shard in enumerate(shards, 1):
         if only and shard.name not in only:
             continue
-        if not only and store.state(shard) == "done":
+        if store.state(shard) == "done":
+            if only:
+                voice.say(f"{shard.name} is done; to compute it again, remove it from {store.out}")
             continue
         voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))
@@ -166,7 +173,7 @@ def run_experiment(
 
 def _refuse_mixture(store: Store) -> None:
     """Quick results and full ones do not share a folder: each would overwrite the other."""
-    for path in (store.out / store.experiment.name).glob("*.json"):
+    for path in (*(store.out / store.experiment.name).glob("*.json"), *store.out.glob(f"{store.experiment.name}.json")):
         if read_json(path).get("quick") != store.plan.quick:
             kind = "full" if store.plan.quick else "quick"
             raise CurvaeError(f"{store.out} holds results of {kind} runs; choose another folder with --out")

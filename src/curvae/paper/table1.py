@@ -7,7 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from ..data import branching_diffusion
+from ..geometry import Lorentz
 from ..report import Section, Table
 from ..training import Config, Fitted, Scaling, random_split
 from ..training.evaluate import embed
@@ -64,7 +67,8 @@ def material(seed: int) -> Material:
 def _recovery(fitted: Fitted, material: Material) -> dict[str, float]:
     tree = branching_diffusion(seed=fitted.config.seed)
     embedding = embed(fitted, material.x)
-    return recovery(tree, embedding.distances(), embedding.radius)
+    space, manifold = torch.from_numpy(embedding.space), Lorentz(embedding.dim, embedding.c)
+    return recovery(tree, lambda a, b: manifold.dist(space[a], space[b]).numpy(), embedding.radius)
 
 
 def shards(plan: Plan) -> list[Shard]:
@@ -170,16 +174,16 @@ def _requirements(found: Mapping[Cell, Any], cells: Sequence[Mapping[str, Any]])
             "holds": test.difference < 0 and p < 0.01,
         },
     ]
-    for trend in _trends(found):
-        if trend["prior_scale"] == scale:
-            rows.append(
-                {
-                    "what": f"{trend['model']}, σ0 = 1.7: falls with c, at 1 % (linear contrast)",
-                    "found": f"{number(trend['difference'], sign=True)} ± {trend['half']:.2f} nats a unit of c, "
-                    f"p {_equals(trend['p'])}",
-                    "holds": trend["difference"] < 0 and trend["p"] < 0.01,
-                }
-            )
+    rows += [
+        {
+            "what": f"{trend['model']}, σ0 = 1.7: falls with c, at 1 % (linear contrast)",
+            "found": f"{number(trend['difference'], sign=True)} ± {trend['half']:.2f} nats a unit of c, "
+            f"p {_equals(trend['p'])}",
+            "holds": trend["difference"] < 0 and trend["p"] < 0.01,
+        }
+        for trend in _trends(found)
+        if trend["prior_scale"] == scale
+    ]
     return rows
 
 

@@ -79,9 +79,7 @@ def kinds(base: Config, dim: int, curvatures: Sequence[float], count: int, first
     """The N-VAE and both normals of one dimension, by name."""
 
     def grid(values: Sequence[float], **settings: Any) -> list[Config]:
-        return [
-            one for c in values for one in seeds(replace(base, dim=dim, curvature=c, **settings), count, first)
-        ]
+        return [one for c in values for one in seeds(replace(base, dim=dim, curvature=c, **settings), count, first)]
 
     return {
         "flat": grid((0.0,), posterior="wrapped"),

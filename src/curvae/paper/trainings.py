@@ -13,9 +13,9 @@ import torch
 
 from ..models import VAE
 from ..training import Config, Fitted, Scaling, Split, build, fit_many
-from ..training.evaluate import Likelihoods, active_dimensions, embed, likelihoods_many
+from ..training.evaluate import Embedding, Likelihoods, active_dimensions, likelihoods_many
 from ..training.files import read_tensors, write_tensors
-from ..training.rows import Matrix
+from ..training.rows import Matrix, Rows
 from .experiment import Bench, Shard
 
 __all__ = ["Material", "Trainings", "configuration", "seeds", "spread_settings", "train"]
@@ -24,6 +24,7 @@ __all__ = ["Material", "Trainings", "configuration", "seeds", "spread_settings",
 _AT_ONCE = 40
 # Draws a row for the divergence from the prior.
 _DRAWS = 32
+_ROWS = 4096
 # Rows on which TF32 products are checked against float32 ones.
 _CHECKED = 200
 
@@ -80,8 +81,9 @@ class Trainings:
         found, gap = self._judge(fitted, materials, bench)
         judged = time.perf_counter()
         _, own = spread_settings(self.configs)
+        tests = {id(m): Rows(m.test, m.scaling, bench.device) for m in materials}
         records = [
-            {"config": settings, **self._figures(one, material, likelihoods)}
+            {"config": settings, **self._figures(one, material, tests[id(material)], likelihoods)}
             for settings, one, material, likelihoods in zip(own, fitted, materials, found, strict=True)
         ]
         seconds = {
@@ -121,15 +123,12 @@ class Trainings:
         exact, rough = (likelihoods_many(fitted[:1], [few], self.samples, tf32=tf32)[0].mean for tf32 in (False, True))
         return found, rough - exact
 
-    def _figures(self, fitted: Fitted, material: Material, likelihoods: Likelihoods) -> dict[str, Any]:
-        embedding = embed(fitted, material.test)
+    def _figures(self, fitted: Fitted, material: Material, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
         figures: dict[str, Any] = {
             "nll": -likelihoods.mean,
             "nll_error": float(np.sqrt((likelihoods.error**2).sum()) / len(likelihoods.error)),
             "median_ess": float(np.median(likelihoods.ess)),
-            **_divergence(fitted, material.test),
-            "active_dimensions": active_dimensions(embedding, float(fitted.model.prior.scale())),
-            "mean_radius": float(embedding.radius.mean()),
+            **_posterior(fitted, test),
             "training_elbo": fitted.last["elbo"],
         }
         if fitted.config.learn_curvature or fitted.config.learn_prior_scale:
@@ -189,23 +188,31 @@ def _text(configs: Sequence[Config]) -> str:
     return json.dumps([config.to_json() for config in configs])
 
 
-def _divergence(fitted: Fitted, x: Matrix) -> dict[str, float]:
-    """The mean over rows of log q(z|x) − log p(z), its Monte Carlo standard error, and the lowest of any row."""
+def _posterior(fitted: Fitted, rows: Rows) -> dict[str, Any]:
+    """Where the posteriors of rows lie, and their divergence from the prior.
+
+    The divergence is the mean over rows of log q(z|x) − log p(z), with its Monte Carlo standard error, and the lowest
+    mean of any row.
+    """
     model = fitted.model
     generator = torch.Generator(model.device).manual_seed(0)
-    means, variances = [], []
+    means, variances, centres = [], [], []
     with torch.no_grad():
-        rows = fitted.rows(x)
-        for index in torch.arange(len(rows), device=model.device).split(2048):
+        for index in torch.arange(len(rows), device=model.device).split(_ROWS):
             batch = rows.batch(index)
+            centres.append(model.encode(batch).loc)
             _, kl = model.draw(batch, model.noise(len(batch), _DRAWS, generator))
             means.append(kl.mean(0))
             variances.append(kl.var(0) / _DRAWS)
-        mean, variance = torch.cat(means), torch.cat(variances)
+        mean, variance, space = torch.cat(means), torch.cat(variances), torch.cat(centres).cpu().numpy()
+        scale, c = float(model.prior.scale()), float(model.prior.curvature())
+    embedding = Embedding(space, np.empty(0), c)
     return {
         "kl": float(mean.mean()),
         "kl_error": float(variance.sum().sqrt()) / len(mean),
         "kl_lowest_row": float(mean.min()),
+        "active_dimensions": active_dimensions(embedding, scale),
+        "mean_radius": float(embedding.radius.mean()),
     }
 
 
@@ -230,5 +237,3 @@ def configuration(common: Mapping[str, Any], own: Mapping[str, Any]) -> Config:
 def seeds(config: Config, count: int, first: int = 0) -> list[Config]:
     """The configuration with so many seeds."""
     return [replace(config, seed=seed) for seed in range(first, first + count)]
-
-
