@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-from ..training.compare import mean_interval
+from ..training.paired import mean_interval
 
 __all__ = ["Estimate", "Mark", "Printed", "Test", "against_printed", "estimate", "linear_contrast", "mark", "paired"]
 
