@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from . import table1, table2
+from . import ablation, table1, table2, table3
 from .experiment import Experiment
 
 __all__ = ["EXPERIMENTS"]
 
-EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in (table1, table2)}
+EXPERIMENTS: dict[str, Experiment] = {
+    module.EXPERIMENT.name: module.EXPERIMENT for module in (table1, table2, table3, ablation)
+}

@@ -54,6 +54,8 @@ def markdown(title: str, page: Page, note: str) -> str:
     for warning in page.warnings:
         lines += [f"> {warning}", ""]
     for section in page.sections:
+        if not (section.text or section.tables):
+            continue
         lines += [f"## {section.title}", ""]
         for paragraph in section.text:
             lines += [paragraph, ""]
