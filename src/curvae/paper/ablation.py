@@ -87,7 +87,7 @@ def summarise(results: Results) -> dict[str, Any]:
 def _decline(found: Mapping[tuple[DecoderKind, int], Any]) -> dict[str, Any]:
     """How the improvement changes when the dimension doubles, for each decoder: linear contrast over log₂ d."""
     dims = sorted({dim for _, dim in found})
-    slopes = {}
+    slopes: dict[str, Any] = {}
     for name in DECODERS:
         if name == BASELINE or len(dims) < 2:
             continue
@@ -126,10 +126,7 @@ def page(result: Mapping[str, Any]) -> Page:
     )
     declines = Table(
         ["change of the improvement when d doubles", "percentage points", "p"],
-        [
-            [DECODERS[name], difference_text(test), p_text(test["p"])]  # type: ignore[index]
-            for name, test in result["decline"].items()
-        ],
+        [[DECODERS[name], difference_text(test), p_text(test["p"])] for name, test in result["decline"].items()],
         "Linear contrast over log₂ d, by the t-test on the slope of every seed.",
     )
     sections = [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from . import ablation, table1, table2, table3
+from . import ablation, gallery, table1, table2, table3
 from .experiment import Experiment
 
 __all__ = ["EXPERIMENTS"]
 
-EXPERIMENTS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT for module in (table1, table2, table3, ablation)
-}
+_MODULES = (table1, table2, table3, ablation, gallery)
+
+EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}
