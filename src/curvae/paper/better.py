@@ -198,7 +198,8 @@ def page(result: Mapping[str, Any]) -> Page:
         ["model", "chosen", "best of the paper", "ours", "ours − our N-VAE", "p"],
         rows,
         "−IWAE in nats on test rows, 95 % intervals over trainings; ▲ better, = no significant difference, ▼ worse "
-        "than the best figure of the paper's table (Welch's test at 5 %); the last columns are paired tests over seeds.",
+        "than the best figure of the paper's table (Welch's test at 5 %); the last columns are paired tests over "
+        "seeds.",
     )
     curved = [found for found in result["cells"] if found["model"] == CURVED]
     marks = [found["against_paper"]["mark"] for found in curved if "against_paper" in found]
@@ -209,8 +210,8 @@ def page(result: Mapping[str, Any]) -> Page:
     )
     text = [
         "Network sizes and epochs are the paper's. Settings are chosen by the marginal likelihood of rows that are "
-        "kept from the training data, with other seeds and fewer epochs; the chosen ones are then trained on all training "
-        f"rows. Both families get {result['cells'][0]['tried']} settings.",
+        "kept from the training data, with other seeds and fewer epochs; the chosen ones are then trained on all "
+        f"training rows. Both families get {result['cells'][0]['tried']} settings.",
     ]
     sections = [Section("Searched settings", text, (), [table])]
     return Page(verdict, "good" if marks and set(marks) == {"better"} else "neutral", sections)
