@@ -387,6 +387,7 @@ def paper(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="SHARD", help="Compute this shard, or several: a,b.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Compute shards that are done again.")] = False,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -401,7 +402,7 @@ def paper(
         return
     named = [name for names in only or () for name in names.split(",")]
     with _voice(quiet or as_json) as voice:
-        found = paper_run(what, out, quick, seed or 0, shards, named, device, voice)
+        found = paper_run(what, out, quick, seed or 0, shards, named, force, device, voice)
     _tell(quiet, as_json, found.result, *found.lines)
 
 

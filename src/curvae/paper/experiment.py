@@ -14,8 +14,10 @@ from ..report import Section
 from ..report.page import Tone
 from ..runs.folder import Voice
 
-__all__ = ["Bench", "Experiment", "Page", "Plan", "Results", "Shard", "device_text"]
+__all__ = ["FIGURES", "Bench", "Experiment", "Page", "Plan", "Results", "Shard", "device_text"]
 
+FIGURES = "figures"
+"""folder of pictures, beside the results"""
 Results = Mapping[str, Mapping[str, Any]]
 """what the shards of an experiment gave, by name"""
 
@@ -46,6 +48,11 @@ class Bench:
     task: str = ""
     """how the work is named in messages"""
 
+    @property
+    def figures(self) -> Path:
+        """For pictures."""
+        return self.cache.parent / FIGURES
+
     def progress(self, what: str) -> Callable[[float, float], None]:
         """A function to be told work done and work in all."""
         return lambda done, total: self.voice.progress(f"{self.task} {what}", done, total, "")
@@ -74,6 +81,8 @@ class Page:
     tone: Tone
     sections: Sequence[Section]
     warnings: Sequence[str] = ()
+    gallery: Mapping[str, str] = field(default_factory=dict)
+    """captions of pictures that shards drew, by file name in the folder of figures"""
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import CurvaeError
-from ..report import Report
+from ..report import Picture, Report, Section
 from ..runs.folder import Voice, command_line, today
 from ..training.files import json_text, read_json, write_bytes, write_json
 from ..training.storage import versions
-from .experiment import Bench, Experiment, Plan, Shard, device_text
+from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
 from .pages import markdown
 
 __all__ = ["Store", "run_experiment"]
@@ -107,19 +107,28 @@ class Store:
         return result
 
     def show(self, result: Mapping[str, Any]) -> None:
-        """The pages of a merged result."""
+        """The pages of a merged result, and their pictures as files."""
         page = self.experiment.page(result)
-        note = _note(result)
         warnings = [*page.warnings]
         if result["quick"]:
             warnings.insert(0, "This was a quick run that only shows that everything works; its figures mean little.")
-        write_bytes(self.merged("md"), markdown(self.experiment.title, replace(page, warnings=warnings), note).encode())
+        files: dict[int, str] = {}
+        for section in page.sections:
+            for picture in section.pictures:
+                files[id(picture)] = f"{FIGURES}/{self.experiment.name}-{len(files) + 1}.png"
+                write_bytes(self.out / files[id(picture)], picture.png)
+        text = markdown(self.experiment.title, replace(page, warnings=warnings), _note(result), files)
+        write_bytes(self.merged("md"), text.encode())
+        drawn = [
+            Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
+            for name, caption in page.gallery.items()
+        ]
         report = Report(
             self.experiment.title,
             page.verdict,
             page.tone,
             warnings,
-            page.sections,
+            [*page.sections, Section("Pictures", (), drawn)],
             command_line(),
             result["versions"],
             result["seed"],
@@ -149,9 +158,13 @@ def run_experiment(
     out: Path,
     bench: Bench,
     only: Sequence[str] = (),
+    force: bool = False,
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> tuple[Store, dict[str, Any] | None]:
-    """Compute the shards that are missing, or those that are named; merge and show when all are there."""
+    """Compute the shards that are missing, all or those that are named; merge and show when all are there.
+
+    With `force`, shards that are done are computed again.
+    """
     store = Store(out, experiment, plan)
     shards = store.shards
     if unknown := [name for name in only if name not in [shard.name for shard in shards]]:
@@ -162,9 +175,9 @@ def run_experiment(
     for number, shard in enumerate(shards, 1):
         if only and shard.name not in only:
             continue
-        if store.state(shard) == "done":
+        if store.state(shard) == "done" and not force:
             if only:
-                voice.say(f"{shard.name} is done; to compute it again, remove it from {store.out}")
+                voice.say(f"{shard.name} is done; --force computes it again")
             continue
         voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))

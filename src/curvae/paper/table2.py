@@ -98,7 +98,7 @@ def sizes(plan: Plan) -> tuple[Config, int, int | None, int | None]:
 def shards(plan: Plan) -> list[Shard]:
     """By dimension and kind of model; two-dimensional models are kept for Table 3 and the figures."""
     base, count, train, test = sizes(plan)
-    curvatures = (0.7,) if plan.quick else CURVATURES
+    curvatures = (1.4,) if plan.quick else CURVATURES
     found = []
     for dim in (2, 5) if plan.quick else DIMENSIONS:
         for name, configs in kinds(base, dim, curvatures, count, plan.seed).items():

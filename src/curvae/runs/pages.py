@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..data import Dataset, Tree
 from ..geometry import PoincareBall
@@ -37,6 +38,7 @@ __all__ = [
     "data_section",
     "likelihood_section",
     "map_section",
+    "node_places",
     "reconstruction_section",
     "stability_section",
     "training_section",
@@ -55,6 +57,12 @@ def _picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Pict
         return Picture(figure_bytes(figure), caption, alt, wide)
 
 
+def node_places(tree: Tree, ball: PoincareBall, points: Tensor) -> Tensor:
+    """Where nodes lie: at the Fréchet mean of their observations, of which all have equally many."""
+    order = np.argsort(tree.node, kind="stable").reshape(len(tree.parent), -1)
+    return ball.frechet_mean(points[torch.from_numpy(order)])
+
+
 def map_picture(
     embedding: Embedding,
     labels: Any,
@@ -66,11 +74,7 @@ def map_picture(
     figure = Figure(figsize=(5.2, 4.6))
     projection = project_to_disc(embedding.ball, embedding.c) if projection is None else projection
     ball = PoincareBall(2, embedding.c)
-    hierarchy = None
-    if tree is not None:
-        # A node lies at the Fréchet mean of its observations, of which all have equally many.
-        order = np.argsort(tree.node, kind="stable").reshape(len(tree.parent), -1)
-        hierarchy = ball.frechet_mean(projection.points[torch.from_numpy(order)]), tree.edges
+    hierarchy = None if tree is None else (node_places(tree, ball, projection.points), tree.edges)
     latent_map(figure.subplots(), ball, projection.points, labels, hierarchy=hierarchy, title=title)
     caption = f"Posterior centres, {curvature_text(embedding.c)}."
     if embedding.dim > 2:

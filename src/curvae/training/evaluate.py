@@ -205,7 +205,8 @@ def _alike(fitted: Sequence[Fitted], x: Sequence[Matrix]) -> list[list[int]]:
     groups: dict[Any, list[int]] = {}
     for i, (one, rows) in enumerate(zip(fitted, x, strict=True)):
         shapes = tuple((name, t.shape) for name, t in one.model.named_parameters())
-        key = (i,) if one.model.device.type == "cpu" else (shapes, rows.shape, one.model.dtype, one.config.posterior)
+        kind = one.config.posterior, one.config.decoder  # which layers without parameters do not show in shapes
+        key = (i,) if one.model.device.type == "cpu" else (shapes, rows.shape, one.model.dtype, *kind)
         groups.setdefault(key, []).append(i)
     return list(groups.values())
 
