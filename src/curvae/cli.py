@@ -40,6 +40,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o
 Missing = Annotated[
     Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
 ]
+MissingAsRun = Annotated[
+    Literal["error", "drop", "mean"] | None,
+    typer.Option("--missing", help="What to do with rows that lack values (as the run did).", show_default=False),
+]
 Run = Annotated[Path, typer.Argument(help="Run folder, as curvae fit writes it.", show_default=False)]
 Data = Annotated[
     str,
@@ -237,7 +241,7 @@ def embed(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file (<name>-embedding.csv).", show_default=False)
     ] = None,
-    missing: Missing = "error",
+    missing: MissingAsRun = None,
     force: Force = False,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -245,12 +249,11 @@ def embed(
 ) -> None:
     """Place new rows on the map of a run; columns are matched by name."""
     from .runs import embed_run
-    from .runs.folder import Source
     from .training.device import choose_device
 
     with _voice(quiet or as_json) as voice:
         path = embed_run(run, data, output, missing=missing, force=force, device=choose_device(device), voice=voice)
-    following = Source(data, missing=missing).command("evaluate", str(run))
+    following = shlex.join(["curvae", "evaluate", str(run), data, *(("--missing", missing) if missing else ())])
     _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
 
 
@@ -282,7 +285,7 @@ def evaluate(
     run: Run,
     data: Data,
     samples: Annotated[int, typer.Option("--samples", help="Importance samples a row.")] = 5000,
-    missing: Missing = "error",
+    missing: MissingAsRun = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,

@@ -79,7 +79,7 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResul
         voice.warn(text)
     trainings = len(values) * len(splits)
     about = ""
-    if request.scheduler is None:
+    if request.scheduler is None and known is None:  # how much is left of one that has begun is not known
         device, jobs = choose_device(request.device), request.jobs or processes(request.device)
         hardest = replace(config, curvature=values[-1])
         about = duration(

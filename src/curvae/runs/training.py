@@ -97,8 +97,9 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
         )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
     jobs = min(processes(request.device), repeats)
-    seconds = training_seconds(config, data.x, split.train, data.blocks, request.device, repeats, jobs)
-    about = duration(seconds)
+    about = ""
+    if known is None:  # how much is left of one that has begun is not known
+        about = duration(training_seconds(config, data.x, split.train, data.blocks, request.device, repeats, jobs))
     voice.say(f"run folder {folder}" + (f"; {about} of training" if about else ""))
 
     began = time.perf_counter()

@@ -300,6 +300,5 @@ def _pca(x: Matrix, split: Split, config: Config) -> float | None:
     """Held-out log-likelihood of probabilistic PCA, in the same units."""
     if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
         return None
-    scaling = scaling_for(config, x, split)
-    scaled = (x - scaling.shift) / scaling.scale
+    scaled = scaling_for(config, x, split).apply(x)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

@@ -185,8 +185,7 @@ def _prepare(
         x, scaling, rows = sources[task.source], task.scaling, (task.source, id(task.split))
         if rows not in means:
             means[rows] = column_means(x[task.split.train])
-        mean = (means[rows] - scaling.shift) / scaling.scale
-        model = build(task.config, x.shape[1], task.blocks, mean).to(device, dtype)
+        model = build(task.config, x.shape[1], task.blocks, scaling.apply(means[rows])).to(device, dtype)
         members.append(Member(task.name, task.config, model, task.config.patience, task.data))
     pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
 

@@ -73,6 +73,8 @@ def save_fitted(
         "embedding.space": embedding.space,
         "embedding.sigma": embedding.sigma,
     }
+    if fitted.scaling.constant is not None:
+        arrays["scaling.constant"] = fitted.scaling.constant
     write_records(folder / METRICS, fitted.history)
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
     write_json(
@@ -137,7 +139,8 @@ def load_fitted(
             raise ValueError(f"layers of {', '.join(map(str, sizes))} are larger than the file")
         model = build(config, len(schema.names), schema.blocks)
         model.load_state_dict(state)
-        scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy())
+        constant = tensors["scaling.constant"].numpy() if "scaling.constant" in tensors else None
+        scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy(), constant)
         split = tensors["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))
