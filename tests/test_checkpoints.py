@@ -177,12 +177,18 @@ def test_another_number_of_processes_goes_on_with_the_same_stacks(tmp_path, ofte
 
 
 def test_stacks_that_have_not_begun_are_those_they_would_have_been(tmp_path, often):
-    configs = seeds(6, SMALL)
-    with in_pieces(3):
-        whole = fit_many(configs, rows())
+    tasks, _ = plan_tasks(seeds(6, SMALL), rows())
+    whole = partition(tasks, 4)
+    assert [len(stack) for stack in whole] == [1, 2, 1, 2]  # the rest alone would make 1, 2 and 2
+    for i, stack in enumerate(whole):
+        found = partition(tasks, 4, [[task.place for task in stack]])
+        assert found == [stack, *whole[:i], *whole[i + 1 :]]
+    configs = seeds(4, SMALL)
+    with in_pieces(2):
+        expected = fit_many(configs, rows())
         interrupted(1, configs, rows(), folder=tmp_path)
         assert files(tmp_path) == ["state-0-2.safetensors"]
-        assert_all_same(resumed(configs, rows(), tmp_path)[0], whole)
+        assert_all_same(resumed(configs, rows(), tmp_path)[0], expected)
 
 
 def test_halves_go_on_as_halves(tmp_path, often):
