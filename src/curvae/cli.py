@@ -36,8 +36,13 @@ Seed = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")]
 Missing = Annotated[
     Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
+]
+MissingAsRun = Annotated[
+    Literal["error", "drop", "mean"] | None,
+    typer.Option("--missing", help="What to do with rows that lack values (as the run did).", show_default=False),
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder, as curvae fit writes it.", show_default=False)]
 Data = Annotated[
@@ -197,8 +202,10 @@ def fit(
     validation: Validation = None,
     patience: Patience = None,
     tf32: Tf32 = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="Trainings, to see how stable the map is.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")] = False,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="Trainings, to see how stable the map is (1).", show_default=False)
+    ] = None,
+    resume: Resume = False,
     force: Force = False,
     seed: Seed = None,
     device: Device = "auto",
@@ -216,7 +223,7 @@ def fit(
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
-    following = result.source.command("compare", settings=comparable(settings))
+    following = result.source.command("compare", settings=comparable(result.settings))
     _tell(
         quiet,
         as_json,
@@ -234,7 +241,7 @@ def embed(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file (<name>-embedding.csv).", show_default=False)
     ] = None,
-    missing: Missing = "error",
+    missing: MissingAsRun = None,
     force: Force = False,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -242,12 +249,11 @@ def embed(
 ) -> None:
     """Place new rows on the map of a run; columns are matched by name."""
     from .runs import embed_run
-    from .runs.folder import Source
     from .training.device import choose_device
 
     with _voice(quiet or as_json) as voice:
         path = embed_run(run, data, output, missing=missing, force=force, device=choose_device(device), voice=voice)
-    following = Source(data, missing=missing).command("evaluate", str(run))
+    following = shlex.join(["curvae", "evaluate", str(run), data, *(("--missing", missing) if missing else ())])
     _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
 
 
@@ -279,7 +285,7 @@ def evaluate(
     run: Run,
     data: Data,
     samples: Annotated[int, typer.Option("--samples", help="Importance samples a row.")] = 5000,
-    missing: Missing = "error",
+    missing: MissingAsRun = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -319,8 +325,10 @@ def compare(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder (runs/<name>-comparison-<n>).", show_default=False)
     ] = None,
-    curvatures: Annotated[str, typer.Option("--curvatures", help="Values of c > 0 to choose from.")] = "0.3,1",
-    repeats: Annotated[int, typer.Option("--repeats", help="Seeds and splits.")] = 5,
+    curvatures: Annotated[
+        str | None, typer.Option("--curvatures", help="Values of c > 0 to choose from (0.3,1).", show_default=False)
+    ] = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", help="Seeds and splits (5).", show_default=False)] = None,
     label: Label = None,
     identity: Identity = None,
     group: Group = None,
@@ -347,6 +355,7 @@ def compare(
         str | None,
         typer.Option("--scheduler", metavar="ADDRESS", help="Train on a Dask cluster.", show_default=False),
     ] = None,
+    resume: Resume = False,
     force: Force = False,
     seed: Seed = None,
     quiet: Quiet = False,
@@ -357,21 +366,23 @@ def compare(
     from .runs.folder import Source
 
     try:
-        values = [float(value) for value in curvatures.split(",")]
+        values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    settings = _settings(context)
     source = Source(data, label, identity, group, tuple(categorical or ()), missing)
-    request = CompareRequest(source, settings, values, repeats, output, force, jobs, device, scheduler)
+    request = CompareRequest(
+        source, _settings(context), values, repeats, output, resume, force, jobs, device, scheduler
+    )
     with _voice(quiet or as_json) as voice:
-        folder, found = compare_run(request, voice)
+        result = compare_run(request, voice)
+    folder, found = result.folder, result.comparison
     best = 0 if found.outcome != "hyperbolic" else found.best
     _tell(
         quiet,
         as_json,
         {"folder": str(folder), **found.to_json()},
         f"report: {folder / 'report.html'}",
-        f"next: {source.command('fit', settings={**settings, 'curvature': float(best)})}",
+        f"next: {result.source.command('fit', settings={**result.settings, 'curvature': float(best)})}",
     )
 
 
@@ -444,7 +455,7 @@ def main() -> None:
         command = "curvae" if error.ctx is None else error.ctx.command_path
         _fail(f"{' '.join(error.format_message().split()).removesuffix('.')}; {command} --help shows what there is")
     if code == _INTERRUPTED:
-        _fail("interrupted; a training goes on with curvae fit DATA -o RUN --resume", code)
+        _fail("interrupted; curvae fit and curvae compare go on with DATA -o FOLDER --resume", code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:

@@ -48,7 +48,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         decoder: first layer of the decoder: "gyroplane", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian" or "categorical".
-        hidden: widths of the hidden layers.
+        hidden: widths of the hidden layers, or the width of a single one.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid).
         epochs: passes over the data; None makes about 8,000 steps.
@@ -89,7 +89,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         decoder: DecoderKind = "gyroplane",
         prior_scale: float = 1.0,
         likelihood: LikelihoodKind = "auto",
-        hidden: tuple[int, ...] = (200,),
+        hidden: int | tuple[int, ...] = (200,),
         output: Literal["ball", "tangent", "lorentz"] = "ball",
         epochs: int | None = None,
         batch_size: int = 64,
@@ -154,6 +154,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         names = {field.name for field in fields(Config)}
         given = {_RENAMED.get(name, name): value for name, value in self.get_params().items()}
         values = {name: _plain(value) for name, value in given.items() if name in names}
+        if isinstance(values["hidden"], int):
+            values["hidden"] = (values["hidden"],)
         return Config(**values, seed=int(seed))
 
     def _rows(self, X: Any, reset: bool = False) -> Any:
@@ -317,7 +319,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if not isinstance(extra, dict):
             raise CurvaeError(f"{path} holds no parameters of an estimator but {extra!r}; train again")
         new = cls(**{**own, **{name: extra[name] for name in _EXTRA if name in extra}})
-        new.set_params(hidden=tuple(new.hidden), random_state=fitted.config.seed)
+        new.set_params(hidden=fitted.config.hidden, random_state=fitted.config.seed)
         new._check()
         schema = Schema.from_json(description["data"]["schema"])
         new.n_features_in_ = len(schema.names)

@@ -107,7 +107,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report: paragraphs, then pictures, then tables. One that holds nothing is left out.
+    """A section of a report: paragraphs, a command, pictures, tables. One that holds nothing is left out.
 
     Arguments:
         title: its heading.
@@ -115,6 +115,7 @@ class Section:
         pictures: side by side, unless they are wide.
         tables: one under the other; those without rows are left out.
         collapsed: show only the heading until the reader opens it.
+        command: to type, which the last paragraph speaks of; it stands by itself, to be copied whole.
     """
 
     title: str
@@ -122,12 +123,15 @@ class Section:
     pictures: Sequence[Picture] = ()
     tables: Sequence[Table] = ()
     collapsed: bool = False
+    command: str = ""
 
     def __post_init__(self) -> None:
         _refuse_single("text", self.text)
 
     def _html(self) -> Html | None:
         blocks = [tag("p", paragraph) for paragraph in self.text if paragraph.strip()]
+        if self.command:
+            blocks.append(tag("pre", self.command))
         if self.pictures:
             narrow = sum(not picture.wide for picture in self.pictures)
             columns = 2 if narrow in (2, 4) else min(narrow, 3)

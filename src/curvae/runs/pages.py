@@ -99,8 +99,8 @@ def map_section(data: Dataset, embedding: Embedding) -> Section:
 
 def likelihood_section(found: Likelihoods | None, rows: str, compare_command: str) -> Section:
     if found is None:
-        text = [f"No rows were held out. To compare with curvature 0 and PCA on held-out rows: {compare_command}"]
-        return Section("Held-out likelihood", text)
+        text = ["No rows were held out. To compare with curvature 0 and PCA on held-out rows:"]
+        return Section("Held-out likelihood", text, command=compare_command)
     original = found.mean + found.log_jacobian
     table = Table(
         ["units", "log-likelihood, nats a row", "95 % interval"],
@@ -113,17 +113,17 @@ def likelihood_section(found: Likelihoods | None, rows: str, compare_command: st
     )
     return Section(
         "Held-out likelihood",
-        [f"Curvature 0 and PCA were not run. To compare with them: {compare_command}"],
+        ["Curvature 0 and PCA were not run. To compare with them:"],
         (),
         [table],
+        command=compare_command,
     )
 
 
 def stability_section(found: Stability | None, command: str) -> Section:
     if found is None:
-        return Section(
-            "Stability", [f"One training. To see what of the map is the data's and what is chance: {command}"]
-        )
+        text = ["One training. To see what of the map is the data's and what is chance:"]
+        return Section("Stability", text, command=command)
     return Section(
         "Stability",
         [
@@ -170,19 +170,13 @@ def reconstruction_section(
     rows = data.x[chosen]
     originals = rows if isinstance(rows, np.ndarray) else rows.toarray()
     made = reconstruct(fitted, embedding.space[chosen])
+    caption = f"The {kind} rows with the lowest, median and highest likelihood."
+    if fitted.config.scales and len(data.shape) != 2:
+        # Columns of other units could not share an axis.
+        originals, made = (fitted.scaling.apply(values) for values in (originals, made))
+        caption += " Every feature is shown from its mean, in units of its deviation."
     reconstructions(figure.subplots(1, 3), originals, made, data.shape, titles)
-    return Section(
-        "Reconstructions",
-        (),
-        [
-            _picture(
-                figure,
-                f"The {kind} rows with the lowest, median and highest likelihood.",
-                "reconstructions",
-                wide=True,
-            )
-        ],
-    )
+    return Section("Reconstructions", (), [_picture(figure, caption, "reconstructions", wide=True)])
 
 
 def samples_picture(images: NDArray[Any]) -> Picture:

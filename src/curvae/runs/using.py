@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Dataset, Schema, load, memory
+from ..data.missing import Missing
 from ..errors import CurvaeError
 from ..training import Fitted
 from ..training.evaluate import Likelihoods, embed, likelihoods
@@ -24,11 +25,20 @@ from .folder import Voice, embedding_table, write_table
 __all__ = ["embed_run", "evaluate_run", "sample_run"]
 
 
-def _open(run: Path, path: str, missing: Any, device: torch.device | str) -> tuple[Fitted, Dataset, dict[str, Any]]:
-    """A run and new data, read as the run's own data were."""
+def _open(
+    run: Path, path: str, missing: Missing | None, device: torch.device | str, voice: Voice
+) -> tuple[Fitted, Dataset, dict[str, Any]]:
+    """A run and new data, read as the run's own data were; so are rows that lack values, unless `missing` is given."""
     fitted, _, description = load_fitted(run, device=device)
+    if missing is None:
+        source = description.get("source")
+        missing = source.get("missing", "error") if isinstance(source, dict) else "error"
     data, _ = load(path, schema=Schema.from_json(description["data"]["schema"]), missing=missing)
     choose_likelihood(data.x, fitted.config.likelihood, data.blocks)
+    for text in data.notes:
+        voice.say(text)
+    for text in data.warnings:
+        voice.warn(text)
     return fitted, data, description
 
 
@@ -44,15 +54,13 @@ def embed_run(
     path: str,
     output: Path | None = None,
     *,
-    missing: Any = "error",
+    missing: Missing | None = None,
     force: bool = False,
     device: torch.device | str = "cpu",
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> Path:
     """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`."""
-    fitted, data, _ = _open(run, path, missing, device)
-    for text in data.warnings:
-        voice.warn(text)
+    fitted, data, _ = _open(run, path, missing, device, voice)
     target = _target(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
     write_table(target, embedding_table(data, embed(fitted, data.x), "new"))
     return target
@@ -117,16 +125,14 @@ def evaluate_run(
     samples: int = 5000,
     *,
     seed: int = 0,
-    missing: Any = "error",
+    missing: Missing | None = None,
     device: torch.device | str = "cpu",
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Marginal log-likelihood of data under a trained run, for each part of the data that the run knows apart."""
     if samples < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {samples}")
-    fitted, data, description = _open(run, path, missing, device)
-    for text in data.warnings:
-        voice.warn(text)
+    fitted, data, description = _open(run, path, missing, device, voice)
     # The run's own data are reported by part: rows that were trained on say nothing about new ones.
     same = data.fingerprint == description["data"].get("fingerprint")
     names = fitted.split.names(len(data)) if same else np.full(len(data), "new")

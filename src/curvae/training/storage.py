@@ -73,6 +73,8 @@ def save_fitted(
         "embedding.space": embedding.space,
         "embedding.sigma": embedding.sigma,
     }
+    if fitted.scaling.constant is not None:
+        arrays["scaling.constant"] = fitted.scaling.constant
     write_records(folder / METRICS, fitted.history)
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
     write_json(
@@ -89,9 +91,11 @@ def save_fitted(
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """`config.json` of a run folder, checked for format and kind."""
     if not folder.is_dir():
-        raise CurvaeError(f"{folder} is not a folder; give the folder that curvae fit wrote")
+        raise CurvaeError(f"{folder} is not a folder; give the folder that curvae {_command(kind)} wrote")
     if not (folder / CONFIG).exists():
-        raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that curvae fit wrote")
+        raise CurvaeError(
+            f"{folder} is not a run: it has no {CONFIG}; give the folder that curvae {_command(kind)} wrote"
+        )
     description = read_json(folder / CONFIG)
     if not isinstance(description, dict) or type(found := description.get("format")) is not int or found < 1:
         raise CurvaeError(f"{folder / CONFIG} is not the description of a run; train again")
@@ -101,10 +105,16 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
             "upgrade with pip install --upgrade curvae"
         )
     if kind is not None and description.get("kind") != kind:
+        wanted = "comparison" if kind == "comparison" else f"model ({kind})"
         raise CurvaeError(
-            f"{folder} holds a {description.get('kind')}, not a model ({kind}); give a folder that curvae fit wrote"
+            f"{folder} holds a {description.get('kind')}, not a {wanted}; "
+            f"give a folder that curvae {_command(kind)} wrote"
         )
     return description
+
+
+def _command(kind: str | None) -> str:
+    return "compare" if kind == "comparison" else "fit"
 
 
 def load_fitted(
@@ -129,7 +139,8 @@ def load_fitted(
             raise ValueError(f"layers of {', '.join(map(str, sizes))} are larger than the file")
         model = build(config, len(schema.names), schema.blocks)
         model.load_state_dict(state)
-        scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy())
+        constant = tensors["scaling.constant"].numpy() if "scaling.constant" in tensors else None
+        scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy(), constant)
         split = tensors["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))
