@@ -444,7 +444,9 @@ def main() -> None:
         command = "curvae" if error.ctx is None else error.ctx.command_path
         _fail(f"{' '.join(error.format_message().split()).removesuffix('.')}; {command} --help shows what there is")
     if code == _INTERRUPTED:
-        _fail("interrupted; a training goes on with curvae fit DATA -o RUN --resume", code)
+        shards = sys.argv[1:2] == ["paper"]
+        mend = "the same command goes on" if shards else "a training goes on with curvae fit DATA -o RUN --resume"
+        _fail(f"interrupted; {mend}", code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:

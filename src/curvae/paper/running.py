@@ -21,7 +21,7 @@ from ..training.storage import versions
 from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
 from .pages import markdown
 
-__all__ = ["Store", "run_experiment"]
+__all__ = ["CACHE", "State", "Store", "run_experiment"]
 
 State = Literal["done", "missing", "outdated"]
 

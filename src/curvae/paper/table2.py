@@ -18,7 +18,7 @@ from .pages import LEGEND, p_text, requirements_table
 from .statistics import Printed
 from .trainings import Material, Trainings, seeds
 
-__all__ = ["EXPERIMENT", "SETTINGS", "digits", "kinds", "material"]
+__all__ = ["EXPERIMENT", "SETTINGS", "digits", "kinds", "material", "sizes"]
 
 SETTINGS = Config(
     hidden=(600,),
