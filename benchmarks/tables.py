@@ -120,10 +120,11 @@ def paper(result: dict[str, Any]) -> str:
     for table in (table for section in shown.sections for table in section.tables):
         lines += ["", *table_lines(table), *(["", table.note] if table.note else [])]
     drawn = sum(len(section.pictures) for section in shown.sections)
-    files = {f"{result['experiment']}-{k + 1}.png": result["title"] for k in range(drawn)} | dict(shown.gallery)
-    for name, caption in files.items():
-        lines += ["", f"![{caption}](../results/paper/figures/{name})"]
-    minutes = f"{result['seconds'] / 60:.0f} minutes on {result['device']}"
+    for k in range(drawn):
+        lines += ["", f"![{result['title']}](../results/paper/figures/{result['experiment']}-{k + 1}.png)"]
+    for name, caption in shown.gallery.items():
+        lines += ["", f"![{caption}](../results/paper/figures/{name})", "", caption]
+    minutes = f"{result['seconds'] / 60:.1f} minutes on {result['device']}"
     return "\n".join([*lines, "", f"`curvae paper {result['experiment']}`, {minutes}."])
 
 

@@ -455,6 +455,8 @@ def main() -> None:
         command = "curvae" if error.ctx is None else error.ctx.command_path
         _fail(f"{' '.join(error.format_message().split()).removesuffix('.')}; {command} --help shows what there is")
     if code == _INTERRUPTED:
+        if sys.argv[1:2] == ["paper"]:
+            _fail("interrupted; the same command goes on", code)
         _fail("interrupted; curvae fit and curvae compare go on with DATA -o FOLDER --resume", code)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..report import Table
 from .experiment import FIGURES, Page
 
-__all__ = ["SIGNS", "interval_text", "markdown", "number", "p_text", "requirements_table"]
+__all__ = ["LEGEND", "SIGNS", "interval_text", "markdown", "number", "p_text", "requirements_table", "table_lines"]
 
 SIGNS = {"better": "▲", "equal": "=", "worse": "▼"}
 LEGEND = (

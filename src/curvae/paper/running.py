@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import torch
+from threadpoolctl import threadpool_limits
 
 from ..errors import CurvaeError
 from ..report import Picture, Report, Section
@@ -17,7 +21,7 @@ from ..training.storage import versions
 from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
 from .pages import markdown
 
-__all__ = ["Store", "run_experiment"]
+__all__ = ["CACHE", "State", "Store", "run_experiment"]
 
 State = Literal["done", "missing", "outdated"]
 
@@ -67,7 +71,8 @@ class Store:
     def compute(self, shard: Shard, bench: Bench) -> None:
         """Compute a shard and write its result."""
         began = time.perf_counter()
-        figures = shard.work(bench)
+        with _few_threads() if bench.device.type == "cuda" else nullcontext():
+            figures = shard.work(bench)
         write_json(
             self.path(shard),
             {
@@ -135,6 +140,21 @@ class Store:
             result["date"],
         )
         write_bytes(self.merged("html"), report.html().encode())
+
+
+# Beside a CUDA device the CPU has only small tasks, which a thread for every core of a large machine slows down.
+_THREADS = 4
+
+
+@contextmanager
+def _few_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, _THREADS))
+    try:
+        with threadpool_limits(_THREADS):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _plain(value: Any) -> Any:

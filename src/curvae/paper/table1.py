@@ -52,6 +52,8 @@ DIFFERENCES = (
     "Both normals are trained; the paper does not say which of them its table shows, and both stand beside it.",
     "σ is the softplus of the encoder's output in all models, as section 3.2 says; appendix C.1 speaks of a "
     "log-variance.",
+    "The N-VAE is the case c = 0 of the same code: its posterior mean is 2h for the encoder's output h, as it is to "
+    "first order in the ball.",
     "The decoder's last bias starts at the column means, which are 0 here.",
     "Gyroplane offsets are points, as in the paper.",
 )
