@@ -302,12 +302,7 @@ def test_models_that_differ_in_layers_without_parameters_are_evaluated_apart():
     """An MLP on ball coordinates and one on log_0 have the same parameters, and no stack can hold both."""
 
     def one(kind):
-        config = replace(TINY, decoder=kind)
-        model = build(config, 3)
-        named = SimpleNamespace(
-            device=torch.device("cuda"), dtype=torch.float32, named_parameters=model.named_parameters
-        )
-        return SimpleNamespace(model=named, config=config)
+        return SimpleNamespace(model=build(replace(TINY, decoder=kind), 3))
 
     assert _alike([one("mlp"), one("log_mlp"), one("mlp")], [X] * 3) == [[0, 2], [1]]
 
@@ -463,6 +458,14 @@ def pretend(shard: Shard, random: np.random.Generator) -> dict:
         return base | {"maps": {name: [measures] * 3 for name in settings["maps"]}}
     if "files" in settings:
         return base | {"files": settings["files"]}
+    if "graph" in settings:
+        names = ("auc", "ap", "validation_auc", "validation_ap")
+        found = [
+            {"geometry": geometry, "seed": seed, **{name: 60 + 5 * c + random.normal() for name in names}}
+            for geometry, c in settings["curvatures"].items()
+            for seed in settings["seeds"]
+        ]
+        return base | {"trainings": found}
     trainings = [{"config": own, **record(configuration(settings["config"], own))} for own in settings["trainings"]]
     return base | {"trainings": trainings}
 
