@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from ..training.storage import CONFIG, description_of, read_description, save_fi
 from ..training.tasks import resolve
 from ..training.workers import processes
 from . import pages
-from .folder import Source, Voice, command_line, embedding_table, new_folder, today, write_table
+from .folder import Source, Voice, command_line, embedding_table, new_folder, today, without_folder, write_table
 from .timing import duration, training_seconds
 
 __all__ = ["FitRequest", "fit_run"]
@@ -231,7 +232,7 @@ def _finish(
     compare = named.command("compare", settings=comparable(settings))
     again = f"{named.command('fit', settings=settings)} --repeats 5"
     sections = [
-        pages.map_section(data, embedding),
+        pages.map_section(data, embedding, shlex.join(["curvae", "view", without_folder(str(folder))])),
         pages.likelihood_section(found if apart else None, f"{len(held)} validation rows", compare),
         pages.stability_section(stable, again),
         pages.training_section(fitted, embedding),
