@@ -95,9 +95,7 @@ def map_picture(
     live = None
     if len(projection.points) <= _LIVE:
         columns = {} if labels is None else {label_name or "label": labels}
-        live = map_view(
-            embedding, projection, columns=columns, hierarchy=hierarchy, anonymous=True, title=title or "Map"
-        )
+        live = map_view(embedding, projection, columns=columns, hierarchy=hierarchy, anonymous=True, title=title or "")
     return replace(_picture(figure, caption, "map of the rows on the disc", wide), live=live)
 
 
@@ -114,7 +112,7 @@ def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Secti
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
-        f"To move the map, with ids, search and selection: {view_command}",
+        f"The map by itself, with ids, search and selection: {view_command}",
     ]
     return Section("The map", text, pictures)
 

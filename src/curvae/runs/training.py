@@ -189,6 +189,7 @@ def _describe(
             "blocks": list(data.blocks),
             "notes": list(data.notes),
             "warnings": list(data.warnings),
+            "label": data.label_name,
             "schema": schema.to_json(),
         },
     }

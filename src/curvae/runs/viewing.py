@@ -71,7 +71,7 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
     table, embedding = _embedding(request.run, description)
     stored = description.get("data", {}).get("schema")
     schema = None if stored is None else Schema.from_json(stored)
-    columns = _columns(request, table, schema)
+    columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
     images = _images(request, description, schema) if request.thumbnails else None
     projection = project_to_disc(embedding.ball, embedding.c)
     about = [f"{len(table):,} rows, {pages.curvature_text(embedding.c)}"]
@@ -116,10 +116,9 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -> dict[str, Any]:
-    """Those to colour by: the label first, then those asked for."""
-    own: dict[str, Any] = {name: table[name] for name in _OWN}
-    name = "label" if schema is None or schema.label is None else schema.label
+def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, name: str) -> dict[str, Any]:
+    """Those to colour by: the label, called `name`, first, then those asked for."""
+    own: dict[str, Any] = {column: table[column] for column in _OWN}
     if (table["label"] != "").any():
         own[name] = own["label"] = _numbers(table["label"])
     known = {**own, **_matched(request, table, schema)}

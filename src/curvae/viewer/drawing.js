@@ -343,8 +343,8 @@ class Painter {
     return places;
   }
 
-  /** Draw everything as the camera sees it, the disc `scale` CSS pixels in radius. */
-  draw(camera, { scale, zoom, width, height, theme, halos, edges }) {
+  /** Draw everything as the camera sees it, the disc `scale` CSS pixels in radius; of the points at most so many. */
+  draw(camera, { scale, zoom, width, height, theme, most, halos, edges }) {
     const { gl, canvas, store } = this;
     const density = canvas.width / width;
     const pole = this.geometry.pole(camera);
@@ -384,7 +384,9 @@ class Painter {
     gl.uniform4f(places.u_outline, ...rgb(theme.face), diameter > 7 * density ? 1 : 0);
     gl.uniform1f(places.u_line, 0.7 * density);
     gl.bindVertexArray(this.order.array);
-    gl.drawArrays(gl.POINTS, 0, this.order.length);
+    // The order is random, so that the first of them show the same picture, only thinner.
+    this.drawn = Math.min(most, this.order.length);
+    gl.drawArrays(gl.POINTS, 0, this.drawn);
     this.draws++;
   }
 }

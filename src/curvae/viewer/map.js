@@ -6,6 +6,8 @@ const THEMES = {
 };
 const PICK = 12; // CSS pixels from the pointer within which a point is found
 const FARTHEST = 3; // metric distance beyond which it is not, however close it looks near the rim
+const SLOW = 120; // milliseconds of a frame from which fewer points are drawn while the map moves
+const LEAST = 30000; // but never fewer than these
 const REST = 0.94; // of half the window is the radius of what is shown at first
 
 class DiscMap {
@@ -79,6 +81,12 @@ class DiscMap {
   look(camera, zoom = this.zoom) {
     this.camera = camera;
     this.zoom = Math.min(this.geometry.flat ? 1e4 : 500, Math.max(0.5, zoom));
+    this.moving = true;
+    clearTimeout(this.rest);
+    this.rest = setTimeout(() => {
+      this.moving = false;
+      if (this.painter.drawn < this.store.count) this.redraw();
+    }, 300);
     this.redraw();
   }
 
@@ -241,11 +249,8 @@ class DiscMap {
     const { store, geometry } = this;
     const { ids } = store.facts;
     await store.names();
-    const columns = [];
-    for (const column of store.columns) {
-      await column.entries();
-      columns.push(column);
-    }
+    const { columns } = store;
+    for (const column of columns) await column.load();
     const lines = [[...(ids ? ["id"] : []), ...columns.map((column) => column.name), "x", "y", "radius"]];
     for (let i = 0; i < store.count; i++) {
       if (!this.selected?.[i]) continue;
@@ -272,9 +277,22 @@ class DiscMap {
   draw() {
     this.drawUnder();
     const { scale, zoom, width, height, theme } = this;
-    this.painter.draw(this.camera, { scale, zoom, width, height, theme, ...this.show });
+    const most = this.moving ? this.affordable() : Infinity;
+    this.painter.draw(this.camera, { scale, zoom, width, height, theme, most, ...this.show });
     this.drawOver();
     this.afterDraw?.();
+  }
+
+  /** How many points can be drawn without delay while the map moves, by how long it took until the frames were shown. */
+  affordable() {
+    if (this.store.count <= LEAST) return Infinity;
+    this.most ??= this.store.count;
+    const begun = performance.now();
+    requestAnimationFrame(() => {
+      const took = performance.now() - begun;
+      if (took > SLOW) this.most = Math.max(LEAST, Math.round(this.most * Math.max(0.2, SLOW / took)));
+    });
+    return this.most;
   }
 
   brush(canvas) {
@@ -327,12 +345,16 @@ class DiscMap {
     }
     for (let k = 0; k < 12; k++) {
       brush.beginPath();
-      for (let piece = 1; piece <= 40; piece++) {
-        const z = polar(geometry.toDisc((far * piece) / 40), (TAU * k) / 12);
+      for (let piece = 0; piece <= 40; piece++) {
+        const z = polar(geometry.toDisc(step + ((far - step) * piece) / 40), (TAU * k) / 12);
         brush.lineTo(...this.toPixel(geometry.apply(this.camera, z)));
       }
       brush.stroke();
     }
+    brush.fillStyle = theme.rim;
+    brush.beginPath();
+    brush.arc(...this.toPixel(origin), 2, 0, TAU);
+    brush.fill();
     brush.fillStyle = theme.text;
     brush.font = "10px system-ui, sans-serif";
     brush.textAlign = "center";

@@ -27,6 +27,7 @@ FEW = 100_000  # up to so many points space is no concern
 FARTHEST = 40.0  # radius at which points beyond it are drawn, since products of two cosh must fit in float32
 _TURN_BITS = 52  # what a double can hold
 _RADIUS_BITS = 31
+_HUGE = float(np.finfo(np.float32).max)
 _LONGEST = 200  # letters of a category or an id
 
 
@@ -85,16 +86,13 @@ def pack_sigma(blocks: Blocks, sigma: NDArray[np.float64]) -> dict[str, float]:
 
 
 def pack_column(blocks: Blocks, block: str, name: str, values: ArrayLike, count: int) -> dict[str, Any]:
-    """Add a column to colour by: 0 stands for no value, k+1 for the category k or the k-th step of the scale."""
+    """Add a column to colour by: 0 for no category and k+1 for the category k, or the first bits of float32 numbers."""
     found = levels(values, count)
     if isinstance(found, Levels):
-        bits = max(1, len(found.texts).bit_length())
-        blocks.add_numbers(block, found.codes + 1, bits)
+        blocks.add_numbers(block, found.codes + 1, max(1, len(found.texts).bit_length()))
         texts = [shortened(text) for text in found.texts]
         return {"name": name, "kind": "levels", "texts": texts, "shown": [int(k) for k in found.shown]}
-    known = np.isfinite(found)
-    low, high = float(found[known].min()), float(found[known].max())
-    bits = 32 if count <= FEW else 16
-    steps = np.rint((np.where(known, found, low) - low) / ((high - low) or 1.0) * (2**bits - 2))
-    blocks.add_numbers(block, np.where(known, 1 + steps, 0), bits)
-    return {"name": name, "kind": "numbers", "low": low, "high": high}
+    bits = 32 if count <= FEW else 24
+    numbers = np.clip(found, -_HUGE, _HUGE).astype(np.float32)
+    blocks.add_numbers(block, numbers.view(np.uint32) >> (32 - bits), bits)
+    return {"name": name, "kind": "numbers", "low": float(np.nanmin(numbers)), "high": float(np.nanmax(numbers))}

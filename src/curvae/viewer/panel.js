@@ -58,8 +58,7 @@ class Panel {
     parts.push(this.selection, this.switches());
     const inside = this.root.querySelector(".inside");
     if (inside) parts.push(inside);
-    this.element = element("aside", { class: "panel" }, ...parts);
-    this.root.append(this.element);
+    this.root.append(element("div", { class: "panel" }, ...parts));
   }
 
   search() {
@@ -245,7 +244,7 @@ class Panel {
     card.hidden = true;
     if (i < 0) return;
     await store.names();
-    for (const column of store.columns) await column.entries();
+    for (const column of store.columns) await column.load();
     if (this.told !== i) return;
     const rows = [];
     const name = store.name(i);

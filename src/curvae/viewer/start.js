@@ -9,12 +9,13 @@ async function start(root) {
   const { count, title } = store.facts;
   const stage = element(
     "div",
-    { class: "stage", tabindex: "0", role: "application", "aria-label": `${title}: map of ${grouped(count)} points` },
+    { class: "stage", tabindex: "0", role: "application", "aria-label": `${title || "Map"}: ${grouped(count)} points` },
     ...Object.values(layers),
   );
   const map = new DiscMap(store, layers);
   await map.colourBy(store.columns[0] ?? null);
   root.prepend(stage);
+  if (title && root.dataset.mode === "report") root.prepend(element("div", { class: "title" }, title));
   const panel = new Panel(root, store, map, stage);
   panel.tellLegend();
   root.classList.add("live");

@@ -104,15 +104,28 @@ class Column {
     Object.assign(this, facts);
     this.store = store;
     this.block = block;
-    this.most = 256 ** store.facts.blocks[block].width - 1;
+    this.width = store.facts.blocks[block].width;
+  }
+
+  /** Codes of categories, 0 for none; or numbers, of which the highest bytes of float32 are stored. */
+  async load() {
+    if (this.values) return;
+    const values = await this.store.numbers(this.block);
+    if (this.kind === "levels") {
+      this.values = values;
+      return;
+    }
+    for (let i = 0; i < values.length; i++) values[i] <<= 8 * (4 - this.width);
+    this.values = new Float32Array(values.buffer);
   }
 
   /** The entry of the legend that each point belongs to: of a scale from 1 to 255, and 0 without a value. */
   async entries() {
-    if (!this.values) this.values = await this.store.numbers(this.block);
+    await this.load();
     if (this.kind === "numbers") {
-      const scale = 254 / (this.most - 1);
-      return Uint8Array.from(this.values, (value) => (value ? 1 + Math.round(scale * (value - 1)) : 0));
+      const scale = 254 / (this.high - this.low || 1);
+      const entry = (value) => (Number.isNaN(value) ? 0 : 1 + Math.min(254, Math.max(0, Math.round(scale * (value - this.low)))));
+      return Uint8Array.from(this.values, entry);
     }
     const { shown, texts } = this;
     const entry = new Uint8Array(texts.length + 1).fill(shown.length);
@@ -121,13 +134,8 @@ class Column {
     return Uint8Array.from(this.values, (value) => entry[value]);
   }
 
-  /** The number of a point in a column of numbers. */
-  number(i) {
-    return this.values[i] ? this.low + ((this.high - this.low) * (this.values[i] - 1)) / (this.most - 1) : NaN;
-  }
-
   text(i) {
-    if (this.kind === "numbers") return figures(this.number(i), this.most > 65535 ? 7 : 5);
+    if (this.kind === "numbers") return Number.isNaN(this.values[i]) ? "" : figures(this.values[i], this.width + 3);
     return this.values[i] ? this.texts[this.values[i] - 1] : "";
   }
 
