@@ -121,7 +121,8 @@ def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, n
     own: dict[str, Any] = {column: table[column] for column in _OWN}
     if (table["label"] != "").any():
         own[name] = own["label"] = _numbers(table["label"])
-    known = {**own, **_matched(request, table, schema)}
+    matched = _matched(request, table, schema)
+    known = matched | {column: values for column, values in own.items() if column not in matched}
     asked = [name for name in (request.label or (name if name in own else None), *request.show) if name is not None]
     for column in asked:
         if column not in known:

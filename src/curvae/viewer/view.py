@@ -211,7 +211,7 @@ class View:
         """
         facts, blocks, inside = self._packed
         # In a script "</script" and "<!--" would end it or change how it is read.
-        known = json.dumps(facts, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+        known = _proper(json.dumps(facts, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
         parts = [f'<div class="curvae-map" data-mode="{mode}">', still]
         if mode == "page":
             told = "".join(f"<li>{_escaped(text)}</li>" for text in inside)
@@ -292,5 +292,10 @@ def _colours() -> dict[str, Any]:
     }
 
 
+def _proper(text: str) -> str:
+    """Text that can be written: of a file name that is no UTF-8, surrogates become escapes, which JSON knows too."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _escaped(text: str) -> str:
-    return html.escape(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+    return html.escape(_proper(text))
