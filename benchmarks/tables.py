@@ -22,7 +22,7 @@ from typing import Any
 from curvae.training.compare import mean_interval
 from curvae.training.storage import versions
 
-from . import variance
+from . import variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 
 __all__ = ["comparisons", "fill", "main", "stale"]
@@ -117,6 +117,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "entropy_variance": variance.table,
     "bench_cpu": stacks,
     "bench_h200": cuda,
+    "viewer": viewer.table,
 }
 
 

@@ -117,7 +117,9 @@ def test_report_is_self_contained(whole):
     assert page.count('src="data:image/png;base64,') == 4
     assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|https://|#)""", page)
     # Of scripts there is the one that moves the map, and blocks of its data.
-    assert not re.search(r"""<script\b[^>]*src|<iframe\b|<link[^>]*http|src\s*=\s*["']http|@import|url\(["']?http""", page)
+    assert not re.search(
+        r"""<script\b[^>]*src|<iframe\b|<link[^>]*http|src\s*=\s*["']http|@import|url\(["']?http""", page
+    )
     # Verdict, next command with its options, exact command, seed.
     for text in ("nats a row", "curvae compare cells.csv --label kind --id name", "--seed 5", "Mathieu"):
         assert text in page, text
