@@ -214,6 +214,7 @@ def test_thumbnails_are_the_images():
         ({"columns": {"age": [1, 2, 3]}}, "3 age for 2 points"),
         ({"edges": [[0], [2]]}, "indices below 2"),
         ({"edges": [0, 1]}, "indices below 2"),
+        ({"hierarchy": ([[0.0, 0.1]], [(0, 1)])}, "edges of the hierarchy must be pairs of indices below 1"),
     ],
 )
 def test_mistakes_are_said_in_one_line(given, message):

@@ -76,8 +76,15 @@ def written(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def opening(browser, written):
+    """What happened while the page was opened."""
+    browser.open(written)
+    return list(browser.events)
+
+
 @pytest.fixture
-def page(browser, written):
+def page(browser, written, opening):
     """The page as it opens."""
     if browser.run("return globalThis.curvae?.maps[0]?.store.facts.title ?? null") != HOSTILE:
         browser.open(written)
@@ -338,12 +345,18 @@ def test_names_are_shown_as_text_and_run_nothing(page):
     page.mouse("Moved", 5, 5)
 
 
-def test_a_lasso_selects_and_exports(page):
+def test_a_lasso_selects_and_exports(page, tmp_path):
     corners = [place(page, z) for z in (unit(SIX)[0] + d for d in ([-0.1, -0.1], [0.1, -0.1], [0.1, 0.1], [-0.1, 0.1]))]
     page.drag(*map(tuple, corners), shift=True)
     settled(page)
     assert page.run("return document.querySelector('.selection span').textContent") == "1 selected"
-    head, row = csv.reader(io.StringIO(page.run("return curvae.maps[0].map.csv()")))
+    page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    page.run("document.querySelector('.export').click()")
+    end = time.monotonic() + 20
+    while not (tmp_path / "selection.csv").exists():
+        assert time.monotonic() < end, "nothing was saved"
+        time.sleep(0.05)
+    head, row = csv.reader(io.StringIO((tmp_path / "selection.csv").read_text(encoding="utf-8"), newline=""))
     assert head == ["id", "kind", "height", "x", "y", "radius"]
     assert row[:2] == [IDS[0], "kind 0"]
     point = BALL.from_lorentz(torch.from_numpy(SIX[0]))
@@ -382,7 +395,22 @@ def test_dark_follows_the_system(page):
     assert pixels(page)[0, 0].min() > 230
 
 
-# --- other pages ------------------------------------------------------------------------------------------------------
+# --- alone, and other pages -------------------------------------------------------------------------------------------
+
+
+def test_nothing_leaves_the_page(page, written, opening):
+    asked = [e["params"]["request"]["url"] for e in opening if e["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith("data:")] == [written.resolve().as_uri()]
+    assert not [e for e in opening if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+    tried = page.run(
+        "const tries = [fetch('https://example.org/').then(() => 'sent', () => 'refused')];"
+        "tries.push(new Promise((done) => { const image = new Image(); image.onload = () => done('sent');"
+        "  image.onerror = () => done('refused'); image.src = 'https://example.org/a.png'; }));"
+        "const script = document.createElement('script'); script.textContent = 'window.hacked = 1';"
+        "document.body.append(script);"
+        "return [...await Promise.all(tries), window.hacked ?? null]"
+    )
+    assert tried == ["refused", "refused", None]
 
 
 def test_flat_maps_are_translated(browser, tmp_path):
@@ -398,22 +426,6 @@ def test_flat_maps_are_translated(browser, tmp_path):
     settled(browser)
     after = [blob(stage(pixels(browser), browser), PALETTE[k]) for k in range(4)]
     np.testing.assert_allclose(np.array(after) - before, np.tile([60, 40], (4, 1)), atol=1)
-
-
-def test_nothing_leaves_the_page(browser, written):
-    browser.open(written)
-    asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
-    assert [url for url in asked if not url.startswith("data:")] == [written.resolve().as_uri()]
-    assert not [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
-    tried = browser.run(
-        "const tries = [fetch('https://example.org/').then(() => 'sent', () => 'refused')];"
-        "tries.push(new Promise((done) => { const image = new Image(); image.onload = () => done('sent');"
-        "  image.onerror = () => done('refused'); image.src = 'https://example.org/a.png'; }));"
-        "const script = document.createElement('script'); script.textContent = 'window.hacked = 1';"
-        "document.body.append(script);"
-        "return [...await Promise.all(tries), window.hacked ?? null]"
-    )
-    assert tried == ["refused", "refused", None]
 
 
 def test_a_report_holds_the_map(browser, tmp_path):

@@ -10,7 +10,7 @@ from string import Template
 
 __all__ = ["page_style", "policy", "script", "style", "template"]
 
-_PARTS = ("geometry.js", "store.js", "drawing.js", "map.js", "panel.js", "start.js")
+_PARTS = ("geometry.js", "store.js", "shaders.js", "drawing.js", "map.js", "panel.js", "start.js")
 
 
 def _text(name: str) -> str:

@@ -177,7 +177,9 @@ class Panel {
     const value = (entry) => column.low + ((column.high - column.low) * (entry - 1)) / 254;
     const low = element("output", { class: "low" });
     const high = element("output", { class: "high" });
-    const handles = [1, 255].map((at, k) =>
+    const open = Math.max(1, map.hidden.indexOf(0, 1));
+    const ends = [open, Math.max(open, map.hidden.lastIndexOf(0))]; // of a filter set before
+    const handles = ends.map((at, k) =>
       element("input", { type: "range", min: 1, max: 255, value: at, "aria-label": k ? "highest" : "lowest", oninput: () => filter() }),
     );
     const filter = () => {
@@ -307,10 +309,7 @@ class Panel {
     this.root.dataset.theme = name;
     if (this.whole) document.documentElement.dataset.theme = name;
     this.map.setTheme(name);
-    const hidden = this.map.hidden.slice(); // building the legend anew forgets the filter of a scale
     this.tellLegend();
-    this.map.hidden.set(hidden);
-    this.map.recolour();
   }
 
   // --- mouse, fingers and keys --------------------------------------------------------------------------------------

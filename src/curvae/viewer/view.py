@@ -76,16 +76,14 @@ class View:
         if self.manifold.dim != 2:
             raise CurvaeError(f"a map needs points of dimension 2, got {self.manifold}; see project_to_disc")
         count = len(self._space)
-        given = {"ids": self.ids, "sigma": self.sigma, "images": self.images, **self.columns}
+        given: dict[str, Any] = {"ids": self.ids, "sigma": self.sigma, "images": self.images, **self.columns}
         for name, values in given.items():
-            if values is not None and len(np.asarray(values)) != count:
-                raise CurvaeError(f"{len(np.asarray(values))} {name} for {count} points; give one a point")
+            if values is not None and len(values) != count:
+                raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
         if self.edges is not None:
-            ends = np.asarray(self.edges)
-            if ends.ndim != 2 or len(ends) != 2 or (ends.size and not 0 <= ends.min() <= ends.max() < count):
-                raise CurvaeError(
-                    f"edges must be indices below {count} of shape (2, E), got shape {ends.shape}; count from 0"
-                )
+            _check_edges("edges", np.asarray(self.edges), count)
+        if self.hierarchy is not None:
+            _check_edges("edges of the hierarchy", np.asarray(self.hierarchy[1]).reshape(-1, 2).T, len(self._nodes))
 
     # --- coordinates ------------------------------------------------------------------------------------------------
 
@@ -275,6 +273,13 @@ def page(points: Points, manifold: Manifold | None = None, **more: Any) -> str:
         True
     """
     return View(points, PoincareBall(2) if manifold is None else manifold, **more).html()
+
+
+def _check_edges(name: str, ends: NDArray[Any], count: int) -> None:
+    if ends.ndim != 2 or len(ends) != 2 or (ends.size and not 0 <= ends.min() <= ends.max() < count):
+        raise CurvaeError(
+            f"{name} must be pairs of indices below {count}, shape (2, E), got shape {ends.shape}; count from 0"
+        )
 
 
 def _taken(values: ArrayLike | Tensor, order: NDArray[np.intp]) -> NDArray[Any]:
