@@ -24,7 +24,7 @@ from curvae.paper.pages import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import variance
+from . import variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 
 __all__ = ["comparisons", "fill", "main", "stale"]
@@ -135,6 +135,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "bench_cpu": stacks,
     "bench_h200": cuda,
     **{f"paper_{name}": paper for name in EXPERIMENTS},
+    "viewer": viewer.table,
 }
 
 

@@ -417,6 +417,40 @@ def paper(
     _tell(quiet, as_json, found.result, *found.lines)
 
 
+@app.command(epilog="Example: curvae view runs/cells-1 --data cells.csv --show age --show donor")
+def view(
+    run: Run,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html).", show_default=False
+        ),
+    ] = None,
+    show: Annotated[
+        list[str] | None, typer.Option("--show", metavar="COLUMN", help="Column to put in; repeatable.")
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column to colour by (the run's label).")] = None,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Leave out ids and the order of the rows.")] = False,
+    thumbnails: Annotated[bool, typer.Option("--thumbnails", help="Put in the images of the rows, small.")] = False,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FILE", help="Where columns or images are.", show_default=False)
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """The map of a run as one page to move about in, or as a picture."""
+    from .runs import ViewRequest, view_run
+
+    request = ViewRequest(run, output, tuple(show or ()), label, anonymous, thumbnails, data, force)
+    with _voice(quiet or as_json) as voice:
+        path, shown = view_run(request, voice)
+    picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
+    following = shlex.join(["curvae", "view", str(run), *picture])
+    what = "the same as a picture" if picture else "the same to move about in"
+    _tell(quiet, as_json, {"map": str(path), "inside": shown.inside}, f"map: {path}", f"next: {following}    {what}")
+
+
 @app.command(epilog="Example: curvae cite --bibtex")
 def cite(bibtex: Annotated[bool, typer.Option("--bibtex", help="As BibTeX.")] = False) -> None:
     """How to cite Curvae and the paper it implements."""

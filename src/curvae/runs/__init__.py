@@ -4,14 +4,17 @@ from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
 from .training import FitRequest, fit_run
 from .using import embed_run, evaluate_run, sample_run
+from .viewing import ViewRequest, view_run
 
 __all__ = [
     "CompareRequest",
     "FitRequest",
+    "ViewRequest",
     "compare_run",
     "demonstrate",
     "embed_run",
     "evaluate_run",
     "fit_run",
     "sample_run",
+    "view_run",
 ]

@@ -107,7 +107,9 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResul
     for text in _beaten(found):
         voice.warn(text)
     shown = [0.0, found.best]
-    maps = Section("The maps", (), [pages.map_picture(found.embeddings[c], data.labels) for c in shown])
+    maps = Section(
+        "The maps", (), [pages.map_picture(found.embeddings[c], data.labels, label_name=data.label_name) for c in shown]
+    )
     sections = [maps, pages.comparison_section(found), pages.data_section(data, [pages.scaling_note(found.config)])]
     report = Report(
         f"Is a curved space better for {name}?",

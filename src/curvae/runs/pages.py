@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import Dataset, Tree
-from ..geometry import PoincareBall
+from ..geometry import Lorentz, PoincareBall
 from ..plotting import (
     Projection,
     curves,
@@ -31,18 +31,23 @@ from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
 from ..training.fitted import Fitted
 from ..training.paired import mean_interval
+from ..viewer import View
 
 __all__ = [
     "comparison_section",
     "curvature_text",
     "data_section",
     "likelihood_section",
+    "map_picture",
     "map_section",
+    "map_view",
     "node_places",
     "reconstruction_section",
     "stability_section",
     "training_section",
 ]
+
+_LIVE = 20_000  # rows up to which a report holds a map that can be moved
 
 
 def curvature_text(c: float) -> str:
@@ -51,10 +56,18 @@ def curvature_text(c: float) -> str:
 
 
 def _picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
-    with warnings.catch_warnings():
-        # A letter that the font lacks, in a label say, is drawn as a box; the tables have it.
-        warnings.filterwarnings("ignore", "Glyph")
-        return Picture(figure_bytes(figure), caption, alt, wide)
+    return Picture(figure_bytes(figure), caption, alt, wide)
+
+
+def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
+    """The map to be moved; `more` as for `View`, with points of the disc in ball coordinates."""
+    ball = PoincareBall(2, embedding.c)
+    # Space parts tell points far out apart that in ball coordinates round to the rim.
+    space = embedding.space if embedding.dim == 2 else ball.to_lorentz(projection.points)
+    if (hierarchy := more.pop("hierarchy", None)) is not None:
+        more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
+    # A deviation says nothing about the spread of a projection.
+    return View(space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more)
 
 
 def node_places(tree: Tree, ball: PoincareBall, points: Tensor) -> Tensor:
@@ -69,8 +82,13 @@ def map_picture(
     title: str | None = None,
     tree: Tree | None = None,
     projection: Projection | None = None,
+    label_name: str | None = None,
+    wide: bool = False,
 ) -> Picture:
-    """The map, projected where it has more than two dimensions, with the true hierarchy where it is known."""
+    """The map, projected where it has more than two dimensions, with the true hierarchy where it is known.
+
+    Of up to 20,000 rows it can be moved where scripts run; it knows labels, but no ids nor the order of the rows.
+    """
     figure = Figure(figsize=(5.2, 4.6))
     projection = project_to_disc(embedding.ball, embedding.c) if projection is None else projection
     ball = PoincareBall(2, embedding.c)
@@ -79,12 +97,18 @@ def map_picture(
     caption = f"Posterior centres, {curvature_text(embedding.c)}."
     if embedding.dim > 2:
         caption += f" {projection.sentence[0].upper()}{projection.sentence[1:]}."
-    return _picture(figure, caption, "map of the rows on the disc")
+    live = None
+    if len(projection.points) <= _LIVE:
+        columns = {} if labels is None else {label_name or "label": labels}
+        live = map_view(embedding, projection, columns=columns, hierarchy=hierarchy, anonymous=True, title=title or "")
+    return replace(_picture(figure, caption, "map of the rows on the disc", wide), live=live)
 
 
-def map_section(data: Dataset, embedding: Embedding) -> Section:
+def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
     projection = project_to_disc(embedding.ball, embedding.c)
-    pictures = [map_picture(embedding, data.labels, projection=projection)]
+    pictures = [
+        map_picture(embedding, data.labels, projection=projection, label_name=data.label_name, wide=len(data) <= _LIVE)
+    ]
     if len(data.shape) == 2:
         figure = Figure(figsize=(5.2, 5.2))
         images = data.x.reshape(-1, *data.shape)  # images are never sparse
@@ -93,6 +117,7 @@ def map_section(data: Dataset, embedding: Embedding) -> Section:
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
+        f"The map by itself, with ids, search and selection: {view_command}",
     ]
     return Section("The map", text, pictures)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from ..training.storage import CONFIG, description_of, save_fitted, versions
 from ..training.tasks import resolve
 from ..training.workers import processes
 from . import pages
-from .folder import Source, Voice, command_line, embedding_table, new_folder, today, write_table
+from .folder import Source, Voice, command_line, embedding_table, new_folder, today, without_folder, write_table
 from .resuming import begun, given
 from .timing import duration, training_seconds
 
@@ -161,6 +162,7 @@ def _describe(
             "blocks": list(data.blocks),
             "notes": list(data.notes),
             "warnings": list(data.warnings),
+            "label": data.label_name,
             "schema": schema.to_json(),
         },
     }
@@ -205,7 +207,7 @@ def _finish(
     compare = named.command("compare", settings=comparable(given(config)))
     again = f"{named.command('fit', settings=given(config))} --repeats 5"
     sections = [
-        pages.map_section(data, embedding),
+        pages.map_section(data, embedding, shlex.join(["curvae", "view", without_folder(str(folder))])),
         pages.likelihood_section(found if apart else None, f"{len(held)} validation rows", compare),
         pages.stability_section(stable, again),
         pages.training_section(fitted, embedding),

@@ -20,7 +20,7 @@ from ..training.files import write_bytes
 from ..training.rows import choose_likelihood
 from ..training.storage import load_fitted
 from . import pages
-from .folder import Voice, embedding_table, write_table
+from .folder import Voice, embedding_table, output_file, write_table
 
 __all__ = ["embed_run", "evaluate_run", "sample_run"]
 
@@ -42,13 +42,6 @@ def _open(
     return fitted, data, description
 
 
-def _target(output: Path | None, default: Path, force: bool) -> Path:
-    path = default if output is None else output
-    if path.exists() and not force:
-        raise CurvaeError(f"{path} exists; choose another name with -o, or overwrite it with --force")
-    return path
-
-
 def embed_run(
     run: Path,
     path: str,
@@ -61,7 +54,7 @@ def embed_run(
 ) -> Path:
     """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`."""
     fitted, data, _ = _open(run, path, missing, device, voice)
-    target = _target(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
+    target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
     write_table(target, embedding_table(data, embed(fitted, data.x), "new"))
     return target
 
@@ -85,15 +78,15 @@ def sample_run(
     generator = torch.Generator(fitted.model.device).manual_seed(seed)
     rows = fitted.scaling.invert(fitted.model.sample(count, generator).cpu().double().numpy())
     if schema.kind != "images":
-        target = _target(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
         if target.suffix == ".npy":
             raise CurvaeError(f"rows of a table are written as CSV, so {target} should end in .csv")
         write_table(target, _table(rows, schema))
         return [target]
-    target = _target(output, Path(f"{run.resolve().name}-samples.npy"), force)
+    target = output_file(output, Path(f"{run.resolve().name}-samples.npy"), force)
     if target.suffix != ".npy":
         raise CurvaeError(f"images are written as .npy, so {target} should end in .npy")
-    picture = _target(None, target.with_suffix(".png"), force)
+    picture = output_file(None, target.with_suffix(".png"), force)
     generator.manual_seed(seed)
     means = fitted.scaling.invert(fitted.model.sample(min(count, 100), generator, mean=True).cpu().double().numpy())
     write_bytes(target, _npy(rows.reshape(-1, *schema.shape).astype(np.float32)))
