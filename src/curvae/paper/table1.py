@@ -41,7 +41,7 @@ SAMPLES = 5000
 TEST = 0.3
 LAWS = ("wrapped", "riemannian")
 GPLVM_ITERATIONS = 200
-"""its likelihood still grows after that, but the three figures of the map no longer change"""
+"""its likelihood still grows after that, but the figures of the map hardly change"""
 
 PRINTED = {
     1.0: dict(zip((0.0, *CURVATURES), (57.1, 57.1, 57.2, 56.9, 56.7, 56.6), strict=True)),
