@@ -57,7 +57,7 @@ def shards(plan: Plan) -> list[Shard]:
     tree = [replace(TREE, curvature=c, seed=plan.seed) for c in (*CURVATURES, 1.0, 0.0)]
     if plan.quick:
         tree = [replace(config, epochs=60) for config in tree]
-    iterations = 20 if plan.quick else 500
+    iterations = 20 if plan.quick else table1.GPLVM_ITERATIONS
     base, _, rows, test = table2.sizes(plan)
     digits = [
         replace(base, dim=2, curvature=DIGITS_CURVATURE, posterior="riemannian", seed=plan.seed),

@@ -84,7 +84,7 @@ class GPLVM:
     log_likelihood: float
 
     @classmethod
-    def fit(cls, y: Array, dim: int = 2, iterations: int = 500) -> GPLVM:
+    def fit(cls, y: Array, dim: int = 2, iterations: int = 200) -> GPLVM:
         """Maximise the likelihood by L-BFGS, from principal components of unit variance, s = ℓ = 1 and n² = 1/10."""
         y = y - y.mean(0)
         start = principal_components(y, dim)
