@@ -128,6 +128,13 @@ def paper(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"`curvae paper {result['experiment']}`, {minutes}."])
 
 
+def brief(result: dict[str, Any]) -> str:
+    """The first table of an experiment of `curvae paper`."""
+    sections = EXPERIMENTS[result["experiment"]].page(result).sections
+    table = next(table for section in sections for table in section.tables)
+    return "\n".join([*table_lines(table), "", table.note])
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "demo": comparisons,
     "demo_long": comparisons,
@@ -135,6 +142,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "bench_cpu": stacks,
     "bench_h200": cuda,
     **{f"paper_{name}": paper for name in EXPERIMENTS},
+    **{f"brief_{name}": brief for name in EXPERIMENTS},
     "viewer": viewer.table,
 }
 
@@ -145,7 +153,7 @@ def fill(name: str, text: str) -> str:
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
-        path = RESULTS / f"{match[2].replace('paper_', 'paper/')}.json"
+        path = RESULTS / f"{re.sub('^(paper|brief)_', 'paper/', match[2])}.json"
         if not path.exists() and path.parent.name == "paper":
             return f"{match[1]}To be computed: `curvae paper {path.stem}`.\n{match[3]}"
         result = json.loads(path.read_text(encoding="utf-8"))
