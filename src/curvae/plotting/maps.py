@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..geometry import PoincareBall
 from .disc import INK, RIM, Points, disc, fit_window, frozen, geodesics, grid, gyroplane, inside, tensor
-from .style import SEQUENTIAL, colour_bar, colouring, inches
+from .style import SEQUENTIAL, Colouring, colour_bar, colouring, inches
 
 __all__ = ["gyroplane_heat", "latent_map"]
 
@@ -24,7 +24,7 @@ def latent_map(
     ax: Axes,
     ball: PoincareBall,
     points: Points,
-    labels: ArrayLike | Tensor | None = None,
+    labels: ArrayLike | Tensor | Colouring | None = None,
     *,
     samples: Points | None = None,
     hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None,
@@ -38,7 +38,7 @@ def latent_map(
         ball: the space.
         points: ball coordinates, shape (N, 2).
         labels: N categories or numbers. Text, booleans and whole numbers of at most 20 different values are
-            categories with a legend, other numbers get a colour bar.
+            categories with a legend, other numbers get a colour bar. Or a `Colouring` made before.
         samples: draws from the posterior of each point, shape (N, K, 2), as faint dots.
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn as geodesics under the points.
         gyroplanes: points p and normals a of hyperplanes, each of shape (H, 2), drawn as thin lines; those of a
@@ -60,7 +60,7 @@ def latent_map(
     z = inside(ball, points)
     draws = None if samples is None else inside(ball, samples, (len(z), None, 2))
     nodes = None if hierarchy is None else inside(ball, hierarchy[0])
-    colours = colouring(labels, len(z))
+    colours = labels if isinstance(labels, Colouring) else colouring(labels, len(z))
     disc(ax, ball, reach=fit_window(*(x for x in (z, draws, nodes) if x is not None)))
 
     zoom = inches(ax) / 4  # sizes are chosen for a panel 4 inches wide

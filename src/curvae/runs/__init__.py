@@ -2,16 +2,19 @@
 
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
+from .graphing import GraphRequest, graph_run
 from .training import FitRequest, fit_run
 from .using import embed_run, evaluate_run, sample_run
 
 __all__ = [
     "CompareRequest",
     "FitRequest",
+    "GraphRequest",
     "compare_run",
     "demonstrate",
     "embed_run",
     "evaluate_run",
     "fit_run",
+    "graph_run",
     "sample_run",
 ]

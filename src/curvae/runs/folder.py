@@ -6,25 +6,37 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
+from numpy.typing import NDArray
 
-from ..data import Dataset, Schema, load
+from ..data import Dataset, Graph, Schema, load, load_graph
 from ..errors import CurvaeError
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
 from ..training.storage import CONFIG
 
-__all__ = ["Source", "Voice", "command_line", "embedding_table", "new_folder", "today", "write_table"]
+__all__ = [
+    "Given",
+    "GraphSource",
+    "Source",
+    "Voice",
+    "command_line",
+    "embedding_table",
+    "new_folder",
+    "today",
+    "write_table",
+]
 
 # What a run holds; `--force` removes these and nothing else, the mark of a run last.
 _OWN = (
     "checkpoint",
+    "splits",
     "*.part",
     "model.safetensors",
     "metrics.jsonl",
@@ -59,34 +71,19 @@ class Voice:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Data and how to read it."""
+class Given:
+    """What was given to a command, and how to read it: the fields of a descendant are options of the command."""
 
     path: str
-    label: str | None = None
-    id: str | None = None
-    group: str | None = None
-    categorical: tuple[str, ...] = ()
-    missing: Any = "error"
-
-    def load(self) -> tuple[Dataset, Schema]:
-        return load(
-            self.path,
-            label=self.label,
-            id=self.id,
-            group=self.group,
-            categorical=self.categorical,
-            missing=self.missing,
-        )
 
     @property
     def options(self) -> dict[str, Any]:
-        """How to read the data, where that is not the default."""
-        default = Source(self.path)
+        """How to read it, where that is not the default."""
+        default = type(self)(self.path)
         return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
 
     def command(self, *words: str, settings: Mapping[str, Any] | None = None) -> str:
-        """A command on these data, as it is typed, with settings of `Config` as options.
+        """A command on it, as it is typed, with settings of the model as options.
 
         Example:
             >>> Source("my cells.csv", label="type").command("compare", settings={"prior_scale": 1.7, "diagonal": True})
@@ -111,14 +108,68 @@ class Source:
 
     def to_json(self) -> dict[str, Any]:
         """Without the folder: a run does not know where its data lay."""
+        others = {name: value for name, value in vars(self).items() if name != "path"}
         return {
             "name": Path(self.path).name,
-            "label": self.label,
-            "id": self.id,
-            "group": self.group,
-            "categorical": list(self.categorical),
-            "missing": self.missing,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in others.items()},
         }
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        """This file read as before, from `to_json`."""
+        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name != "path"}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return replace(self, **values)
+
+
+@dataclass(frozen=True)
+class Source(Given):
+    """Data in rows and how to read it."""
+
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+    categorical: tuple[str, ...] = ()
+    missing: Any = "error"
+
+    def load(self) -> tuple[Dataset, Schema]:
+        return load(
+            self.path,
+            label=self.label,
+            id=self.id,
+            group=self.group,
+            categorical=self.categorical,
+            missing=self.missing,
+        )
+
+
+@dataclass(frozen=True)
+class GraphSource(Given):
+    """A graph and how to read it."""
+
+    nodes: str | None = None
+    label: str | None = None
+    features: tuple[str, ...] = ()
+    weighted: bool = False
+    isolated: bool = False
+    missing: Any = "error"
+
+    def load(self) -> Graph:
+        return load_graph(
+            self.path,
+            nodes=self.nodes,
+            label=self.label,
+            features=self.features,
+            weighted=self.weighted,
+            isolated=self.isolated,
+            missing=self.missing,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"nodes": None if self.nodes is None else Path(self.nodes).name}
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # Where the table lies is for whoever asks to say, as it is with the edges.
+        return replace(super().again(stored), nodes=self.nodes)
 
 
 def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Path:
@@ -167,10 +218,9 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def embedding_table(data: Dataset, embedding: Embedding, split: Any) -> pd.DataFrame:
+def embedding_table(embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any) -> pd.DataFrame:
     """The rows of `embedding.csv`: in input order, full precision."""
-    labels = data.labels if data.labels is not None else [""] * len(data)
-    columns: dict[str, Any] = {"id": data.ids, "label": labels, "split": split}
+    columns: dict[str, Any] = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
     for name, values in (("ball", embedding.ball), ("tangent", embedding.tangent)):
         columns |= {f"{name}_{i + 1}": values[:, i] for i in range(embedding.dim)}
     return pd.DataFrame({**columns, "radius": embedding.radius, "sigma": embedding.sigma})

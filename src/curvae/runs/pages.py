@@ -29,6 +29,7 @@ from ..training.compare import Comparison, mean_interval
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
 from ..training.fitted import Fitted
+from ..training.graphs import FittedGraph
 
 __all__ = [
     "comparison_section",
@@ -36,8 +37,10 @@ __all__ = [
     "data_section",
     "likelihood_section",
     "map_section",
+    "picture",
     "reconstruction_section",
     "stability_section",
+    "training_of",
     "training_section",
 ]
 
@@ -47,7 +50,7 @@ def curvature_text(c: float) -> str:
     return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
 
 
-def _picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
+def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
     with warnings.catch_warnings():
         # A letter that the font lacks, in a label say, is drawn as a box; the tables have it.
         warnings.filterwarnings("ignore", "Glyph")
@@ -74,7 +77,7 @@ def map_picture(
     caption = f"Posterior centres, {curvature_text(embedding.c)}."
     if embedding.dim > 2:
         caption += f" {projection.sentence[0].upper()}{projection.sentence[1:]}."
-    return _picture(figure, caption, "map of the rows on the disc")
+    return picture(figure, caption, "map of the rows on the disc")
 
 
 def map_section(data: Dataset, embedding: Embedding) -> Section:
@@ -84,7 +87,7 @@ def map_section(data: Dataset, embedding: Embedding) -> Section:
         figure = Figure(figsize=(5.2, 5.2))
         images = data.x.reshape(-1, *data.shape)  # images are never sparse
         mosaic(figure.subplots(), PoincareBall(2, embedding.c), projection.points, images, cmap="gray")
-        pictures.append(_picture(figure, "The images at their places.", "images at their embedding"))
+        pictures.append(picture(figure, "The images at their places.", "images at their embedding"))
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
@@ -129,6 +132,18 @@ def stability_section(found: Stability | None, command: str) -> Section:
 
 
 def training_section(fitted: Fitted, embedding: Embedding) -> Section:
+    last, config = fitted.last, fitted.config
+    facts = [
+        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
+        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+    ]
+    return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
+
+
+def training_of(
+    fitted: Fitted | FittedGraph, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
+) -> Section:
+    """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
     last, config = fitted.last, fitted.config
@@ -138,18 +153,17 @@ def training_section(fitted: Fitted, embedding: Embedding) -> Section:
     )
     active = active_dimensions(embedding, last["prior_scale"])
     rows = [
-        ["reconstruction, nats a row", f"{last['reconstruction']:.2f}"],
-        ["divergence from the prior (KL), nats a row", f"{last['kl']:.2f}"],
+        [f"reconstruction, nats a {unit}", f"{last['reconstruction']:.2f}"],
+        [f"divergence from the prior (KL), nats a {unit}", f"{last['kl']:.2f}"],
         ["active dimensions", f"{active} of {config.dim}"],
         ["curvature", curvature_text(last["c"])],
         ["prior scale σ0", f"{last['prior_scale']:.4g}"],
-        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
-        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+        *facts,
         ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
     ]
     pictures = [
-        _picture(figure, "Lines are the training rows, dashes the validation rows.", "learning curves", wide=True),
-        _picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
+        picture(figure, caption, "learning curves", wide=True),
+        picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
     ]
     return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
 
@@ -170,7 +184,7 @@ def reconstruction_section(
         "Reconstructions",
         (),
         [
-            _picture(
+            picture(
                 figure,
                 f"The {kind} rows with the lowest, median and highest likelihood.",
                 "reconstructions",
@@ -183,7 +197,7 @@ def reconstruction_section(
 def samples_picture(images: NDArray[Any]) -> Picture:
     figure = Figure(figsize=(4, 4))
     sample_grid(figure.subplots(), images, cmap="gray")
-    return _picture(figure, "Expected images at random points of the latent space.", "samples")
+    return picture(figure, "Expected images at random points of the latent space.", "samples")
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:

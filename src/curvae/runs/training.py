@@ -15,13 +15,15 @@ from ..data import Dataset, Schema
 from ..errors import CurvaeError
 from ..report import Report
 from ..training import Config, Fitted, build, fit, fit_many, random_split
+from ..training.config import Settings
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
-from ..training.storage import CONFIG, description_of, read_description, save_fitted, versions
+from ..training.storage import CONFIG, description_of, save_fitted, versions
 from ..training.tasks import resolve
 from ..training.workers import processes
 from . import pages
 from .folder import Source, Voice, command_line, embedding_table, new_folder, today, write_table
+from .resuming import begun_run, require_same_data
 from .timing import duration, training_seconds
 
 __all__ = ["FitRequest", "fit_run"]
@@ -63,15 +65,11 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     folder: Path | None = None
     begun: dict[str, Any] = {}
     if request.resume:
-        folder, source, config, begun = _begun(request)
+        folder, source, config, begun = begun_run("vae", request.output, request.source, Config, request.settings)
     else:
         source, config = request.source, Config(**request.settings)
     data, schema = source.load()
-    if folder is not None and data.fingerprint != begun["data"]["fingerprint"]:
-        raise CurvaeError(
-            f"{source.path} is not the data that {folder} was started with; "
-            "give that data, or start a new run without --resume"
-        )
+    require_same_data(folder, source, data.fingerprint, begun)
     if not _varies(data.x):
         raise CurvaeError(f"nothing varies in {source.path}: every column is constant, so there is nothing to learn")
     split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
@@ -99,7 +97,7 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     began = time.perf_counter()
     where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
     if request.repeats == 1:
-        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=_figures(voice))]
+        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=figures(voice))]
     else:
         found = fit_many(
             [replace(config, seed=config.seed + i) for i in range(request.repeats)],
@@ -118,7 +116,7 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source)
 
 
-def _figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
+def figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
     """The progress of one training, with its figures."""
 
     def progress(record: dict[str, Any], epochs: int) -> None:
@@ -128,43 +126,15 @@ def _figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
     return progress
 
 
-def _given(config: Config) -> dict[str, Any]:
+def given(config: Settings) -> dict[str, Any]:
     """Settings that differ from the default."""
-    default = Config()
+    default = type(config)()
     return {name: value for name, value in vars(config).items() if value != getattr(default, name)}
 
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those that `curvae compare` takes: it chooses the curvature and the split itself."""
     return {name: value for name, value in settings.items() if name not in _OWN_CHOICE}
-
-
-def _begun(request: FitRequest) -> tuple[Path, Source, Config, dict[str, Any]]:
-    """Folder, source, settings and description of a run to resume."""
-    if request.output is None:
-        raise CurvaeError("--resume needs the run folder: curvae fit DATA -o RUN --resume")
-    description = read_description(request.output, "vae")
-    try:
-        config = Config.from_json(description["config"])
-        stored = {name: description["source"][name] for name in vars(request.source) if name != "path"}
-        source = replace(request.source, **{**stored, "categorical": tuple(stored["categorical"])})
-        known = description["data"]["fingerprint"], description["command"], description["likelihood_reason"]
-        if not all(isinstance(value, str) for value in known):
-            raise TypeError("its data are not described")
-    except (KeyError, TypeError, ValueError) as error:
-        raise CurvaeError(
-            f"{request.output} cannot be resumed: its {CONFIG} is incomplete ({error}); start a new run"
-        ) from error
-    before = {**vars(config), **vars(source)}
-    given = {**request.settings, **request.source.options}
-    other = [
-        f"{name} {before[name]}, not {value}"
-        for name, value in given.items()
-        if value != before[name] and not (name == "likelihood" and value == "auto")
-    ]
-    if other:
-        raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
-    return request.output, source, config, description
 
 
 def _varies(x: Any) -> bool:
@@ -226,8 +196,10 @@ def _finish(
         "stability": None if stable is None else vars(stable),
         "warnings": warnings,
     }
-    write_table(folder / "embedding.csv", embedding_table(data, embedding, fitted.split.names(len(data))))
-    named, settings = replace(source, path=description["source"]["name"]), _given(config)
+    write_table(
+        folder / "embedding.csv", embedding_table(embedding, data.ids, data.labels, fitted.split.names(len(data)))
+    )
+    named, settings = replace(source, path=description["source"]["name"]), given(config)
     compare = named.command("compare", settings=comparable(settings))
     again = f"{named.command('fit', settings=settings)} --repeats 5"
     sections = [

@@ -17,11 +17,13 @@ from ..training import Fitted
 from ..training.evaluate import Likelihoods, embed, likelihoods
 from ..training.files import write_bytes
 from ..training.rows import choose_likelihood
-from ..training.storage import load_fitted
-from . import pages
+from ..training.storage import kind_of, load_fitted
+from . import graph_using, pages
 from .folder import Voice, embedding_table, write_table
 
 __all__ = ["embed_run", "evaluate_run", "sample_run"]
+
+_SAMPLES = 5000  # importance samples a row
 
 
 def _open(run: Path, path: str, missing: Any, device: torch.device | str) -> tuple[Fitted, Dataset, dict[str, Any]]:
@@ -47,14 +49,23 @@ def embed_run(
     missing: Any = "error",
     force: bool = False,
     device: torch.device | str = "cpu",
+    nodes: str | None = None,
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> Path:
-    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`."""
+    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`.
+
+    `nodes` is a table of nodes, where the run is one of a graph.
+    """
+    target = _target(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
+    if kind_of(run) == "graph":
+        write_table(target, graph_using.embedded(run, path, nodes, missing, device, voice))
+        return target
+    if nodes is not None:
+        raise CurvaeError(f"{run} is a model of a table, which has no nodes; leave --nodes out")
     fitted, data, _ = _open(run, path, missing, device)
     for text in data.warnings:
         voice.warn(text)
-    target = _target(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
-    write_table(target, embedding_table(data, embed(fitted, data.x), "new"))
+    write_table(target, embedding_table(embed(fitted, data.x), data.ids, data.labels, "new"))
     return target
 
 
@@ -67,9 +78,16 @@ def sample_run(
     force: bool = False,
     device: torch.device | str = "cpu",
 ) -> list[Path]:
-    """Draw new rows; returns the files: a CSV table, or for images an array and a picture."""
+    """Draw new rows; returns the files: a CSV table, or for images an array and a picture.
+
+    From a model of a graph, new graphs: a CSV table of edges.
+    """
     if count < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {count}")
+    if kind_of(run) == "graph":
+        target = _target(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        write_table(target, graph_using.drawn(run, count, seed, device))
+        return [target]
     fitted, _, description = load_fitted(run, device=device)
     schema = Schema.from_json(description["data"]["schema"])
     # Noise, outputs, draws and their text.
@@ -114,14 +132,22 @@ def _npy(array: Any) -> bytes:
 def evaluate_run(
     run: Path,
     path: str,
-    samples: int = 5000,
+    samples: int | None = None,
     *,
     seed: int = 0,
     missing: Any = "error",
     device: torch.device | str = "cpu",
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
-    """Marginal log-likelihood of data under a trained run, for each part of the data that the run knows apart."""
+    """Marginal log-likelihood of data under a trained run, for each part of the data that the run knows apart.
+
+    `samples` are importance samples a row, 5000 by default. Of a graph: how well its edges are told from other pairs.
+    """
+    if kind_of(run) == "graph":
+        if samples is not None:
+            raise CurvaeError(f"{run} is a model of a graph, whose edges are found by distance; leave --samples out")
+        return graph_using.judged(run, path, seed, voice)
+    samples = _SAMPLES if samples is None else samples
     if samples < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {samples}")
     fitted, data, description = _open(run, path, missing, device)

@@ -1,0 +1,156 @@
+"""The map of a graph: nodes at their places, edges as geodesics, the names of those in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PathCollection
+from matplotlib.colors import Normalize, to_rgba_array
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from ..geometry import PoincareBall
+from .disc import INK, Points, frozen, geodesics, inside
+from .maps import latent_map
+from .style import GREY, SEQUENTIAL, Colouring, colour_bar, inches, plain
+
+__all__ = ["EDGES_DRAWN", "graph_map"]
+
+EDGES_DRAWN = 5000  # at most
+_EDGE = "#6b7785"
+_NAMED = 6
+
+
+def graph_map(
+    ax: Axes,
+    ball: PoincareBall,
+    points: Points,
+    edges: ArrayLike,
+    labels: ArrayLike | Tensor | None = None,
+    *,
+    steps: tuple[ArrayLike, str] | None = None,
+    names: Sequence[str] | NDArray[np.str_] | None = None,
+    central: Sequence[int] | NDArray[np.int64] = (),
+    title: str | None = None,
+) -> PathCollection:
+    """Draw a graph on the disc: nodes coloured by label, edges as thin geodesics, at most 5,000 of them.
+
+    Arguments:
+        ax: axes; they are prepared here.
+        ball: the space.
+        points: of the nodes, ball coordinates, shape (N, 2).
+        edges: pairs of places of nodes, shape (E, 2). Of more than 5,000, so many are chosen at random.
+        labels: as of `latent_map`.
+        steps: whole numbers to colour nodes by in place of labels, not finite where there is none, and what they are.
+        names: of the nodes.
+        central: places of nodes to be named, the most important first; it is marked with a ring. A name that would
+            cover another, or for which there is no room, is left out.
+        title: above the map.
+
+    Returns:
+        The nodes as drawn; see `latent_map`.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from curvae.plotting import regular_tree
+        >>> nodes, edges = regular_tree(3, 3)
+        >>> drawn = graph_map(Figure().subplots(), PoincareBall(2), nodes, edges, names=[""] * 22, central=[0])
+        >>> len(drawn.get_offsets())
+        22
+    """
+    ball = frozen(ball)
+    z = inside(ball, points)
+    if steps is None:
+        drawn = latent_map(ax, ball, z, labels, title=title)
+    else:
+        colours, scale = _scale(np.asarray(steps[0], dtype=np.float64))
+        drawn = latent_map(ax, ball, z, colours, title=title)
+        bar = colour_bar(ax, scale, steps[1])
+        bar.ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    if len(pairs) > EDGES_DRAWN:
+        pairs = pairs[np.sort(np.random.default_rng(0).choice(len(pairs), EDGES_DRAWN, replace=False))]
+    zoom = inches(ax) / 4
+    if len(pairs):
+        # Lines that lie on each other add up, so many of them are drawn fainter.
+        share = min(1.0, (300 / len(pairs)) ** 0.4)
+        geodesics(
+            ax,
+            ball,
+            z[pairs[:, 0]],
+            z[pairs[:, 1]],
+            steps=32,
+            colors=_EDGE,
+            linewidths=(0.35 + 0.35 * share) * zoom,
+            alpha=0.25 + 0.35 * share,
+            zorder=0.8,
+            rasterized=len(pairs) > 1000,
+        )
+    chosen = [int(node) for node in central][:_NAMED]
+    if chosen:
+        x, y = z[chosen[0]].tolist()
+        size = 2.2 * float(np.sqrt(drawn.get_sizes()[0]))
+        ax.plot([x], [y], "o", ms=size, mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
+    if chosen and names is not None:
+        _name(ax, z.numpy(), chosen, [plain(str(names[node]), 24) for node in chosen], 7.0 * min(1.0, zoom))
+    return drawn
+
+
+def _scale(numbers: NDArray[np.float64]) -> tuple[Colouring, ScalarMappable]:
+    known = np.isfinite(numbers)
+    scale = ScalarMappable(Normalize(0, max(1.0, numbers[known].max(initial=1.0))), SEQUENTIAL)
+    colours = np.repeat(to_rgba_array(GREY), len(numbers), 0)
+    colours[known] = scale.to_rgba(numbers[known])
+    return Colouring(colours), scale
+
+
+def _name(ax: Axes, z: NDArray[np.float64], chosen: Sequence[int], names: Sequence[str], size: float) -> None:
+    """Write names beside nodes, each where it covers fewest nodes, unless it would cover another name."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    places = ax.transData.transform(z)
+    taken: list[Bbox] = []
+    unit = size * figure.dpi / 72
+    for rank, (node, name) in enumerate(zip(chosen, names, strict=True)):
+        height, width = 1.25 * unit, 0.58 * unit * max(len(name), 1)
+        best: tuple[int, float, Bbox, float, float] | None = None
+        for angle in np.arange(16) * np.pi / 8:
+            for reach in (0.9, 2.2, 3.6) if rank == 0 else (0.7, 1.6):
+                dx, dy = np.cos(angle), np.sin(angle)
+                x = places[node, 0] + reach * unit * dx + (dx - 1) / 2 * width
+                y = places[node, 1] + reach * unit * dy + (dy - 1) / 2 * height
+                box = Bbox.from_bounds(x, y, width, height)
+                if any(box.overlaps(other) for other in taken) or not _within(ax.bbox, box):
+                    continue
+                covered = ((places > box.min) & (places < box.max)).all(1).sum()
+                if best is None or (covered, reach) < best[:2]:
+                    best = int(covered), reach, box, x + width / 2, y + height / 2
+        if best is None or (rank and best[0] > 4):
+            continue
+        taken.append(best[2])
+        ax.annotate(
+            name,
+            tuple(z[node]),
+            tuple(ax.transData.inverted().transform((best[3], best[4]))),
+            fontsize=size,
+            color=INK,
+            weight="bold" if rank == 0 else "normal",
+            ha="center",
+            va="center",
+            zorder=3.0,
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": INK, "lw": 0.4, "shrinkA": 0.5, "shrinkB": 1.0}
+            if best[1] > 1
+            else None,
+            path_effects=[patheffects.withStroke(linewidth=1.8, foreground="white", alpha=0.85)],
+        )
+
+
+def _within(outer: Bbox, inner: Bbox) -> bool:
+    return inner.x0 >= outer.x0 and inner.y0 >= outer.y0 and inner.x1 <= outer.x1 and inner.y1 <= outer.y1
