@@ -309,7 +309,8 @@ def graph(
         result = graph_run(request, voice)
     following = shlex.join(["curvae", "evaluate", str(result.folder), data]) + "    which of the edges does it find?"
     if result.fitted.config.curvature:
-        following = f"{source.command('graph', settings={**settings, 'curvature': 0.0})}    the same in flat space"
+        other = {**settings, "curvature": 0.0, **({} if splits is None else {"splits": splits})}
+        following = f"{source.command('graph', settings=other)}    the same in flat space"
     _tell(
         quiet,
         as_json,

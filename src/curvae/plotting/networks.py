@@ -49,8 +49,8 @@ def graph_map(
         labels: as of `latent_map`.
         steps: whole numbers to colour nodes by in place of labels, not finite where there is none, and what they are.
         names: of the nodes.
-        central: places of nodes to be named, the most important first; it is marked with a ring. A name that would
-            cover another, or for which there is no room, is left out.
+        central: places of nodes to be named, the most important first; it is marked with a ring and the second with a
+            square. A name that would cover another, or for which there is no room, is left out.
         title: above the map.
 
     Returns:
@@ -93,10 +93,10 @@ def graph_map(
             rasterized=len(pairs) > 1000,
         )
     chosen = [int(node) for node in central][:_NAMED]
-    if chosen:
-        x, y = z[chosen[0]].tolist()
-        size = 2.2 * float(np.sqrt(drawn.get_sizes()[0]))
-        ax.plot([x], [y], "o", ms=size, mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
+    size = 2.2 * float(np.sqrt(drawn.get_sizes()[0]))
+    for node, marker in zip(chosen, "os", strict=False):
+        x, y = z[node].tolist()
+        ax.plot([x], [y], marker, ms=size, mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
     if chosen and names is not None:
         _name(ax, z.numpy(), chosen, [plain(str(names[node]), 24) for node in chosen], 7.0 * min(1.0, zoom))
     return drawn

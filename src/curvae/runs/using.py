@@ -56,16 +56,17 @@ def embed_run(
 
     `nodes` is a table of nodes, where the run is one of a graph.
     """
-    target = _target(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
     if kind_of(run) == "graph":
-        write_table(target, graph_using.embedded(run, path, nodes, missing, device, voice))
-        return target
-    if nodes is not None:
-        raise CurvaeError(f"{run} is a model of a table, which has no nodes; leave --nodes out")
-    fitted, data, _ = _open(run, path, missing, device)
-    for text in data.warnings:
-        voice.warn(text)
-    write_table(target, embedding_table(embed(fitted, data.x), data.ids, data.labels, "new"))
+        table = graph_using.embedded(run, path, nodes, missing, device, voice)
+    elif nodes is not None:
+        raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave --nodes out")
+    else:
+        fitted, data, _ = _open(run, path, missing, device)
+        for text in data.warnings:
+            voice.warn(text)
+        table = embedding_table(embed(fitted, data.x), data.ids, data.labels, "new")
+    target = _target(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
+    write_table(target, table)
     return target
 
 
@@ -145,7 +146,7 @@ def evaluate_run(
     """
     if kind_of(run) == "graph":
         if samples is not None:
-            raise CurvaeError(f"{run} is a model of a graph, whose edges are found by distance; leave --samples out")
+            raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave --samples out")
         return graph_using.judged(run, path, seed, voice)
     samples = _SAMPLES if samples is None else samples
     if samples < 1:
