@@ -8,6 +8,7 @@ import math
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -217,6 +218,9 @@ def test_every_option_reaches_the_model():
     }
     assert stored["diagonal"] and stored["learn_curvature"] and stored["learn_prior_scale"] and not stored["tf32"]
     assert stored["posterior"] == "wrapped" and config()["data"]["features"] == ["age", "height"]
+    # A flat space has no curvature to learn.
+    flat = re.search("curvae graph t.csv .*--curvature 0", Path("run/report.html").read_text(encoding="utf-8"))[0]
+    assert "--learn-prior-scale" in flat and "--learn-curvature" not in flat
     summary = config()["summary"]
     assert summary["c"] != 0.5 and summary["prior_scale"] != 1.3
     assert len(summary["splits"]) == 1 and summary["auc_interval"] is None and summary["auc"] is not None
@@ -563,6 +567,13 @@ def test_graphs_that_are_not_there():
     refused("graph", "disease", says=["no file disease", "did you mean 'diseases'"])
     refused("graph", ".", says=["is a folder"])
     refused("graph", "t.pkl", says=["no file t.pkl"])
+
+
+def test_graphs_known_by_name_say_how_to_get_them(monkeypatch):
+    monkeypatch.delenv("CURVAE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd()))
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    refused("graph", "csphd", says=["graph csphd lies neither in", "pip install 'curvae[data]'"])
 
 
 def test_directed_graphs_say_what_became_of_directions():

@@ -300,6 +300,7 @@ def graph(
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
     from .runs import GraphRequest, graph_run
     from .runs.folder import GraphSource
+    from .runs.graphing import flattened
     from .training.device import choose_device
 
     settings = _settings(context, "graph")
@@ -309,7 +310,7 @@ def graph(
         result = graph_run(request, voice)
     following = shlex.join(["curvae", "evaluate", str(result.folder), data]) + "    which of the edges does it find?"
     if result.fitted.config.curvature:
-        other = {**settings, "curvature": 0.0, **({} if splits is None else {"splits": splits})}
+        other = flattened(settings) | ({} if splits is None else {"splits": splits})
         following = f"{source.command('graph', settings=other)}    the same in flat space"
     _tell(
         quiet,

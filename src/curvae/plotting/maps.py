@@ -26,6 +26,7 @@ def latent_map(
     points: Points,
     labels: ArrayLike | Tensor | Colouring | None = None,
     *,
+    sizes: ArrayLike | None = None,
     samples: Points | None = None,
     hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None,
     gyroplanes: tuple[Points, Points] | None = None,
@@ -39,6 +40,7 @@ def latent_map(
         points: ball coordinates, shape (N, 2).
         labels: N categories or numbers. Text, booleans and whole numbers of at most 20 different values are
             categories with a legend, other numbers get a colour bar. Or a `Colouring` made before.
+        sizes: relative areas of the points, N numbers; all 1 by default.
         samples: draws from the posterior of each point, shape (N, K, 2), as faint dots.
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn as geodesics under the points.
         gyroplanes: points p and normals a of hyperplanes, each of shape (H, 2), drawn as thin lines; those of a
@@ -77,7 +79,8 @@ def latent_map(
         size, opacity = _marker(len(z) * k)
         _dots(ax, draws.reshape(-1, 2), colours.colours.repeat(k, 0), 0.6 * size * zoom**2, 0.4 * opacity, 1.8)
     size, opacity = _marker(len(z))
-    drawn = _dots(ax, z, colours.colours, size * zoom**2, opacity, 2.0)
+    areas = size * zoom**2 * (np.ones(len(z)) if sizes is None else np.asarray(sizes, dtype=np.float64))
+    drawn = _dots(ax, z, colours.colours, areas, opacity, 2.0)
     if size > 12:
         drawn.set(edgecolor="white", linewidth=0.4 * zoom)
     colours.explain(ax)
@@ -92,12 +95,17 @@ def _marker(count: int) -> tuple[float, float]:
 
 
 def _dots(
-    ax: Axes, z: Tensor, colours: NDArray[np.float64], size: float, opacity: float, zorder: float
+    ax: Axes,
+    z: Tensor,
+    colours: NDArray[np.float64],
+    size: float | NDArray[np.float64],
+    opacity: float,
+    zorder: float,
 ) -> PathCollection:
     order = np.random.default_rng(0).permutation(len(z))
     x, y = z[order].T.numpy()
     return ax.scatter(
-        x, y, s=size, c=colours[order], alpha=opacity, linewidths=0, rasterized=len(z) > 1000, zorder=zorder
+        x, y, s=size if isinstance(size, float) else size[order], c=colours[order], alpha=opacity, linewidths=0, rasterized=len(z) > 1000, zorder=zorder
     )
 
 

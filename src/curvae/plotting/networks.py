@@ -9,7 +9,7 @@ from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PathCollection
-from matplotlib.colors import Normalize, to_rgba_array
+from matplotlib.colors import Normalize, to_rgba, to_rgba_array
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
@@ -66,37 +66,36 @@ def graph_map(
     """
     ball = frozen(ball)
     z = inside(ball, points)
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    # A node with many neighbours is larger, though not in proportion.
+    degree = np.bincount(pairs.ravel(), minlength=len(z)) if len(pairs) else np.ones(len(z))
+    sizes = (np.maximum(degree, 1) / max(1.0, np.median(degree))) ** 0.5
     if steps is None:
-        drawn = latent_map(ax, ball, z, labels, title=title)
+        drawn = latent_map(ax, ball, z, labels, sizes=sizes, title=title)
     else:
         colours, scale = _scale(np.asarray(steps[0], dtype=np.float64))
-        drawn = latent_map(ax, ball, z, colours, title=title)
+        drawn = latent_map(ax, ball, z, colours, sizes=sizes, title=title)
         bar = colour_bar(ax, scale, steps[1])
         bar.ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
-    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     if len(pairs) > EDGES_DRAWN:
         pairs = pairs[np.sort(np.random.default_rng(0).choice(len(pairs), EDGES_DRAWN, replace=False))]
     zoom = inches(ax) / 4
     if len(pairs):
-        # Lines that lie on each other add up, so many of them are drawn fainter.
+        start, end = z[pairs[:, 0]], z[pairs[:, 1]]
+        # Lines that lie on each other add up, so many of them are drawn fainter; and so are long ones, which cross the
+        # others and are no part of what the map shows well.
         share = min(1.0, (300 / len(pairs)) ** 0.4)
-        geodesics(
-            ax,
-            ball,
-            z[pairs[:, 0]],
-            z[pairs[:, 1]],
-            steps=32,
-            colors=_EDGE,
-            linewidths=(0.35 + 0.35 * share) * zoom,
-            alpha=0.25 + 0.35 * share,
-            zorder=0.8,
-            rasterized=len(pairs) > 1000,
-        )
+        near = np.exp(-0.5 * ball.dist(start, end).numpy())
+        colours = np.tile(to_rgba(_EDGE), (len(pairs), 1))
+        colours[:, 3] = (0.3 + 0.4 * share) * (0.4 + 0.6 * near)
+        width = (0.35 + 0.35 * share) * zoom
+        lines = {"steps": 32, "colors": colours, "linewidths": width, "rasterized": len(pairs) > 1000}
+        geodesics(ax, ball, start, end, zorder=0.8, **lines)
     chosen = [int(node) for node in central][:_NAMED]
-    size = 2.2 * float(np.sqrt(drawn.get_sizes()[0]))
+    unit = float(np.sum(drawn.get_sizes())) / sizes.sum()
     for node, marker in zip(chosen, "os", strict=False):
         x, y = z[node].tolist()
-        ax.plot([x], [y], marker, ms=size, mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
+        ax.plot([x], [y], marker, ms=4.0 + (unit * sizes[node]) ** 0.5, mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
     if chosen and names is not None:
         _name(ax, z.numpy(), chosen, [plain(str(names[node]), 24) for node in chosen], 7.0 * min(1.0, zoom))
     return drawn

@@ -28,7 +28,7 @@ from .resuming import begun_run, require_same_data
 from .timing import duration, graph_seconds
 from .training import figures, given
 
-__all__ = ["SPLITS", "GraphRequest", "GraphResult", "graph_run"]
+__all__ = ["SPLITS", "GraphRequest", "GraphResult", "flattened", "graph_run"]
 
 SPLITS = 5  # by default
 
@@ -186,7 +186,7 @@ def _finish(
     name = description["source"]["name"]
     settings = given(config)
     again = replace(source, path=name, nodes=description["source"]["nodes"])
-    flat = again.command("graph", settings={**settings, "curvature": 0.0}) if config.curvature else None
+    flat = again.command("graph", settings=flattened(settings)) if config.curvature else None
     sections = [
         pages.map_section(graph, embedding, centre),
         pages.links_section(graph, links, near, flat),
@@ -215,6 +215,11 @@ def _finish(
     for text in unhealthy:
         voice.warn(text)
     return GraphResult(folder, source, fitted, graph, embedding, summary)
+
+
+def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings with curvature 0, which cannot be learned."""
+    return {name: value for name, value in settings.items() if name != "learn_curvature"} | {"curvature": 0.0}
 
 
 def _centre(graph: Graph, embedding: Embedding, seed: int) -> pages.Centre:
