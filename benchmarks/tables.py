@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from curvae.training.compare import mean_interval
+from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
 from . import variance

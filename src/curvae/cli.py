@@ -490,6 +490,36 @@ def compare(
     )
 
 
+@app.command(epilog="Example: curvae paper table1 --quick")
+def paper(
+    what: Annotated[str, typer.Argument(help="list, all, or an experiment that list names.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for results (results/paper, quick: runs/paper-quick).", show_default=False),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few minutes on two cores, to see that it works.")] = False,
+    shards: Annotated[bool, typer.Option("--shards", help="List the shards with their state, and do nothing.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="SHARD", help="Compute this shard, or several: a,b.")
+    ] = None,
+    seed: Seed = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """The tables and figures of the paper, again; a run that was interrupted goes on where it was."""
+    from .paper.command import paper_list, paper_run
+
+    if what == "list":
+        entries = paper_list(out, quick, seed or 0)
+        _tell(quiet, as_json, entries, *(entry["text"] for entry in entries), "next: curvae paper table1 --quick")
+        return
+    named = [name for names in only or () for name in names.split(",")]
+    with _voice(quiet or as_json) as voice:
+        found = paper_run(what, out, quick, seed or 0, shards, named, device, voice)
+    _tell(quiet, as_json, found.result, *found.lines)
+
+
 @app.command(epilog="Example: curvae cite --bibtex")
 def cite(bibtex: Annotated[bool, typer.Option("--bibtex", help="As BibTeX.")] = False) -> None:
     """How to cite Curvae and the paper it implements."""

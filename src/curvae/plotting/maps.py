@@ -105,7 +105,14 @@ def _dots(
     order = np.random.default_rng(0).permutation(len(z))
     x, y = z[order].T.numpy()
     return ax.scatter(
-        x, y, s=size if isinstance(size, float) else size[order], c=colours[order], alpha=opacity, linewidths=0, rasterized=len(z) > 1000, zorder=zorder
+        x,
+        y,
+        s=size if isinstance(size, float) else size[order],
+        c=colours[order],
+        alpha=opacity,
+        linewidths=0,
+        rasterized=len(z) > 1000,
+        zorder=zorder,
     )
 
 

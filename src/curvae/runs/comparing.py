@@ -11,9 +11,10 @@ import numpy as np
 
 from ..report import Report, Section
 from ..training import Config
-from ..training.compare import Comparison, Outcome, compare, plan
+from ..training.compare import Comparison, compare, plan
 from ..training.device import choose_device
 from ..training.files import write_bytes, write_json
+from ..training.paired import Outcome
 from ..training.storage import CONFIG, description_of, versions
 from ..training.workers import processes
 from . import pages

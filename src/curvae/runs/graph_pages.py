@@ -19,10 +19,10 @@ from ..models.pairs import exact
 from ..plotting import graph_map, project_to_disc
 from ..plotting.networks import EDGES_DRAWN
 from ..report import Picture, Section, Table
-from ..training.compare import mean_interval
 from ..training.evaluate import Embedding
 from ..training.graphs import FittedGraph
 from ..training.graphs.evaluate import Neighbourhood
+from ..training.paired import mean_interval
 from .pages import curvature_text, picture, training_of
 
 __all__ = [

@@ -25,11 +25,12 @@ from ..plotting import (
     sample_grid,
 )
 from ..report import Picture, Section, Table
-from ..training.compare import Comparison, mean_interval
+from ..training.compare import Comparison
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
 from ..training.fitted import Fitted
 from ..training.graphs import FittedGraph
+from ..training.paired import mean_interval
 
 __all__ = [
     "comparison_section",

@@ -7,15 +7,13 @@ differences with the variance corrected for training sets that overlap.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from sklearn.decomposition import PCA
 
 from ..errors import CurvaeError
@@ -25,18 +23,15 @@ from .course import Tick, Warn
 from .device import choose_device
 from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
 from .loop import run
+from .paired import FEWEST, Outcome, Paired, curved_values
 from .rows import Matrix
 from .splits import Split, random_split
 from .tasks import Task, plan_tasks, resolve, scaling_for
 from .workers import processes, spread
 
-__all__ = ["Comparison", "Outcome", "Repeat", "compare", "mean_interval", "plan"]
-
-Outcome = Literal["hyperbolic", "none", "euclidean"]
+__all__ = ["Comparison", "Repeat", "compare", "plan"]
 
 _VALIDATION, _TEST = 0.1, 0.2
-_LEVEL = 0.05
-_FEWEST = 3  # repeats
 
 
 @dataclass(frozen=True)
@@ -74,42 +69,32 @@ class Comparison:
     reason: str
 
     @property
-    def gain(self) -> float:
-        """Mean difference on test rows, nats a row; positive when curved is better."""
-        return float(np.mean([r.difference for r in self.repeats]))
+    def paired(self) -> Paired:
+        """The differences on test rows, nats a row."""
+        return Paired([r.difference for r in self.repeats], self.ratio)
 
     @property
-    def _error(self) -> float:
-        # Nadeau and Bengio (2003): training sets of different splits share rows.
-        differences = [r.difference for r in self.repeats]
-        return float(np.std(differences, ddof=1) * math.sqrt(1 / len(differences) + self.ratio))
+    def gain(self) -> float:
+        """Mean difference on test rows, nats a row; positive when curved is better."""
+        return self.paired.mean
 
     @property
     def interval(self) -> float:
         """Half-width of the 95 % interval of `gain`."""
-        return float(stats.t.ppf(1 - _LEVEL / 2, len(self.repeats) - 1) * self._error)
+        return self.paired.interval
 
     @property
     def p_value(self) -> float:
-        if self._error == 0:
-            return 1.0 if self.gain == 0 else 0.0
-        return float(2 * stats.t.sf(abs(self.gain) / self._error, len(self.repeats) - 1))
+        return self.paired.p_value
 
     @property
     def outcome(self) -> Outcome:
-        if self.p_value >= _LEVEL:
-            return "none"
-        return "hyperbolic" if self.gain > 0 else "euclidean"
+        return self.paired.outcome
 
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        margin = f"{self.interval:.2f} nats a row (p = {self.p_value:.2g})"
-        if self.outcome == "none":
-            return f"No detectable difference: use curvature 0. Curved minus flat is {self.gain:+.2f} ± {margin}."
-        name = "Hyperbolic" if self.outcome == "hyperbolic" else "Euclidean"
-        advice = f"use c = {self.best:g}" if self.outcome == "hyperbolic" else "use curvature 0"
-        return f"{name} better by {abs(self.gain):.2f} ± {margin}: {advice}."
+        return self.paired.verdict("nats a row", self.best)
 
     @property
     def best(self) -> float:
@@ -141,12 +126,6 @@ class Comparison:
             ],
             "stability": {str(c): None if s is None else asdict(s) for c, s in self.stability.items()},
         }
-
-
-def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half-width of its 95 % interval over repeats."""
-    half = stats.t.ppf(1 - _LEVEL / 2, len(figures) - 1) * np.std(figures, ddof=1) / math.sqrt(len(figures))
-    return float(np.mean(figures)), float(half)
 
 
 def compare(
@@ -218,7 +197,7 @@ def compare(
                 _pca(x, split, tasks[0].config),
             )
         )
-    if len(found) < _FEWEST:
+    if len(found) < FEWEST:
         failure = next(result.failure for result in results if result.failure is not None)
         raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
     ratio = float(np.mean([len(s.test) / len(s.train) for s in splits]))
@@ -241,15 +220,7 @@ def plan(
     groups: NDArray[Any] | None = None,
 ) -> tuple[list[float], list[Split]]:
     """Values of c, 0 first, and the split of each repeat; raises for what cannot be compared."""
-    if repeats < _FEWEST:
-        raise CurvaeError(
-            f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"
-        )
-    if not curvatures or not all(c > 0 for c in curvatures):
-        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
-    if config.learn_curvature:
-        raise CurvaeError("a comparison chooses among fixed curvatures; drop learn_curvature")
-    values = [0.0, *dict.fromkeys(float(c) for c in curvatures)]
+    values = curved_values(curvatures, repeats, config.learn_curvature)
     splits = [random_split(x.shape[0], _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
     if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
         raise CurvaeError(f"{x.shape[0]} rows are too few for a comparison; at least 20 rows (or groups) are needed")

@@ -35,6 +35,9 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _ROWS = 1024  # encoded at once
+_NUMBERS = (
+    1 << 24
+)  # of a model's rows that a CUDA device holds at once, for the likelihood compiles for each such batch
 _RIM = 0.99  # √c·|z| of a point that a picture of the disc cannot tell from its rim
 _EMPTY = 0.1  # nats below which the latent space tells nothing
 _OVERFIT = 2.0  # nats a row that the validation ELBO may fall from its best, more than its noise
@@ -178,7 +181,9 @@ def likelihoods_many(
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
-        for index in torch.arange(x[places[0]].shape[0], device=rows.device).split(_ROWS):
+        count, features = x[places[0]].shape
+        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // features)
+        for index in torch.arange(count, device=rows.device).split(at_once):
             if shared:
                 generator.set_state(state)
             batch = rows.batch(index.expand(len(places), -1))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...data import Graph
-from ...models import GraphVAE, Pairs, Terms, observe
+from ...models import GraphVAE, Pairs, PairSampler, Terms
 from ...models.pairs import exact
 from ...nn import normalised_adjacency
 from ..engine import Engine, Failure, Passed
@@ -89,6 +89,9 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             self._adjacency = [torch.stack(self._adjacency)]
             features = [part.features for part in seen if part.features is not None]
             self._together = (torch.stack(features),) if features else ()
+        self._sampler = None if exact(self.nodes) else PairSampler(seen[0].edges, self.nodes)
+        if several and self._sampler is not None:
+            raise ValueError("graphs of which not every pair is seen are trained one at a time")
         self.beta = self._weights(1)
 
     def _subset(self, places: list[int]) -> Self:
@@ -98,23 +101,16 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             [self.seen[i] for i in places],
         )
 
-    def draws(self, epoch: int) -> tuple[list[Tensor], list[Tensor | Pairs]]:
-        """Noise of every model, (k, nodes, d), and the pairs that it sees."""
-        noise, pairs = [], []
-        for config, seen in zip(self.configs, self.seen, strict=True):
-            generator = self._generator(config.seed, epoch)
-            noise.append(self.stack.models[0].noise(self.nodes, config.samples, generator))
-            pairs.append(observe(seen.edges, self.nodes, generator))
-        return noise, pairs
-
     def _terms(self, epoch: int) -> Terms:
-        noise, pairs = self.draws(epoch)
-        if len(self) == 1:
-            return self.stack.models[0].terms(self._adjacency[0], pairs[0], noise[0], self.seen[0].features)
-        if not exact(self.nodes):
-            raise ValueError("graphs of which not every pair is seen are trained one at a time")
-        listed = torch.stack([part.edges for part in self.seen])
-        return self.stack.terms(self._adjacency[0], listed, torch.stack(noise), *self._together)
+        generators = [self._generator(config.seed, epoch) for config in self.configs]
+        model, samples = self.stack.models[0], self.config.samples
+        noise = [model.noise(self.nodes, samples, generator) for generator in generators]
+        if len(self) > 1:
+            listed = torch.stack([part.edges for part in self.seen])
+            return self.stack.terms(self._adjacency[0], listed, torch.stack(noise), *self._together)
+        seen = self.seen[0]
+        pairs: Tensor | Pairs = seen.edges if self._sampler is None else self._sampler.step(generators[0])
+        return model.terms(self._adjacency[0], pairs, noise[0], seen.features)
 
     def epoch(self, epoch: int) -> Passed:
         reconstruction, kl = self._terms(epoch)

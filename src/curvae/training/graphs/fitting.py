@@ -29,7 +29,7 @@ from .engine import GraphEngine, Observed
 # softplus(0) would have it, nodes that cannot be told apart yet are pressed together (results/paper/table4.json).
 _DEVIATION = 0.2
 
-__all__ = ["FittedGraph", "build_graph_model", "fit_graph", "fit_graphs", "run_graphs"]
+__all__ = ["FittedGraph", "build_graph_model", "fit_graph", "fit_graphs", "plan_graphs", "run_graphs"]
 
 
 @dataclass
@@ -86,6 +86,9 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
         )
 
 
+Build = Callable[[GraphConfig, int, int | None], GraphVAE]
+
+
 @dataclass(frozen=True, eq=False)
 class GraphTask:
     """A model of a graph to be trained."""
@@ -131,7 +134,7 @@ def fit_graph(
         >>> [record["epoch"] for record in fitted.history]
         [1, 2, 3]
     """
-    tasks = _plan([config], [graph], [split])
+    tasks = plan_graphs([config], [graph], [split])
     (fitted,) = run_graphs(
         tasks, [graph], device, dtype, folder, resume, lambda place, record: progress(record, config.epochs)
     )
@@ -151,6 +154,7 @@ def fit_graphs(
     resume: bool = False,
     jobs: int = 1,
     scheduler: str | None = None,
+    build: Build = build_graph_model,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
 ) -> list[FittedGraph]:
@@ -160,6 +164,7 @@ def fit_graphs(
         configs: what to train.
         graphs: one for all of them, or one for each.
         splits: of each.
+        build: makes a fresh model from a configuration, the number of nodes and of features, if they have any.
         device, dtype, folder, resume, jobs, scheduler, progress, warn: as of `curvae.training.fit_many`.
     """
     if not configs:
@@ -169,16 +174,17 @@ def fit_graphs(
     for name, entries in (("graphs", each), ("splits", parts)):
         if len(entries) != len(configs):
             raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
-    work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume)
+    work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume, build=build)
     sources = list({id(graph): graph for graph in each}.values())
     return spread(
-        _plan(configs, each, parts), sources, work, jobs=jobs, scheduler=scheduler, progress=progress, warn=warn
+        plan_graphs(configs, each, parts), sources, work, jobs=jobs, scheduler=scheduler, progress=progress, warn=warn
     )
 
 
-def _plan(
+def plan_graphs(
     configs: Sequence[GraphConfig], graphs: Sequence[Graph], splits: Sequence[EdgeSplit | None]
 ) -> list[GraphTask]:
+    """A task for every configuration, with its graph and split."""
     numbers = {key: i for i, key in enumerate(dict.fromkeys(map(id, graphs)))}
     tasks = []
     for i, (config, graph, split) in enumerate(zip(configs, graphs, splits, strict=True)):
@@ -204,13 +210,14 @@ def run_graphs(
     resume: bool = False,
     progress: Tick = lambda place, record: None,
     warn: Warn = lambda text: None,
+    build: Build = build_graph_model,
 ) -> list[FittedGraph]:
     """Train one stack."""
     scalings = [None if graph.features is None else Scaling.standard(graph.features) for graph in sources]
 
     def prepare(tasks: Sequence[GraphTask]) -> tuple[list[Member], Callable[[list[GraphVAE], list[int]], GraphEngine]]:
         members = [
-            Member(task.name, task.config, build_graph_model(task.config, nodes, features).to(device, dtype))
+            Member(task.name, task.config, build(task.config, nodes, features).to(device, dtype))
             for task in tasks
             for nodes, _, features in [task.sizes]
         ]
