@@ -219,8 +219,8 @@ def test_every_option_reaches_the_model():
     assert stored["diagonal"] and stored["learn_curvature"] and stored["learn_prior_scale"] and not stored["tf32"]
     assert stored["posterior"] == "wrapped" and config()["data"]["features"] == ["age", "height"]
     # A flat space has no curvature to learn.
-    flat = re.search("curvae graph t.csv .*--curvature 0", Path("run/report.html").read_text(encoding="utf-8"))[0]
-    assert "--learn-prior-scale" in flat and "--learn-curvature" not in flat
+    flat = re.search("to compare: curvae graph t.csv [^<]*", Path("run/report.html").read_text(encoding="utf-8"))[0]
+    assert "--learn-prior-scale" in flat and "--curvature 0" in flat and "--learn-curvature" not in flat
     summary = config()["summary"]
     assert summary["c"] != 0.5 and summary["prior_scale"] != 1.3
     assert len(summary["splits"]) == 1 and summary["auc_interval"] is None and summary["auc"] is not None

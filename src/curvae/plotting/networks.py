@@ -11,7 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PathCollection
 from matplotlib.colors import Normalize, to_rgba, to_rgba_array
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox, BboxBase
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -25,6 +25,7 @@ __all__ = ["EDGES_DRAWN", "graph_map"]
 EDGES_DRAWN = 5000  # at most
 _EDGE = "#6b7785"
 _NAMED = 6
+_COVERED = 4  # nodes that a name may lie on
 
 
 def graph_map(
@@ -86,18 +87,19 @@ def graph_map(
         # others and are no part of what the map shows well.
         share = min(1.0, (300 / len(pairs)) ** 0.4)
         near = np.exp(-0.5 * ball.dist(start, end).numpy())
-        colours = np.tile(to_rgba(_EDGE), (len(pairs), 1))
-        colours[:, 3] = (0.3 + 0.4 * share) * (0.4 + 0.6 * near)
+        shades = np.tile(to_rgba(_EDGE), (len(pairs), 1))
+        shades[:, 3] = (0.3 + 0.4 * share) * (0.4 + 0.6 * near)
         width = (0.35 + 0.35 * share) * zoom
-        lines = {"steps": 32, "colors": colours, "linewidths": width, "rasterized": len(pairs) > 1000}
+        lines = {"steps": 32, "colors": shades, "linewidths": width, "rasterized": len(pairs) > 1000}
         geodesics(ax, ball, start, end, zorder=0.8, **lines)
     chosen = [int(node) for node in central][:_NAMED]
     unit = float(np.sum(drawn.get_sizes())) / sizes.sum()
-    for node, marker in zip(chosen, "os", strict=False):
+    widths = 3.0 * zoom + (unit * sizes[chosen]) ** 0.5  # of nodes with a ring, in points
+    for node, width, marker in zip(chosen, widths, "os", strict=False):
         x, y = z[node].tolist()
-        ax.plot([x], [y], marker, ms=4.0 + (unit * sizes[node]) ** 0.5, mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
-    if chosen and names is not None:
-        _name(ax, z.numpy(), chosen, [plain(str(names[node]), 24) for node in chosen], 7.0 * min(1.0, zoom))
+        ax.plot([x], [y], marker, ms=width, mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
+    if names is not None:
+        _name(ax, z.numpy(), chosen, [plain(str(names[node]), 24) for node in chosen], widths / 2, 7.0 * min(1.0, zoom))
     return drawn
 
 
@@ -109,47 +111,62 @@ def _scale(numbers: NDArray[np.float64]) -> tuple[Colouring, ScalarMappable]:
     return Colouring(colours), scale
 
 
-def _name(ax: Axes, z: NDArray[np.float64], chosen: Sequence[int], names: Sequence[str], size: float) -> None:
-    """Write names beside nodes, each where it covers fewest nodes, unless it would cover another name."""
+def _name(
+    ax: Axes,
+    z: NDArray[np.float64],
+    chosen: Sequence[int],
+    names: Sequence[str],
+    radii: NDArray[np.float64],
+    size: float,
+) -> None:
+    """Write names beside nodes, each where it covers fewest nodes; one that would cover another name is left out.
+
+    Arguments:
+        ax: axes.
+        z: all nodes.
+        chosen, names, radii: the nodes to be named, the most important first, and how far out each is drawn, in points.
+        size: of the letters, in points.
+    """
     figure = ax.get_figure(root=True)
     assert figure is not None
+    ax.apply_aspect()  # else done only when the figure is drawn, and pixels are not where they will be
+    point = figure.dpi / 72
     places = ax.transData.transform(z)
-    taken: list[Bbox] = []
-    unit = size * figure.dpi / 72
-    for rank, (node, name) in enumerate(zip(chosen, names, strict=True)):
-        height, width = 1.25 * unit, 0.58 * unit * max(len(name), 1)
-        best: tuple[int, float, Bbox, float, float] | None = None
-        for angle in np.arange(16) * np.pi / 8:
-            for reach in (0.9, 2.2, 3.6) if rank == 0 else (0.7, 1.6):
-                dx, dy = np.cos(angle), np.sin(angle)
-                x = places[node, 0] + reach * unit * dx + (dx - 1) / 2 * width
-                y = places[node, 1] + reach * unit * dy + (dy - 1) / 2 * height
-                box = Bbox.from_bounds(x, y, width, height)
-                if any(box.overlaps(other) for other in taken) or not _within(ax.bbox, box):
-                    continue
-                covered = ((places > box.min) & (places < box.max)).all(1).sum()
-                if best is None or (covered, reach) < best[:2]:
-                    best = int(covered), reach, box, x + width / 2, y + height / 2
-        if best is None or (rank and best[0] > 4):
+    # No name lies on one of the two marks.
+    taken = [
+        Bbox([places[node] - radius * point, places[node] + radius * point])
+        for node, radius in zip(chosen[:2], radii, strict=False)
+    ]
+    for rank, (node, name, radius) in enumerate(zip(chosen, names, radii, strict=True)):
+        height, width = 1.25 * size * point, 0.58 * size * point * max(len(name), 1)
+        choices: list[tuple[int, int, float, float, Bbox]] = []
+        for gap in (0.1, 0.8):
+            for angle in np.arange(16) * np.pi / 8:
+                away = (radius + gap * size) * point
+                x = float(places[node, 0] + np.cos(angle) * (away + width / 2))
+                y = float(places[node, 1] + np.sin(angle) * (away + height / 2))
+                box = Bbox.from_extents(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+                if _within(ax.bbox, box) and not any(box.overlaps(other) for other in taken):
+                    covered = ((places > box.min) & (places < box.max)).all(1).sum()
+                    choices.append((int(covered), len(choices), x, y, box))
+        if not choices or (rank and min(choices)[0] > _COVERED):
             continue
-        taken.append(best[2])
-        ax.annotate(
+        _, _, x, y, box = min(choices)
+        taken.append(box)
+        x, y = ax.transData.inverted().transform((x, y))
+        ax.text(
+            x,
+            y,
             name,
-            tuple(z[node]),
-            tuple(ax.transData.inverted().transform((best[3], best[4]))),
             fontsize=size,
             color=INK,
             weight="bold" if rank == 0 else "normal",
             ha="center",
             va="center",
             zorder=3.0,
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": INK, "lw": 0.4, "shrinkA": 0.5, "shrinkB": 1.0}
-            if best[1] > 1
-            else None,
             path_effects=[patheffects.withStroke(linewidth=1.8, foreground="white", alpha=0.85)],
         )
 
 
-def _within(outer: Bbox, inner: Bbox) -> bool:
+def _within(outer: BboxBase, inner: Bbox) -> bool:
     return inner.x0 >= outer.x0 and inner.y0 >= outer.y0 and inner.x1 <= outer.x1 and inner.y1 <= outer.y1

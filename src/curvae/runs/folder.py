@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, Schema, load, load_graph
 from ..errors import CurvaeError
+from ..report import Report, Section
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
-from ..training.storage import CONFIG
+from ..training.storage import CONFIG, versions
 
 __all__ = [
     "Given",
@@ -30,6 +31,7 @@ __all__ = [
     "embedding_table",
     "new_folder",
     "today",
+    "write_report",
     "write_table",
 ]
 
@@ -229,3 +231,26 @@ def embedding_table(embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """A CSV file, written atomically."""
     write_bytes(path, table.to_csv(index=False).encode())
+
+
+def write_report(
+    folder: Path,
+    title: str,
+    verdict: str,
+    warnings: Sequence[str],
+    sections: Sequence[Section],
+    description: Mapping[str, Any],
+) -> None:
+    """The page of a training, which is good news where nothing is to be warned of."""
+    report = Report(
+        title,
+        verdict,
+        "neutral" if warnings else "good",
+        warnings,
+        sections,
+        description["command"],
+        versions(),
+        description["seed"],
+        today(),
+    )
+    write_bytes(folder / "report.html", report.html().encode())

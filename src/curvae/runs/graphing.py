@@ -14,16 +14,15 @@ import torch
 from ..data import EdgeSplit, Graph, split_edges
 from ..data.graphs.centrality import closeness, steps_from
 from ..errors import CurvaeError
-from ..report import Report
 from ..training.evaluate import Embedding, map_health
 from ..training.files import write_bytes, write_json
 from ..training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph, fit_graphs
 from ..training.graphs.evaluate import Neighbourhood, embed_graph, link_figures, neighbourhood
 from ..training.graphs.storage import graph_facts, save_fitted_graph
-from ..training.storage import CONFIG, description_of, versions
+from ..training.storage import CONFIG, description_of
 from ..training.workers import processes
 from . import graph_pages as pages
-from .folder import GraphSource, Voice, command_line, embedding_table, new_folder, today, write_table
+from .folder import GraphSource, Voice, command_line, embedding_table, new_folder, write_report, write_table
 from .resuming import begun_run, require_same_data
 from .timing import duration, graph_seconds
 from .training import figures, given
@@ -196,18 +195,7 @@ def _finish(
     for file, section in (("map", sections[0]), ("curves", sections[2])):
         write_bytes(folder / f"{file}.png", section.pictures[0].png)
     verdict = pages.verdict(graph, embedding, links, near)
-    report = Report(
-        f"Map of the graph {name}",
-        verdict,
-        "neutral" if warnings else "good",
-        warnings,
-        sections,
-        description["command"],
-        versions(),
-        config.seed,
-        today(),
-    )
-    write_bytes(folder / "report.html", report.html().encode())
+    write_report(folder, f"Map of the graph {name}", verdict, warnings, sections, description)
     extra = {key: description[key] for key in ("command", "source", "splits", "jobs")}
     save_fitted_graph(folder, fitted, graph, embedding, {**extra, "summary": summary})
     voice.say(verdict)

@@ -13,16 +13,15 @@ from scipy import sparse
 
 from ..data import Dataset, Schema
 from ..errors import CurvaeError
-from ..report import Report
 from ..training import Config, Fitted, build, fit, fit_many, random_split
 from ..training.config import Settings
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
-from ..training.storage import CONFIG, description_of, save_fitted, versions
+from ..training.storage import CONFIG, description_of, save_fitted
 from ..training.tasks import resolve
 from ..training.workers import processes
 from . import pages
-from .folder import Source, Voice, command_line, embedding_table, new_folder, today, write_table
+from .folder import Source, Voice, command_line, embedding_table, new_folder, write_report, write_table
 from .resuming import begun_run, require_same_data
 from .timing import duration, training_seconds
 
@@ -216,19 +215,7 @@ def _finish(
         f"{len(data)} rows on a map of {config.dim} dimensions, {pages.curvature_text(embedding.c)}: "
         f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
     )
-    tone = "neutral" if warnings else "good"
-    report = Report(
-        f"Map of {description['source']['name']}",
-        verdict,
-        tone,  # type: ignore[arg-type]
-        warnings,
-        sections,
-        description["command"],
-        versions(),
-        config.seed,
-        today(),
-    )
-    write_bytes(folder / "report.html", report.html().encode())
+    write_report(folder, f"Map of {description['source']['name']}", verdict, warnings, sections, description)
     extra = {key: description[key] for key in ("command", "source", "data")}
     save_fitted(folder, fitted, embedding, {**extra, "summary": summary})
     if stable is not None:
