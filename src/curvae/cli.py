@@ -397,7 +397,8 @@ def evaluate(
             run, data, samples, seed=seed or 0, missing=missing, device=choose_device(device), voice=voice
         )
     lines = _likelihood_lines(found) if "samples" in found else _link_lines(found)
-    _tell(quiet, as_json, found, *lines, f"next: {shlex.join(['curvae', 'sample', str(run), '-n', '100'])}")
+    number = "100" if "samples" in found else "10"
+    _tell(quiet, as_json, found, *lines, f"next: {shlex.join(['curvae', 'sample', str(run), '-n', number])}")
 
 
 def _likelihood_lines(found: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,11 @@ from .pages import curvature_text, picture, training_of
 __all__ = [
     "Centre",
     "LinkFigures",
-    "apart",
     "data_section",
     "links_section",
     "map_picture",
     "map_section",
+    "severed",
     "training_section",
     "verdict",
 ]
@@ -41,7 +41,7 @@ __all__ = [
 @dataclass(frozen=True)
 class LinkFigures:
     """How well hidden edges were found again: for each split the seed, `validation` and `test` with `auc` and `ap`, and
-    the share of test edges that join parts which the training edges leave `apart`."""
+    what `severed` tells."""
 
     splits: Sequence[dict[str, Any]]
 
@@ -56,9 +56,8 @@ class LinkFigures:
         mean, half = mean_interval(values)
         return f"{100 * mean:.1f} ± {100 * half:.1f} %"
 
-    @property
-    def apart(self) -> float:
-        return float(np.mean([row["apart"] for row in self.splits]))
+    def share(self, name: str) -> str:
+        return f"{np.mean([row[name] for row in self.splits]):.0%}"
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"splits": list(self.splits)}
@@ -93,10 +92,16 @@ class Centre:
         return f"{middle}; the most central of the graph (closeness) is {name}, {away}"
 
 
-def apart(graph: Graph, split: EdgeSplit) -> float:
-    """Share of the test edges that join parts which the training edges leave apart."""
-    parts = replace(graph, edges=split.train[np.lexsort(split.train.T[::-1])], weights=None).components
-    return float((parts[split.test[:, 0]] != parts[split.test[:, 1]]).mean())
+def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
+    """What was lost with the hidden edges: the share of test edges that join parts which the training edges leave
+    `apart`, and the shares of test edges and of the pairs beside them with an end that is left `alone`, without any."""
+    parts = Graph(graph.names, split.train).components
+    alone = np.bincount(split.train.ravel(), minlength=graph.n_nodes) == 0
+    return {
+        "apart": float((parts[split.test[:, 0]] != parts[split.test[:, 1]]).mean()),
+        "alone": float(alone[split.test].any(1).mean()),
+        "alone_absent": float(alone[split.test_absent].any(1).mean()),
+    }
 
 
 def _capital(sentence: str) -> str:
@@ -185,7 +190,7 @@ def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, flat: s
             "AUC and average precision ask whether 10 % of the edges, hidden from the training, lie nearer than as "
             "many pairs that are not joined: 50 % is chance.",
         )
-        text.append(_cut(graph, links))
+        text += _lost(graph, links)
         tables.append(_by_split(links))
     note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
     if flat is not None:
@@ -193,24 +198,33 @@ def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, flat: s
     return Section("How well edges are found", text, (), [Table(["figure", "value", "model"], rows, note), *tables])
 
 
-def _cut(graph: Graph, links: LinkFigures) -> str:
-    share = f"{links.apart:.0%} of the hidden edges join parts of the graph that the other edges leave apart"
+def _lost(graph: Graph, links: LinkFigures) -> list[str]:
+    """What hiding edges did to the graph, and so what AUC can tell."""
+    share = f"{links.share('apart')} of the hidden edges join parts of the graph that the other edges leave apart"
     if graph.n_edges == graph.n_nodes - int(graph.components.max()) - 1:
         kind = "tree" if graph.components.max() == 0 else "forest"
-        return (
+        text = (
             f"The graph is a {kind}: whatever edge is taken out, its ends fall into two parts, and the training edges "
-            f"do not tell how these lie to each other. So {share}, and an "
-            "AUC far from 100 % is a property of the task, not of the map."
+            f"do not tell how these lie to each other. So {share}, and an AUC far from 100 % is a property of the "
+            "task, not of the map."
         )
-    return f"{share}. Of how these parts lie to each other the training edges tell nothing."
+    else:
+        text = f"{share}. Of how these parts lie to each other the training edges tell nothing."
+    return [
+        text,
+        f"{links.share('alone')} of the hidden edges, and {links.share('alone_absent')} of the pairs beside them, have "
+        "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes are "
+        "put, in the middle or at the rim.",
+    ]
 
 
 def _by_split(links: LinkFigures) -> Table:
     rows = []
     for row in links.splits:
         cells = [f"{100 * row[part][name]:.1f}" for part in ("validation", "test") for name in ("auc", "ap")]
-        rows.append([f"{row['seed']}", *cells, f"{row['apart']:.0%}"])
-    header = ["seed of the split", "validation AUC, %", "validation AP, %", "test AUC, %", "test AP, %", "parts joined"]
+        rows.append([f"{row['seed']}", *cells, f"{row['apart']:.0%}", f"{row['alone']:.0%}"])
+    figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
+    header = ["seed of the split", *figures, "ends apart", "an end alone"]
     return Table(
         header, rows, "Validation edges, 5 %, were hidden too and decided nothing; hidden edges above are test edges."
     )

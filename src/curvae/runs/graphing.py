@@ -146,7 +146,7 @@ def _link_summary(found: Sequence[FittedGraph], graph: Graph) -> list[dict[str, 
     for one in found:
         if one.failure is None and one.split is not None:
             parts = {name: vars(links) for name, links in link_figures(one, graph).items()}
-            rows.append({"seed": one.config.seed, **parts, "apart": pages.apart(graph, one.split)})
+            rows.append({"seed": one.config.seed, **parts, **pages.severed(graph, one.split)})
     return rows
 
 
