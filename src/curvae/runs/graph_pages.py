@@ -155,12 +155,13 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre) -> Section:
     colours = (
         f"Colours are the column {graph.label_name!r}."
         if graph.labels is not None
-        else f"Colours are steps along edges from {graph.names[centre.closest]}, grey where no path leads."
+        else f"Colours are steps along edges from node {graph.names[centre.closest]}, grey where no path leads."
     )
+    bent = ": it bends towards the centre, and distances grow towards the rim" if embedding.c else ""
     text = [
-        "From the model that was trained on all edges. Each point is a node, each line an edge, drawn as the shortest "
-        "path of the space: it bends towards the centre, and distances grow towards the rim. The model expects an edge "
-        f"where two nodes are near. {colours}",
+        "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours; each "
+        f"line is an edge, drawn as the shortest path of the space{bent}. The model expects an edge where nodes are "
+        f"near; long edges, which it did not expect, are fainter. {colours}",
         f"{_capital(centre.sentence(graph))}. The first has a ring, the second a square.",
     ]
     return Section("The map", text, [map_picture(graph, embedding, centre)])
@@ -213,8 +214,8 @@ def _lost(graph: Graph, links: LinkFigures) -> list[str]:
     return [
         text,
         f"{links.share('alone')} of the hidden edges, and {links.share('alone_absent')} of the pairs beside them, have "
-        "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes are "
-        "put, in the middle or at the rim.",
+        "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes "
+        "are put, in the middle or at the rim.",
     ]
 
 
