@@ -20,6 +20,7 @@ from curvae.data import from_arrays
 from curvae.errors import CurvaeError
 from curvae.training import Config, Scaling, batches, build, course, fit, fit_many, loop, random_split, stacks
 from curvae.training.batches import BatchEngine, losses
+from curvae.training.fitted import METRICS
 from curvae.training.rows import Pool
 from curvae.training.tasks import Task
 from curvae.training.tasks import stacks as partition
@@ -701,8 +702,8 @@ def test_the_first_model_is_written_for_people_to_watch(tmp_path, often):
     for name, rates in (("same", (0.02, 0.02)), ("rising", (0.01, 0.02)), ("falling", (0.02, 0.01))):
         configs = [replace(SMALL, seed=i, learning_rate=rate) for i, rate in enumerate(rates)]
         found = fit_many(configs, rows(), folder=tmp_path / name)
-        assert course.METRICS in [path.name for path in (tmp_path / name).iterdir()], name
-        lines = (tmp_path / name / course.METRICS).read_text().splitlines()
+        assert METRICS in [path.name for path in (tmp_path / name).iterdir()], name
+        lines = (tmp_path / name / METRICS).read_text().splitlines()
         assert len(lines) == 3 and str(found[0].last["elbo"]) in lines[-1]
 
 

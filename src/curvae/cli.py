@@ -36,8 +36,13 @@ Seed = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")]
 Missing = Annotated[
     Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
+]
+MissingAsRun = Annotated[
+    Literal["error", "drop", "mean"] | None,
+    typer.Option("--missing", help="What to do with rows that lack values (as the run did).", show_default=False),
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder of curvae fit or curvae graph.", show_default=False)]
 Data = Annotated[
@@ -60,7 +65,6 @@ Nodes = Annotated[str | None, typer.Option("--nodes", help="Table of nodes: name
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="Run folder (runs/<name>-<n>).", show_default=False)
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Processes (one a core, one on CUDA).", show_default=False)
 ]
@@ -213,7 +217,9 @@ def fit(
     validation: Validation = None,
     patience: Patience = None,
     tf32: Tf32 = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="Trainings, to see how stable the map is.")] = 1,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="Trainings, to see how stable the map is (1).", show_default=False)
+    ] = None,
     resume: Resume = False,
     force: Force = False,
     seed: Seed = None,
@@ -232,7 +238,7 @@ def fit(
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
-    following = result.source.command("compare", settings=comparable(settings))
+    following = result.source.command("compare", settings=comparable(result.settings))
     _tell(
         quiet,
         as_json,
@@ -329,7 +335,7 @@ def embed(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file (<name>-embedding.csv).", show_default=False)
     ] = None,
-    missing: Missing = "error",
+    missing: MissingAsRun = None,
     nodes: Nodes = None,
     force: Force = False,
     device: Device = "auto",
@@ -338,14 +344,13 @@ def embed(
 ) -> None:
     """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
     from .runs import embed_run
-    from .runs.folder import Source
     from .training.device import choose_device
 
     with _voice(quiet or as_json) as voice:
         path = embed_run(
             run, data, output, missing=missing, nodes=nodes, force=force, device=choose_device(device), voice=voice
         )
-    following = Source(data, missing=missing).command("evaluate", str(run))
+    following = shlex.join(["curvae", "evaluate", str(run), data, *(("--missing", missing) if missing else ())])
     _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
 
 
@@ -382,7 +387,7 @@ def evaluate(
     samples: Annotated[
         int | None, typer.Option("--samples", help="Importance samples a row (5000).", show_default=False)
     ] = None,
-    missing: Missing = "error",
+    missing: MissingAsRun = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -437,8 +442,10 @@ def compare(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder (runs/<name>-comparison-<n>).", show_default=False)
     ] = None,
-    curvatures: Annotated[str, typer.Option("--curvatures", help="Values of c > 0 to choose from.")] = "0.3,1",
-    repeats: Annotated[int, typer.Option("--repeats", help="Seeds and splits.")] = 5,
+    curvatures: Annotated[
+        str | None, typer.Option("--curvatures", help="Values of c > 0 to choose from (0.3,1).", show_default=False)
+    ] = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", help="Seeds and splits (5).", show_default=False)] = None,
     label: Label = None,
     identity: Identity = None,
     group: Group = None,
@@ -463,6 +470,7 @@ def compare(
         str | None,
         typer.Option("--scheduler", metavar="ADDRESS", help="Train on a Dask cluster.", show_default=False),
     ] = None,
+    resume: Resume = False,
     force: Force = False,
     seed: Seed = None,
     quiet: Quiet = False,
@@ -473,21 +481,23 @@ def compare(
     from .runs.folder import Source
 
     try:
-        values = [float(value) for value in curvatures.split(",")]
+        values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    settings = _settings(context)
     source = Source(data, label, identity, group, tuple(categorical or ()), missing)
-    request = CompareRequest(source, settings, values, repeats, output, force, jobs, device, scheduler)
+    request = CompareRequest(
+        source, _settings(context), values, repeats, output, resume, force, jobs, device, scheduler
+    )
     with _voice(quiet or as_json) as voice:
-        folder, found = compare_run(request, voice)
+        result = compare_run(request, voice)
+    folder, found = result.folder, result.comparison
     best = 0 if found.outcome != "hyperbolic" else found.best
     _tell(
         quiet,
         as_json,
         {"folder": str(folder), **found.to_json()},
         f"report: {folder / 'report.html'}",
-        f"next: {source.command('fit', settings={**settings, 'curvature': float(best)})}",
+        f"next: {result.source.command('fit', settings={**result.settings, 'curvature': float(best)})}",
     )
 
 
@@ -503,6 +513,7 @@ def paper(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="SHARD", help="Compute this shard, or several: a,b.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Compute shards that are done again.")] = False,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -517,8 +528,42 @@ def paper(
         return
     named = [name for names in only or () for name in names.split(",")]
     with _voice(quiet or as_json) as voice:
-        found = paper_run(what, out, quick, seed or 0, shards, named, device, voice)
+        found = paper_run(what, out, quick, seed or 0, shards, named, force, device, voice)
     _tell(quiet, as_json, found.result, *found.lines)
+
+
+@app.command(epilog="Example: curvae view runs/cells-1 --data cells.csv --show age --show donor")
+def view(
+    run: Run,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html).", show_default=False
+        ),
+    ] = None,
+    show: Annotated[
+        list[str] | None, typer.Option("--show", metavar="COLUMN", help="Column to put in; repeatable.")
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column to colour by (the run's label).")] = None,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Leave out ids and the order of the rows.")] = False,
+    thumbnails: Annotated[bool, typer.Option("--thumbnails", help="Put in the images of the rows, small.")] = False,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FILE", help="Where columns or images are.", show_default=False)
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """The map of a run as one page to move about in, or as a picture."""
+    from .runs import ViewRequest, view_run
+
+    request = ViewRequest(run, output, tuple(show or ()), label, anonymous, thumbnails, data, force)
+    with _voice(quiet or as_json) as voice:
+        path, shown = view_run(request, voice)
+    picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
+    following = shlex.join(["curvae", "view", str(run), *picture])
+    what = "the same as a picture" if picture else "the same to move about in"
+    _tell(quiet, as_json, {"map": str(path), "inside": shown.inside}, f"map: {path}", f"next: {following}    {what}")
 
 
 @app.command(epilog="Example: curvae cite --bibtex")
@@ -559,8 +604,9 @@ def main() -> None:
         command = "curvae" if error.ctx is None else error.ctx.command_path
         _fail(f"{' '.join(error.format_message().split()).removesuffix('.')}; {command} --help shows what there is")
     if code == _INTERRUPTED:
-        again = "curvae graph EDGES" if sys.argv[1:2] == ["graph"] else "curvae fit DATA"
-        _fail(f"interrupted; a training goes on with {again} -o RUN --resume", code)
+        if sys.argv[1:2] == ["paper"]:
+            _fail("interrupted; the same command goes on", code)
+        _fail("interrupted; curvae fit, graph and compare go on with the same data and -o FOLDER --resume", code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:

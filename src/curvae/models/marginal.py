@@ -22,7 +22,7 @@ __all__ = ["Marginal", "marginal_likelihood"]
 _CHUNK = {"cpu": 1 << 22, "cuda": 1 << 24}
 _DRAWS = 512
 # Decoder outputs from which on compiling pays.
-_MANY = 1e12
+_MANY = 1e11
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..geometry.primitive import Primitive
 from .graph import GraphVAE
 from .vae import VAE, Terms
 
-__all__ = ["Stack", "Stackable"]
+__all__ = ["Stack", "Stackable", "architecture"]
 
 Tensors = dict[str, Tensor]
 Stackable = VAE | GraphVAE
@@ -83,7 +83,7 @@ class Stack(Generic[Model]):
     A single model is called as it is.
 
     Arguments:
-        models: built alike, on one device, of one dtype.
+        models: built alike, on one device, of one dtype, each with parameters of its own.
 
     Attributes:
         tensors: the parameters by name, each of shape (models, …).
@@ -100,8 +100,7 @@ class Stack(Generic[Model]):
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
-        for model in models:
-            _require_stackable(model, models[0])
+        _require_stackable(models)
         self.models = list(models)
         named = [dict(model.named_parameters()) for model in models]
         self.tensors: Tensors = {name: torch.stack([n[name].detach() for n in named]) for name in named[0]}
@@ -176,19 +175,39 @@ def _settings(module: nn.Module) -> tuple[type, dict[str, Any]]:
     return type(module), {name: value for name, value in vars(module).items() if name[0] != "_" and name != "training"}
 
 
-def _require_stackable(model: Stackable, other: Stackable) -> None:
-    for part in model.modules():
-        if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
+def architecture(model: Stackable) -> Any:
+    """What the models of a stack have in common; it can be compared, but has no hash.
+
+    Example:
+        >>> from curvae.training import Config, build
+        >>> a, b, c = (build(Config(likelihood=name), 20) for name in ("bernoulli", "bernoulli", "unit_gaussian"))
+        >>> architecture(a) == architecture(b), architecture(a) == architecture(c)
+        (True, False)
+    """
+    shapes = {name: t.shape for name, t in (*model.named_parameters(), *model.named_buffers())}
+    return _aliases(model), shapes, list(map(_settings, model.modules())), model.dtype, model.device
+
+
+def _require_stackable(models: Sequence[Stackable]) -> None:
+    owners: dict[int, int] = {}
+    first = architecture(models[0])
+    for i, model in enumerate(models):
+        for part in model.modules():
+            if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
+                raise CurvaeError(
+                    f"{type(part).__name__} keeps running averages, which cannot be stacked; use LayerNorm or GroupNorm"
+                )
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                raise CurvaeError(
+                    f"{type(part).__name__} draws noise of its own, which cannot be stacked; leave it out"
+                )
+        if architecture(model) != first:
             raise CurvaeError(
-                f"{type(part).__name__} keeps running averages, which cannot be stacked; use LayerNorm or GroupNorm"
+                "only models of one architecture, dtype and device can be stacked; make one stack of each"
             )
-        if isinstance(part, nn.modules.dropout._DropoutNd):
-            raise CurvaeError(f"{type(part).__name__} draws noise of its own, which cannot be stacked; leave it out")
-    alike = (
-        _aliases(model) == _aliases(other)
-        and all(a.shape == b.shape for a, b in zip(model.parameters(), other.parameters(), strict=True))
-        and list(map(_settings, model.modules())) == list(map(_settings, other.modules()))
-        and (model.dtype, model.device) == (other.dtype, other.device)
-    )
-    if not alike:
-        raise CurvaeError("only models of one architecture, dtype and device can be stacked; make one stack of each")
+        for name, parameter in model.named_parameters():
+            if (owner := owners.setdefault(id(parameter), i)) != i:
+                raise CurvaeError(
+                    f"models {owner + 1} and {i + 1} of a stack share the parameter {name}, of which each needs its "
+                    "own; build every model anew, or copy it with copy.deepcopy"
+                )

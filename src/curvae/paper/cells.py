@@ -14,7 +14,17 @@ from .pages import SIGNS, interval_text, number
 from .statistics import Printed, Test, against_printed, estimate, mark, paired
 from .trainings import configuration
 
-__all__ = ["beside", "cell", "cell_text", "gather", "kind", "trainings_of", "worst_divergence"]
+__all__ = [
+    "beside",
+    "cell",
+    "cell_text",
+    "difference_text",
+    "figures",
+    "gather",
+    "kind",
+    "trainings_of",
+    "worst_divergence",
+]
 
 Key = TypeVar("Key", bound=Hashable)
 Record = Mapping[str, Any]

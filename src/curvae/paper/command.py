@@ -51,6 +51,7 @@ def paper_run(
     seed: int,
     list_shards: bool,
     only: Sequence[str],
+    force: bool,
     device: str,
     voice: Voice,
 ) -> Answer:
@@ -68,7 +69,7 @@ def paper_run(
     results: dict[str, Any] = {}
     lines: list[str] = []
     for experiment in chosen:
-        store, result = run_experiment(experiment, plan, folder, bench, only, voice)
+        store, result = run_experiment(experiment, plan, folder, bench, only, force, voice)
         if result is None:
             missing = [name for name, state in store.states().items() if state != "done"]
             results[experiment.name] = {"missing": missing}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +16,12 @@ from ..report import Section
 from ..report.page import Tone
 from ..runs.folder import Voice
 
-__all__ = ["Bench", "Experiment", "Page", "Plan", "Results", "Shard", "device_text"]
+__all__ = ["FIGURES", "Bench", "Experiment", "Page", "Plan", "Results", "Shard", "device_text"]
 
+_PAUSE = 0.2  # seconds between two moves of a progress bar
+
+FIGURES = "figures"
+"""folder of pictures, beside the results"""
 Results = Mapping[str, Mapping[str, Any]]
 """what the shards of an experiment gave, by name"""
 
@@ -46,9 +52,24 @@ class Bench:
     task: str = ""
     """how the work is named in messages"""
 
+    @property
+    def figures(self) -> Path:
+        """For pictures."""
+        return self.cache.parent / FIGURES
+
     def progress(self, what: str) -> Callable[[float, float], None]:
-        """A function to be told work done and work in all."""
-        return lambda done, total: self.voice.progress(f"{self.task} {what}", done, total, "")
+        """A function to be told work done and work in all, which passes on what is news to a reader."""
+        shown = -math.inf
+
+        def tell(done: float, total: float) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            # Hundreds of models finish an epoch every few milliseconds; a bar that moved with each would slow them.
+            if now - shown > _PAUSE or done >= total:
+                shown = now
+                self.voice.progress(f"{self.task} {what}", done, total, "")
+
+        return tell
 
 
 @dataclass(frozen=True)
@@ -74,6 +95,8 @@ class Page:
     tone: Tone
     sections: Sequence[Section]
     warnings: Sequence[str] = ()
+    gallery: Mapping[str, str] = field(default_factory=dict)
+    """captions of pictures that shards drew, by file name in the folder of figures"""
 
 
 @dataclass(frozen=True)

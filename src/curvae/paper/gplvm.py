@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cholesky, lapack
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
@@ -46,15 +46,16 @@ def negative_log_likelihood(x: Array, log_scales: Array, y: Array) -> tuple[floa
     kernel = s**2 * np.exp(-squares / (2 * length**2))
     total = kernel.copy()
     total[np.diag_indices(rows)] += noise**2 + _JITTER * s**2
-    factor = cho_factor(total, lower=True, check_finite=False)
-    solved = cho_solve(factor, y, check_finite=False)
+    factor = cholesky(total, lower=True, overwrite_a=True, check_finite=False)
+    inverse = lapack.dpotri(factor, lower=True)[0]  # its lower triangle
+    inverse = np.tril(inverse) + np.tril(inverse, -1).T
+    solved = inverse @ y
     value = (
         0.5 * columns * rows * np.log(2 * np.pi)
-        + columns * np.log(np.diag(factor[0])).sum()
+        + columns * np.log(np.diag(factor)).sum()
         + 0.5 * float((y * solved).sum())
     )
-    # ∂/∂K of the value.
-    slope = 0.5 * (columns * cho_solve(factor, np.eye(rows), check_finite=False) - solved @ solved.T)
+    slope = 0.5 * (columns * inverse - solved @ solved.T)  # of the value in K
     weighted = slope * kernel
     in_x = -2 / length**2 * (weighted.sum(1, keepdims=True) * x - weighted @ x)
     trace = float(np.trace(slope))
@@ -83,7 +84,7 @@ class GPLVM:
     log_likelihood: float
 
     @classmethod
-    def fit(cls, y: Array, dim: int = 2, iterations: int = 500) -> GPLVM:
+    def fit(cls, y: Array, dim: int = 2, iterations: int = 200) -> GPLVM:
         """Maximise the likelihood by L-BFGS, from principal components of unit variance, s = ℓ = 1 and n² = 1/10."""
         y = y - y.mean(0)
         start = principal_components(y, dim)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..report import Table
-from .experiment import Page
+from .experiment import FIGURES, Page
 
-__all__ = ["SIGNS", "interval_text", "markdown", "number", "p_text", "requirements_table"]
+__all__ = ["LEGEND", "SIGNS", "interval_text", "markdown", "number", "p_text", "requirements_table", "table_lines"]
 
 SIGNS = {"better": "▲", "equal": "=", "worse": "▼"}
 LEGEND = (
@@ -48,8 +48,8 @@ def requirements_table(requirements: Sequence[Mapping[str, Any]]) -> Table:
     return Table(["to be shown", "found", "holds"], rows)
 
 
-def markdown(title: str, page: Page, note: str) -> str:
-    """The page as Markdown; pictures are left to the HTML page."""
+def markdown(title: str, page: Page, note: str, files: Mapping[int, str]) -> str:
+    """The page as Markdown; `files` says where each picture lies."""
     lines = [f"# {title}", "", page.verdict, ""]
     for warning in page.warnings:
         lines += [f"> {warning}", ""]
@@ -57,10 +57,14 @@ def markdown(title: str, page: Page, note: str) -> str:
         lines += [f"## {section.title}", ""]
         for paragraph in section.text:
             lines += [paragraph, ""]
+        for picture in section.pictures:
+            lines += [f"![{picture.alt}]({files[id(picture)]})", "", picture.caption, ""]
         for table in section.tables:
             lines += [*table_lines(table), ""]
             if table.note:
                 lines += [table.note, ""]
+    for name, caption in page.gallery.items():
+        lines += [f"![{caption}]({FIGURES}/{name})", "", caption, ""]
     return "\n".join([*lines, note, ""])
 
 

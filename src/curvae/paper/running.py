@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+from threadpoolctl import threadpool_limits
+
 from ..errors import CurvaeError
-from ..report import Report
+from ..report import Picture, Report, Section
 from ..runs.folder import Voice, command_line, today
 from ..training.files import json_text, read_json, write_bytes, write_json
 from ..training.storage import versions
-from .experiment import Bench, Experiment, Plan, Shard, device_text
+from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
 from .pages import markdown
 
-__all__ = ["Store", "run_experiment"]
+__all__ = ["CACHE", "State", "Store", "run_experiment"]
 
 State = Literal["done", "missing", "outdated"]
 
@@ -67,7 +71,8 @@ class Store:
     def compute(self, shard: Shard, bench: Bench) -> None:
         """Compute a shard and write its result."""
         began = time.perf_counter()
-        figures = shard.work(bench)
+        with _few_threads() if bench.device.type == "cuda" else nullcontext():
+            figures = shard.work(bench)
         write_json(
             self.path(shard),
             {
@@ -107,25 +112,49 @@ class Store:
         return result
 
     def show(self, result: Mapping[str, Any]) -> None:
-        """The pages of a merged result."""
+        """The pages of a merged result, and their pictures as files."""
         page = self.experiment.page(result)
-        note = _note(result)
         warnings = [*page.warnings]
         if result["quick"]:
             warnings.insert(0, "This was a quick run that only shows that everything works; its figures mean little.")
-        write_bytes(self.merged("md"), markdown(self.experiment.title, replace(page, warnings=warnings), note).encode())
+        files: dict[int, str] = {}
+        for section in page.sections:
+            for picture in section.pictures:
+                files[id(picture)] = f"{FIGURES}/{self.experiment.name}-{len(files) + 1}.png"
+                write_bytes(self.out / files[id(picture)], picture.png)
+        text = markdown(self.experiment.title, replace(page, warnings=warnings), _note(result), files)
+        write_bytes(self.merged("md"), text.encode())
+        drawn = [
+            Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
+            for name, caption in page.gallery.items()
+        ]
         report = Report(
             self.experiment.title,
             page.verdict,
             page.tone,
             warnings,
-            page.sections,
+            [*page.sections, Section("Pictures", (), drawn)],
             command_line(),
             result["versions"],
             result["seed"],
             result["date"],
         )
         write_bytes(self.merged("html"), report.html().encode())
+
+
+# Beside a CUDA device the CPU has only small tasks, which a thread for every core of a large machine slows down.
+_THREADS = 4
+
+
+@contextmanager
+def _few_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, _THREADS))
+    try:
+        with threadpool_limits(_THREADS):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _plain(value: Any) -> Any:
@@ -149,9 +178,13 @@ def run_experiment(
     out: Path,
     bench: Bench,
     only: Sequence[str] = (),
+    force: bool = False,
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> tuple[Store, dict[str, Any] | None]:
-    """Compute the shards that are missing, or those that are named; merge and show when all are there."""
+    """Compute the shards that are missing, all or those that are named; merge and show when all are there.
+
+    With `force`, shards that are done are computed again.
+    """
     store = Store(out, experiment, plan)
     shards = store.shards
     if unknown := [name for name in only if name not in [shard.name for shard in shards]]:
@@ -162,9 +195,9 @@ def run_experiment(
     for number, shard in enumerate(shards, 1):
         if only and shard.name not in only:
             continue
-        if store.state(shard) == "done":
+        if store.state(shard) == "done" and not force:
             if only:
-                voice.say(f"{shard.name} is done; to compute it again, remove it from {store.out}")
+                voice.say(f"{shard.name} is done; --force computes it again")
             continue
         voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))

@@ -106,12 +106,12 @@ class Trainings:
         self, fitted: Sequence[Fitted], materials: Sequence[Material], bench: Bench
     ) -> tuple[list[Likelihoods], float | None]:
         tests = [material.test for material in materials]
-        total, done = sum(test.shape[0] for test in tests), 0
+        total, done, tell = sum(test.shape[0] for test in tests), 0, bench.progress("likelihoods")
 
         def advance(rows: int) -> None:
             nonlocal done
             done += rows
-            bench.progress("likelihoods")(done, total)
+            tell(done, total)
 
         found: list[Likelihoods] = []
         for start in range(0, len(fitted), _AT_ONCE):

@@ -79,8 +79,9 @@ def latent_map(
         size, opacity = _marker(len(z) * k)
         _dots(ax, draws.reshape(-1, 2), colours.colours.repeat(k, 0), 0.6 * size * zoom**2, 0.4 * opacity, 1.8)
     size, opacity = _marker(len(z))
-    areas = size * zoom**2 * (np.ones(len(z)) if sizes is None else np.asarray(sizes, dtype=np.float64))
-    drawn = _dots(ax, z, colours.colours, areas, opacity, 2.0)
+    # One area for all keeps files of vector graphics small.
+    area = size * zoom**2
+    drawn = _dots(ax, z, colours.colours, area if sizes is None else area * np.asarray(sizes, float), opacity, 2.0)
     if size > 12:
         drawn.set(edgecolor="white", linewidth=0.4 * zoom)
     colours.explain(ax)

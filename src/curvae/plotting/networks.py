@@ -20,7 +20,7 @@ from .disc import INK, Points, frozen, geodesics, inside
 from .maps import latent_map
 from .style import GREY, SEQUENTIAL, Colouring, colour_bar, inches, plain
 
-__all__ = ["EDGES_DRAWN", "graph_map"]
+__all__ = ["EDGES_DRAWN", "edges_drawn", "graph_map"]
 
 EDGES_DRAWN = 5000  # at most
 _EDGE = "#6b7785"
@@ -78,8 +78,7 @@ def graph_map(
         drawn = latent_map(ax, ball, z, colours, sizes=sizes, title=title)
         bar = colour_bar(ax, scale, steps[1])
         bar.ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
-    if len(pairs) > EDGES_DRAWN:
-        pairs = pairs[np.sort(np.random.default_rng(0).choice(len(pairs), EDGES_DRAWN, replace=False))]
+    pairs = edges_drawn(pairs)
     zoom = inches(ax) / 4
     if len(pairs):
         start, end = z[pairs[:, 0]], z[pairs[:, 1]]
@@ -101,6 +100,13 @@ def graph_map(
     if names is not None:
         _name(ax, z.numpy(), chosen, [plain(str(names[node]), 24) for node in chosen], widths / 2, 7.0 * min(1.0, zoom))
     return drawn
+
+
+def edges_drawn(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of many edges, so many as a picture can show, chosen at random."""
+    if len(pairs) <= EDGES_DRAWN:
+        return pairs
+    return pairs[np.sort(np.random.default_rng(0).choice(len(pairs), EDGES_DRAWN, replace=False))]
 
 
 def _scale(numbers: NDArray[np.float64]) -> tuple[Colouring, ScalarMappable]:

@@ -5,11 +5,13 @@ from .demonstration import demonstrate
 from .graphing import GraphRequest, graph_run
 from .training import FitRequest, fit_run
 from .using import embed_run, evaluate_run, sample_run
+from .viewing import ViewRequest, view_run
 
 __all__ = [
     "CompareRequest",
     "FitRequest",
     "GraphRequest",
+    "ViewRequest",
     "compare_run",
     "demonstrate",
     "embed_run",
@@ -17,4 +19,5 @@ __all__ = [
     "fit_run",
     "graph_run",
     "sample_run",
+    "view_run",
 ]

@@ -29,8 +29,11 @@ __all__ = [
     "Voice",
     "command_line",
     "embedding_table",
+    "missing_as_run",
     "new_folder",
+    "output_file",
     "today",
+    "without_folder",
     "write_report",
     "write_table",
 ]
@@ -204,16 +207,31 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
+def output_file(asked: Path | None, default: Path, force: bool) -> Path:
+    """The file asked for, or the default; one that exists only with `force`."""
+    path = default if asked is None else asked
+    if path.exists() and not force:
+        raise CurvaeError(f"{path} exists; choose another name with -o, or overwrite it with --force")
+    return path
+
+
 def command_line() -> str:
     """The command as it was typed, without folders of files outside the working directory."""
-    return shlex.join(["curvae", *map(_without_folder, sys.argv[1:])])
+    return shlex.join(["curvae", *map(without_folder, sys.argv[1:])])
 
 
-def _without_folder(word: str) -> str:
+def without_folder(word: str) -> str:
+    """A word of a command; of an absolute path only its last part."""
     # A path may be glued to its option: --output=/a/b, -o/a/b.
     start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
     option, rest = word[:start], word[start:]
     return option + (Path(rest).name if Path(rest).is_absolute() else rest)
+
+
+def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
+    """What to do about missing values in data for a run: what is asked for, or what the run did."""
+    source = description.get("source")
+    return missing or (source.get("missing", "error") if isinstance(source, dict) else "error")
 
 
 def today() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,13 @@ from ..geometry import PoincareBall
 from ..models import FermiDirac
 from ..models.pairs import exact
 from ..plotting import graph_map, project_to_disc
-from ..plotting.networks import EDGES_DRAWN
+from ..plotting.networks import EDGES_DRAWN, edges_drawn
 from ..report import Picture, Section, Table
 from ..training.evaluate import Embedding
 from ..training.graphs import FittedGraph
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
-from .pages import curvature_text, picture, training_of
+from .pages import LIVE, curvature_text, map_view, picture, training_of
 
 __all__ = [
     "Centre",
@@ -122,36 +122,36 @@ def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighb
     return text
 
 
-def map_picture(graph: Graph, embedding: Embedding, centre: Centre | None = None, title: str | None = None) -> Picture:
+def map_picture(graph: Graph, embedding: Embedding, centre: Centre) -> Picture:
     """The map with its edges, projected where it has more than two dimensions."""
     figure = Figure(figsize=(6.2, 5.2))
     projection = project_to_disc(embedding.ball, embedding.c)
-    steps = None
-    central: list[int] = []
-    if centre is not None:
-        central = list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)]))
-        if graph.labels is None:
-            steps = centre.steps, f"steps in the graph from {graph.names[centre.closest]}"
+    steps = f"steps from {graph.names[centre.closest]}"
     graph_map(
         figure.subplots(),
         PoincareBall(2, embedding.c),
         projection.points,
         graph.edges,
         graph.labels,
-        steps=steps,
+        steps=(centre.steps, steps) if graph.labels is None else None,
         names=graph.names,
-        central=central,
-        title=title,
+        central=list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)])),
     )
     caption = f"Posterior centres of the nodes, {curvature_text(embedding.c)}."
     if embedding.dim > 2:
         caption += f" {_capital(projection.sentence)}."
     if graph.n_edges > EDGES_DRAWN:
         caption += f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
-    return picture(figure, caption, "map of the graph on the disc")
+    still = picture(figure, caption, "map of the graph on the disc", wide=graph.n_nodes <= LIVE)
+    if graph.n_nodes > LIVE:
+        return still
+    reached = np.where(np.isfinite(centre.steps), centre.steps, np.nan)
+    columns = {steps: reached} if graph.labels is None else {graph.label_name or "label": graph.labels}
+    edges = edges_drawn(graph.edges).T
+    return replace(still, live=map_view(embedding, projection, columns=columns, edges=edges, anonymous=True, title=""))
 
 
-def map_section(graph: Graph, embedding: Embedding, centre: Centre) -> Section:
+def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command: str) -> Section:
     colours = (
         f"Colours are the column {graph.label_name!r}."
         if graph.labels is not None
@@ -163,6 +163,7 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre) -> Section:
         f"line is an edge, drawn as the shortest path of the space{bent}. The model expects an edge where nodes are "
         f"near; long edges, which it did not expect, are fainter. {colours}",
         f"{_capital(centre.sentence(graph))}. The first has a ring, the second a square.",
+        f"The map by itself, with names, search and selection: {view_command}",
     ]
     return Section("The map", text, [map_picture(graph, embedding, centre)])
 
@@ -195,8 +196,9 @@ def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, flat: s
         tables.append(_by_split(links))
     note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
     if flat is not None:
-        text.append(f"The same in flat space, to compare: {flat}")
-    return Section("How well edges are found", text, (), [Table(["figure", "value", "model"], rows, note), *tables])
+        text.append("The same in flat space, to compare:")
+    found = Table(["figure", "value", "model"], rows, note)
+    return Section("How well edges are found", text, (), [found, *tables], command=flat or "")
 
 
 def _lost(graph: Graph, links: LinkFigures) -> list[str]:

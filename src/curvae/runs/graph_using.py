@@ -17,7 +17,7 @@ from ..errors import CurvaeError
 from ..training.graphs.evaluate import embed_graph, neighbourhood, pair_distances
 from ..training.graphs.storage import load_fitted_graph
 from ..training.links import link_scores
-from .folder import GraphSource, Voice, embedding_table
+from .folder import GraphSource, Voice, embedding_table, missing_as_run
 
 __all__ = ["drawn", "embedded", "judged"]
 
@@ -32,10 +32,17 @@ def embedded(
     A model with features places any nodes that have them. One without knows its nodes by their places in the graph, so
     the nodes must be the same.
     """
-    fitted, own, _, _ = load_fitted_graph(run, device)
+    fitted, own, _, description = load_fitted_graph(run, device)
     graph = GraphSource(
-        path, nodes, None, own.feature_names, own.weights is not None, isolated=nodes is not None, missing=missing
+        path,
+        nodes,
+        features=own.feature_names,
+        weighted=own.weights is not None,
+        isolated=nodes is not None,
+        missing=missing_as_run(missing, description),
     ).load()
+    for text in graph.notes:
+        voice.say(text)
     for text in graph.warnings:
         voice.warn(text)
     if own.features is None:
@@ -100,6 +107,8 @@ def judged(run: Path, path: str, seed: int, voice: Voice) -> dict[str, Any]:
     nor in the run's graph; those that the run was trained on apart from new ones."""
     _, own, embedding, _ = load_fitted_graph(run)
     graph = GraphSource(path).load()
+    for text in graph.notes:
+        voice.say(text)
     for text in graph.warnings:
         voice.warn(text)
     places = _places(own, graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +23,19 @@ from ..training.graphs.storage import graph_facts, save_fitted_graph
 from ..training.storage import CONFIG, description_of
 from ..training.workers import processes
 from . import graph_pages as pages
-from .folder import GraphSource, Voice, command_line, embedding_table, new_folder, write_report, write_table
-from .resuming import begun_run, require_same_data
+from .folder import (
+    GraphSource,
+    Voice,
+    command_line,
+    embedding_table,
+    new_folder,
+    without_folder,
+    write_report,
+    write_table,
+)
+from .resuming import begun, given
 from .timing import duration, graph_seconds
-from .training import figures, given
+from .training import figures
 
 __all__ = ["SPLITS", "GraphRequest", "GraphResult", "flattened", "graph_run"]
 
@@ -62,33 +72,27 @@ class GraphResult:
 
 def graph_run(request: GraphRequest, voice: Voice = Voice()) -> GraphResult:  # noqa: B008 - frozen
     """Train a model of a graph and write its run folder."""
-    folder: Path | None = None
-    begun: dict[str, Any] = {}
+    source, settings, count = request.source, dict(request.settings), request.splits
+    if count is not None and count < 0:
+        raise CurvaeError(f"splits must be a whole number of at least 0, got {count}")
+    known = None
     if request.resume:
-        folder, source, config, begun = begun_run(
-            "graph", request.output, request.source, GraphConfig, request.settings
-        )
-        if (table := begun["source"]["nodes"]) is not None and source.nodes is None:
-            raise CurvaeError(f"{folder} was started with a table of nodes; give it again with --nodes {table}")
-    else:
-        source, config = request.source, GraphConfig(**request.settings)
-    count = _splits(request.splits, begun)
+        known = begun("graph EDGES", "graph", request.output, source, GraphConfig, settings, splits=count)
+        source, settings, count = known.source, given(known.config), known.more["splits"]
+        if (table := known.description["source"]["nodes"]) is not None and source.nodes is None:
+            raise CurvaeError(f"{known.folder} was started with a table of nodes; give it again with --nodes {table}")
+    count = SPLITS if count is None else count
+    config = GraphConfig(**settings)
     graph = source.load()
-    require_same_data(folder, source, graph.fingerprint, begun)
     # What cannot be built is said before anything is written.
     build_graph_model(config, graph.n_nodes, None if graph.features is None else len(graph.feature_names))
-    jobs = request.jobs or begun.get("jobs") or processes(request.device)
-    description = {
-        **description_of(config, "graph"),
-        "command": begun.get("command", command_line()),
-        "source": source.to_json(),
-        "splits": count,
-        "jobs": jobs,
-        "data": graph_facts(graph),
-    }
-    if folder is None:
+    if known is None:
         folder = new_folder(request.output, source.name, request.force)
+        description = _describe(source, config, count, graph)
         write_json(folder / CONFIG, description)
+    else:
+        known.require_same(graph.fingerprint)
+        folder, description = known.folder, known.description
     for text in graph.notes:
         voice.say(text)
     for text in graph.warnings:
@@ -97,7 +101,10 @@ def graph_run(request: GraphRequest, voice: Voice = Voice()) -> GraphResult:  # 
     for text in left_out:
         voice.warn(text)
     voice.say(_size(graph) + (f"; {len(splits)} splits of 85, 5 and 10 % of the edges" if splits else ""))
-    about = duration(graph_seconds(config, graph, request.device, 1 + -(-len(splits) // min(jobs, len(splits) or 1))))
+    jobs = min(request.jobs or processes(request.device), max(1, len(splits)))
+    about = ""
+    if known is None:  # how much is left of a run that has begun is not known
+        about = duration(graph_seconds(config, graph, request.device, 1 + -(-len(splits) // jobs)))
     voice.say(f"run folder {folder}" + (f"; {about} of training" if about else ""))
 
     began = time.perf_counter()
@@ -111,20 +118,21 @@ def graph_run(request: GraphRequest, voice: Voice = Voice()) -> GraphResult:  # 
             splits=splits,
             folder=folder / "splits",
             **where,
-            jobs=min(jobs, len(splits)),
+            jobs=jobs,
             progress=lambda done, total: voice.progress("link prediction", done, total, f"{len(splits)} models"),
             warn=voice.warn,
         )
     return _finish(folder, source, fitted, found, graph, description, left_out, voice, time.perf_counter() - began)
 
 
-def _splits(asked: int | None, begun: Mapping[str, Any]) -> int:
-    before = begun.get("splits", SPLITS)
-    if asked is not None and asked < 0:
-        raise CurvaeError(f"splits must be a whole number of at least 0, got {asked}")
-    if begun and asked not in (None, before):
-        raise CurvaeError(f"the run was started with splits {before}, not {asked}; leave the option out")
-    return int(before) if asked is None else asked
+def _describe(source: GraphSource, config: GraphConfig, splits: int, graph: Graph) -> dict[str, Any]:
+    return {
+        **description_of(config, "graph"),
+        "command": command_line(),
+        "source": source.to_json(),
+        "splits": splits,
+        "data": graph_facts(graph),
+    }
 
 
 def _size(graph: Graph) -> str:
@@ -187,7 +195,7 @@ def _finish(
     again = replace(source, path=name, nodes=description["source"]["nodes"])
     flat = again.command("graph", settings=flattened(settings)) if config.curvature else None
     sections = [
-        pages.map_section(graph, embedding, centre),
+        pages.map_section(graph, embedding, centre, shlex.join(["curvae", "view", without_folder(str(folder))])),
         pages.links_section(graph, links, near, flat),
         pages.training_section(fitted, embedding),
         pages.data_section(graph),
@@ -196,7 +204,7 @@ def _finish(
         write_bytes(folder / f"{file}.png", section.pictures[0].png)
     verdict = pages.verdict(graph, embedding, links, near)
     write_report(folder, f"Map of the graph {name}", verdict, warnings, sections, description)
-    extra = {key: description[key] for key in ("command", "source", "splits", "jobs")}
+    extra = {key: description[key] for key in ("command", "source", "splits")}
     save_fitted_graph(folder, fitted, graph, embedding, {**extra, "summary": summary})
     voice.say(verdict)
     voice.say(centre.sentence(graph))

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Dataset, Schema, load, memory
+from ..data.missing import Missing
 from ..errors import CurvaeError
 from ..training import Fitted
 from ..training.evaluate import Likelihoods, embed, likelihoods
@@ -19,26 +20,26 @@ from ..training.files import write_bytes
 from ..training.rows import choose_likelihood
 from ..training.storage import kind_of, load_fitted
 from . import graph_using, pages
-from .folder import Voice, embedding_table, write_table
+from .folder import Voice, embedding_table, missing_as_run, output_file, write_table
 
 __all__ = ["embed_run", "evaluate_run", "sample_run"]
 
 _SAMPLES = 5000  # importance samples a row
 
 
-def _open(run: Path, path: str, missing: Any, device: torch.device | str) -> tuple[Fitted, Dataset, dict[str, Any]]:
-    """A run and new data, read as the run's own data were."""
+def _open(
+    run: Path, path: str, missing: Missing | None, device: torch.device | str, voice: Voice
+) -> tuple[Fitted, Dataset, dict[str, Any]]:
+    """A run and new data, read as the run's own data were; so are rows that lack values, unless `missing` is given."""
     fitted, _, description = load_fitted(run, device=device)
-    data, _ = load(path, schema=Schema.from_json(description["data"]["schema"]), missing=missing)
+    schema = Schema.from_json(description["data"]["schema"])
+    data, _ = load(path, schema=schema, missing=missing_as_run(missing, description))
     choose_likelihood(data.x, fitted.config.likelihood, data.blocks)
+    for text in data.notes:
+        voice.say(text)
+    for text in data.warnings:
+        voice.warn(text)
     return fitted, data, description
-
-
-def _target(output: Path | None, default: Path, force: bool) -> Path:
-    path = default if output is None else output
-    if path.exists() and not force:
-        raise CurvaeError(f"{path} exists; choose another name with -o, or overwrite it with --force")
-    return path
 
 
 def embed_run(
@@ -46,7 +47,7 @@ def embed_run(
     path: str,
     output: Path | None = None,
     *,
-    missing: Any = "error",
+    missing: Missing | None = None,
     force: bool = False,
     device: torch.device | str = "cpu",
     nodes: str | None = None,
@@ -61,11 +62,9 @@ def embed_run(
     elif nodes is not None:
         raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave --nodes out")
     else:
-        fitted, data, _ = _open(run, path, missing, device)
-        for text in data.warnings:
-            voice.warn(text)
+        fitted, data, _ = _open(run, path, missing, device, voice)
         table = embedding_table(embed(fitted, data.x), data.ids, data.labels, "new")
-    target = _target(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
+    target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
     write_table(target, table)
     return target
 
@@ -86,7 +85,7 @@ def sample_run(
     if count < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {count}")
     if kind_of(run) == "graph":
-        target = _target(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
         write_table(target, graph_using.drawn(run, count, seed, device))
         return [target]
     fitted, _, description = load_fitted(run, device=device)
@@ -96,15 +95,15 @@ def sample_run(
     generator = torch.Generator(fitted.model.device).manual_seed(seed)
     rows = fitted.scaling.invert(fitted.model.sample(count, generator).cpu().double().numpy())
     if schema.kind != "images":
-        target = _target(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
         if target.suffix == ".npy":
             raise CurvaeError(f"rows of a table are written as CSV, so {target} should end in .csv")
         write_table(target, _table(rows, schema))
         return [target]
-    target = _target(output, Path(f"{run.resolve().name}-samples.npy"), force)
+    target = output_file(output, Path(f"{run.resolve().name}-samples.npy"), force)
     if target.suffix != ".npy":
         raise CurvaeError(f"images are written as .npy, so {target} should end in .npy")
-    picture = _target(None, target.with_suffix(".png"), force)
+    picture = output_file(None, target.with_suffix(".png"), force)
     generator.manual_seed(seed)
     means = fitted.scaling.invert(fitted.model.sample(min(count, 100), generator, mean=True).cpu().double().numpy())
     write_bytes(target, _npy(rows.reshape(-1, *schema.shape).astype(np.float32)))
@@ -136,7 +135,7 @@ def evaluate_run(
     samples: int | None = None,
     *,
     seed: int = 0,
-    missing: Any = "error",
+    missing: Missing | None = None,
     device: torch.device | str = "cpu",
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
@@ -151,9 +150,7 @@ def evaluate_run(
     samples = _SAMPLES if samples is None else samples
     if samples < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {samples}")
-    fitted, data, description = _open(run, path, missing, device)
-    for text in data.warnings:
-        voice.warn(text)
+    fitted, data, description = _open(run, path, missing, device, voice)
     # The run's own data are reported by part: rows that were trained on say nothing about new ones.
     same = data.fingerprint == description["data"].get("fingerprint")
     names = fitted.split.names(len(data)) if same else np.full(len(data), "new")

@@ -16,7 +16,7 @@ from .engine import Failure, Passed
 __all__ = ["Captured"]
 
 # Milliseconds that compiling saves a step, about: of any stack, and of every model in it; and what it costs.
-_SAVED, _SAVED_EACH, _COMPILING = 0.3, 0.03, 30e3
+_SAVED, _SAVED_EACH, _COMPILING = 2.0, 0.03, 15e3
 
 _WATCHED = 512  # validation rows at once
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,16 @@ from sklearn.decomposition import PCA
 
 from ..errors import CurvaeError
 from .build import build
+from .checkpoints import seen
 from .config import Config
 from .course import Tick, Warn
 from .device import choose_device
 from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
-from .loop import run
+from .loop import planned, run
 from .paired import FEWEST, Outcome, Paired, curved_values
 from .rows import Matrix
 from .splits import Split, random_split
-from .tasks import Task, plan_tasks, resolve, scaling_for
+from .tasks import Task, resolve, scaling_for
 from .workers import processes, spread
 
 __all__ = ["Comparison", "Repeat", "compare", "plan"]
@@ -140,6 +142,8 @@ def compare(
     device: str = "auto",
     jobs: int | None = None,
     scheduler: str | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
@@ -159,6 +163,7 @@ def compare(
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         jobs: processes; by default one a core, with one thread each, and a single one on CUDA.
         scheduler: address of a Dask cluster to train on instead.
+        folder, resume: keep checkpoints, and go on from them; as of `fit_many`. What was trained is not trained again.
         progress: told the epochs done and to do, counted over all models.
         warn: told of models that failed.
     """
@@ -167,15 +172,16 @@ def compare(
     patience = config.patience or config.epochs_for(len(splits[0].train))
     config = replace(config, patience=patience, validation=_VALIDATION)
     cells = [(i, c) for i in range(repeats) for c in values]
-    tasks, sources = plan_tasks(
-        [replace(config, curvature=c, seed=config.seed + i) for i, c in cells], x, blocks, [splits[i] for i, _ in cells]
-    )
+    configs = [replace(config, curvature=c, seed=config.seed + i) for i, c in cells]
+    folder = folder if folder is None or scheduler is None else folder.absolute()
+    tasks, sources, known = planned(configs, x, blocks, [splits[i] for i, _ in cells], None, folder, resume)
     results = spread(
         tasks,
         sources,
-        partial(_judged, samples=samples, device=device),
+        partial(_judged, samples=samples, device=device, folder=folder, resume=resume),
         jobs=jobs or processes(device),
         scheduler=scheduler,
+        begun=known,
         progress=progress,
         warn=warn,
     )
@@ -238,10 +244,18 @@ class _Result:
 
 
 def _judged(
-    tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, samples: int, device: str
+    tasks: Sequence[Task],
+    sources: Sequence[Matrix],
+    tick: Tick,
+    warn: Warn,
+    samples: int,
+    device: str,
+    folder: Path | None,
+    resume: bool,
 ) -> list[_Result]:
     """A stack, trained and judged where it was trained: only figures and maps travel."""
-    fitted = run(tasks, sources, choose_device(device), progress=tick, warn=warn)
+    place = choose_device(device)
+    fitted = run(tasks, sources, place, folder=seen(folder, warn), resume=resume, progress=tick, warn=warn)
     data = [sources[task.source] for task in tasks]
     validation, test = (
         likelihoods_many(fitted, [x[getattr(task.split, part)] for x, task in zip(data, tasks, strict=True)], samples)
@@ -257,6 +271,5 @@ def _pca(x: Matrix, split: Split, config: Config) -> float | None:
     """Held-out log-likelihood of probabilistic PCA, in the same units."""
     if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
         return None
-    scaling = scaling_for(config, x, split)
-    scaled = (x - scaling.shift) / scaling.scale
+    scaled = scaling_for(config, x, split).apply(x)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

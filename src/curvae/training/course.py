@@ -11,10 +11,12 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from ..errors import CurvaeError
+from .checkpoints import Checkpoint
 from .config import Settings
 from .engine import Engine
-from .fitted import METRICS, Record
-from .stacks import Checkpoint, Member, train
+from .files import remove_files
+from .fitted import Record
+from .stacks import Member, train
 
 __all__ = ["Planned", "Tick", "Warn", "train_tasks"]
 
@@ -66,6 +68,8 @@ def train_tasks(
                 f"{tasks[0].name} does not fit into the memory of {device}; {mend}, or use the CPU"
             ) from error
     _release()
+    if folder is not None:  # each half has a checkpoint of its own
+        remove_files([Checkpoint(folder, resume, [task.place for task in tasks]).path])
     half = len(tasks) // 2
     warn(f"{len(tasks)} models do not fit into the memory of {device} at once; trying {len(tasks) - half} and {half}")
     settings: dict[str, Any] = {"device": device, "folder": folder, "resume": resume, "mend": mend}
@@ -90,7 +94,7 @@ def _train(
     train(
         members,
         engine,
-        None if folder is None else _checkpoint(tasks, folder, resume),
+        None if folder is None else Checkpoint(folder, resume, [task.place for task in tasks]),
         lambda member, record: progress(tasks[places[id(member)]].place, record),
         warn,
     )
@@ -105,10 +109,3 @@ def _release() -> None:
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
-
-
-def _checkpoint(tasks: Sequence[Planned], folder: Path, resume: bool) -> Checkpoint:
-    places = [task.place for task in tasks]
-    name = "state.safetensors" if places == [0] else f"state-{min(places)}-{len(places)}.safetensors"
-    watched = places.index(0) if 0 in places else None
-    return Checkpoint(folder / "checkpoint" / name, resume, folder / METRICS, watched)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..geometry import Lorentz, PoincareBall
 from ..models import Stack, marginal_likelihood
+from ..models.stack import architecture
 from .fitted import Fitted
 from .rows import Matrix, Pool
 
@@ -174,9 +175,12 @@ def likelihoods_many(
         tf32: on CUDA, matrix products with TF32 inputs.
     """
     found: dict[int, Likelihoods] = {}
-    for places in _alike(fitted, x):
+    # On a CPU, whose caches are small, each alone.
+    cpu = all(one.model.device.type == "cpu" for one in fitted)
+    for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, x):
         models = [fitted[i].model for i in places]
-        model = models[0] if len(places) == 1 else Stack(deepcopy(models))
+        # Copies one by one, for a model may be in the list twice, or share its curvature with others.
+        model = models[0] if len(places) == 1 else Stack([deepcopy(one) for one in models])
         rows = Pool.of([(x[i], fitted[i].scaling) for i in places], models[0].device, models[0].dtype)
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
@@ -203,13 +207,16 @@ def _times(advance: Callable[[int], None], places: Sequence[int]) -> Callable[[i
 
 
 def _alike(fitted: Sequence[Fitted], x: Sequence[Matrix]) -> list[list[int]]:
-    """Places of the models that can be evaluated together; on a CPU, whose caches are small, each alone."""
-    groups: dict[Any, list[int]] = {}
+    """Places of the models that can be evaluated together: of one architecture, on equally many rows."""
+    groups: list[tuple[Any, list[int]]] = []
     for i, (one, rows) in enumerate(zip(fitted, x, strict=True)):
-        shapes = tuple((name, t.shape) for name, t in one.model.named_parameters())
-        key = (i,) if one.model.device.type == "cpu" else (shapes, rows.shape, one.model.dtype, one.config.posterior)
-        groups.setdefault(key, []).append(i)
-    return list(groups.values())
+        kind = architecture(one.model), rows.shape
+        places = next((places for other, places in groups if other == kind), None)
+        if places is None:
+            groups.append((kind, [i]))
+        else:
+            places.append(i)
+    return [places for _, places in groups]
 
 
 def active_dimensions(embedding: Embedding, prior_scale: float) -> int:

@@ -17,16 +17,17 @@ from ..models import VAE
 from .batches import BatchEngine
 from .build import build
 from .captured import Captured
+from .checkpoints import begun, seen
 from .config import Config
 from .course import Tick, Warn, train_tasks
 from .fitted import Fitted, Record
 from .rows import Matrix, Pool, Scaling
 from .splits import Split
 from .stacks import Member
-from .tasks import Task, plan_tasks
+from .tasks import Task, fingerprinted, plan_tasks
 from .workers import spread
 
-__all__ = ["fit", "fit_many", "run"]
+__all__ = ["fit", "fit_many", "planned", "run"]
 
 # Steps from which on capturing a CUDA graph pays.
 _CAPTURE = 200
@@ -59,7 +60,8 @@ def fit(
         device: where to train.
         dtype: of the networks; the latent space is always float64.
         folder: keeps `metrics.jsonl` and `checkpoint/`; without it nothing is written.
-        resume: go on from the checkpoint in `folder`, if there is one.
+        resume: go on from the checkpoint in `folder`, if there is one; otherwise it is removed. Settings and data must
+            be those of the start, but for more epochs.
         progress: called after each epoch with its record and the number of epochs.
 
     Example:
@@ -68,8 +70,8 @@ def fit(
         >>> sorted(fitted.history[0])[:5]
         ['c', 'elbo', 'epoch', 'kl', 'prior_scale']
     """
-    tasks, sources = plan_tasks(
-        [config], x, blocks, None if split is None else [split], None if scaling is None else [scaling]
+    tasks, sources, _ = planned(
+        [config], x, blocks, None if split is None else [split], None if scaling is None else [scaling], folder, resume
     )
     epochs = tasks[0].config.epochs or 0
     (fitted,) = run(tasks, sources, device, dtype, folder, resume, lambda place, record: progress(record, epochs))
@@ -106,8 +108,10 @@ def fit_many(
         data: rows for all of them, or a list with the rows of each.
         blocks, device, dtype: as of `fit`.
         splits, scalings: of each.
-        folder: keeps `checkpoint/`, and `metrics.jsonl` of the first model.
-        resume: go on from the checkpoints in `folder`, where there are any.
+        folder: keeps `checkpoint/`, and `metrics.jsonl` of the first model. Workers of a cluster must see it too.
+        resume: go on from the checkpoints in `folder`, where there are any, in the stacks that they hold; otherwise
+            they are removed. Settings and data must be those of the start, but for more epochs or a list that goes on
+            after its end; `jobs` may be another.
         jobs: processes to spread the stacks over, with one thread each. On a CPU, as many as there are cores; the
             script that asks for several must be importable (`if __name__ == "__main__":`).
         scheduler: address of a Dask cluster to spread them over instead, a stack a worker.
@@ -125,13 +129,32 @@ def fit_many(
         >>> len(fitted), fitted[7].config.seed, fitted[7].config.curvature
         (100, 1, 0.8)
     """
-    tasks, sources = plan_tasks(configs, data, blocks, splits, scalings)
+    folder = folder if folder is None or scheduler is None else folder.absolute()
+    tasks, sources, known = planned(configs, data, blocks, splits, scalings, folder, resume)
     work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume)
-    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, progress=progress, warn=warn)
+    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, begun=known, progress=progress, warn=warn)
 
 
-def _fitted(tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, **settings: Any) -> list[Fitted]:
-    return run(tasks, sources, **settings, progress=tick, warn=warn)
+def planned(
+    configs: Sequence[Config],
+    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    blocks: tuple[int, ...],
+    splits: Sequence[Split] | None,
+    scalings: Sequence[Scaling] | None,
+    folder: Path | None,
+    resume: bool,
+) -> tuple[list[Task], list[Matrix], list[list[int]]]:
+    """Tasks with their data (`plan_tasks`), and which of them are in checkpoints of the folder (`begun`)."""
+    tasks, sources = plan_tasks(configs, data, blocks, splits, scalings)
+    if folder is None:
+        return tasks, sources, []
+    return fingerprinted(tasks, sources), sources, begun(folder, resume, len(tasks))
+
+
+def _fitted(
+    tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, folder: Path | None, **settings: Any
+) -> list[Fitted]:
+    return run(tasks, sources, **settings, folder=seen(folder, warn), progress=tick, warn=warn)
 
 
 def run(
@@ -162,9 +185,8 @@ def _prepare(
         x, scaling, rows = sources[task.source], task.scaling, (task.source, id(task.split))
         if rows not in means:
             means[rows] = column_means(x[task.split.train])
-        mean = (means[rows] - scaling.shift) / scaling.scale
-        model = build(task.config, x.shape[1], task.blocks, mean).to(device, dtype)
-        members.append(Member(task.name, task.config, model, task.config.patience))
+        model = build(task.config, x.shape[1], task.blocks, scaling.apply(means[rows])).to(device, dtype)
+        members.append(Member(task.name, task.config, model, task.config.patience, task.data))
     pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
 
     def engine(models: list[VAE], places: list[int]) -> BatchEngine:

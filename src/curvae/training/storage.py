@@ -36,7 +36,9 @@ __all__ = [
     "require_figures",
     "restore",
     "restore_embedding",
+    "restore_scaling",
     "save_fitted",
+    "scaling_arrays",
     "versions",
     "whole_run",
     "write_model",
@@ -47,8 +49,9 @@ FORMAT = 1
 CONFIG, MODEL = "config.json", "model.safetensors"
 
 _KINDS = {"vae": "a model of a table", "graph": "a model of a graph", "comparison": "a comparison"}
-_COMMANDS = {"vae": "curvae fit", "graph": "curvae graph"}  # that write the kinds that can be used
-_ANY_COMMAND = " or ".join(_COMMANDS.values())
+_COMMANDS = {"vae": "curvae fit", "graph": "curvae graph", "comparison": "curvae compare"}
+_MODELS = ("vae", "graph")
+_ANY_COMMAND = " or ".join(_COMMANDS[kind] for kind in _MODELS)
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -160,6 +163,16 @@ def restore_embedding(tensors: Mapping[str, Tensor], curvature: Tensor) -> Embed
     return Embedding(space, sigma, float(curvature.detach()))
 
 
+def scaling_arrays(scaling: Scaling) -> dict[str, NDArray[Any]]:
+    """What `restore_scaling` makes a scaling of."""
+    return {f"scaling.{name}": values for name, values in vars(scaling).items() if values is not None}
+
+
+def restore_scaling(tensors: Mapping[str, Tensor]) -> Scaling:
+    constant = tensors["scaling.constant"].numpy() if "scaling.constant" in tensors else None
+    return Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy(), constant)
+
+
 def require_figures(record: Record) -> None:
     """Raise unless a record has everything that reports show."""
     if lacking := {"epoch", "reconstruction", "kl", "c", "prior_scale"} - set(record):
@@ -174,11 +187,7 @@ def save_fitted(folder: Path, fitted: Fitted, embedding: Embedding, description:
     rows = sum(len(part) for part in (fitted.split.train, fitted.split.validation, fitted.split.test))
     split = np.zeros(rows, np.int8)
     split[fitted.split.validation], split[fitted.split.test] = 1, 2
-    arrays: dict[str, NDArray[Any]] = {
-        "scaling.shift": fitted.scaling.shift,
-        "scaling.scale": fitted.scaling.scale,
-        "split": split,
-    }
+    arrays = {**scaling_arrays(fitted.scaling), "split": split}
     write_model(folder, fitted, embedding, arrays, "vae", {"likelihood_reason": fitted.reason, **description})
 
 
@@ -211,7 +220,7 @@ def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, comma
 def kind_of(folder: Path) -> str:
     """Whether a run folder holds a model of a table, "vae", or of a graph, "graph"; anything else is an error."""
     description = read_description(folder)
-    if (kind := description.get("kind")) not in _COMMANDS:
+    if (kind := description.get("kind")) not in _MODELS:
         raise _wrong_kind(folder, description, "a model", _ANY_COMMAND)
     return str(kind)
 
@@ -224,7 +233,7 @@ def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitte
         schema = Schema.from_json(description["data"]["schema"])
         inputs = len(schema.names)
         model = restore(tensors, inputs, config, lambda: build(config, inputs, schema.blocks))
-        scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy())
+        scaling = restore_scaling(tensors)
         split = tensors["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...data import Graph, split_edges
 from ...errors import CurvaeError
+from ..checkpoints import seen
 from ..course import Tick, Warn
 from ..device import choose_device
 from ..evaluate import Embedding, Stability, stability
@@ -111,6 +113,8 @@ def compare_graph(
     device: str = "auto",
     jobs: int | None = None,
     scheduler: str | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
 ) -> GraphComparison:
@@ -123,22 +127,26 @@ def compare_graph(
         graph: whose edges are split 85/5/10.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
-        device, jobs, scheduler, progress, warn: as of `curvae.training.compare.compare`.
+        device, jobs, scheduler, folder, resume, progress, warn: as of `curvae.training.compare.compare`.
     """
     values = curved_values(curvatures, repeats, config.learn_curvature)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
     cells = [(i, c) for i in range(repeats) for c in values]
-    tasks = plan_graphs(
+    folder = folder if folder is None or scheduler is None else folder.absolute()
+    tasks, known = plan_graphs(
         [replace(config, curvature=c, seed=config.seed + i) for i, c in cells],
         [graph] * len(cells),
         [splits[i] for i, _ in cells],
+        folder,
+        resume,
     )
     results = spread(
         tasks,
         [graph],
-        partial(_judged, device=device),
+        partial(_judged, device=device, folder=folder, resume=resume),
         jobs=jobs or processes(device),
         scheduler=scheduler,
+        begun=known,
         progress=progress,
         warn=warn,
     )
@@ -172,9 +180,19 @@ class _Result:
     failure: str | None
 
 
-def _judged(tasks: Sequence[GraphTask], sources: Sequence[Graph], tick: Tick, warn: Warn, device: str) -> list[_Result]:
+def _judged(
+    tasks: Sequence[GraphTask],
+    sources: Sequence[Graph],
+    tick: Tick,
+    warn: Warn,
+    device: str,
+    folder: Path | None,
+    resume: bool,
+) -> list[_Result]:
     """A stack, trained and judged where it was trained: only figures and maps travel."""
-    fitted = run_graphs(tasks, sources, choose_device(device), progress=tick, warn=warn)
+    fitted = run_graphs(
+        tasks, sources, choose_device(device), folder=seen(folder, warn), resume=resume, progress=tick, warn=warn
+    )
     graphs = [sources[task.source] for task in tasks]
     return [
         _Result(link_figures(one, graph), embed_graph(one, graph), one.failure)

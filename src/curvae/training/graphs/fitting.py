@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior, Prior
 from ...models.pairs import exact
 from ...nn import Curvature, GraphEncoder
 from ..build import seeded
+from ..checkpoints import begun, seen
 from ..course import Tick, Warn, train_tasks
 from ..fitted import Record
 from ..rows import Scaling
@@ -101,6 +103,8 @@ class GraphTask:
     split: EdgeSplit | None
     sizes: tuple[Any, ...]
     """of the graph: nodes, edges that are trained on, features"""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """fingerprints, by name, that a checkpoint keeps"""
 
     @property
     def architecture(self) -> Any:
@@ -134,7 +138,7 @@ def fit_graph(
         >>> [record["epoch"] for record in fitted.history]
         [1, 2, 3]
     """
-    tasks = plan_graphs([config], [graph], [split])
+    tasks, _ = plan_graphs([config], [graph], [split], folder, resume)
     (fitted,) = run_graphs(
         tasks, [graph], device, dtype, folder, resume, lambda place, record: progress(record, config.epochs)
     )
@@ -174,31 +178,40 @@ def fit_graphs(
     for name, entries in (("graphs", each), ("splits", parts)):
         if len(entries) != len(configs):
             raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
+    folder = folder if folder is None or scheduler is None else folder.absolute()
+    tasks, known = plan_graphs(configs, each, parts, folder, resume)
     work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume, build=build)
     sources = list({id(graph): graph for graph in each}.values())
-    return spread(
-        plan_graphs(configs, each, parts), sources, work, jobs=jobs, scheduler=scheduler, progress=progress, warn=warn
-    )
+    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, begun=known, progress=progress, warn=warn)
 
 
 def plan_graphs(
-    configs: Sequence[GraphConfig], graphs: Sequence[Graph], splits: Sequence[EdgeSplit | None]
-) -> list[GraphTask]:
-    """A task for every configuration, with its graph and split."""
+    configs: Sequence[GraphConfig],
+    graphs: Sequence[Graph],
+    splits: Sequence[EdgeSplit | None],
+    folder: Path | None = None,
+    resume: bool = False,
+) -> tuple[list[GraphTask], list[list[int]]]:
+    """A task for every configuration, with its graph and split, and which are in checkpoints of the folder."""
     numbers = {key: i for i, key in enumerate(dict.fromkeys(map(id, graphs)))}
     tasks = []
     for i, (config, graph, split) in enumerate(zip(configs, graphs, splits, strict=True)):
         name = f"model {i + 1} of {len(configs)} (seed {config.seed}, c = {config.curvature:g})"
         edges = graph.n_edges if split is None else len(split.train)
         features = None if graph.features is None else graph.features.shape[1]
-        tasks.append(GraphTask(i, name, config, numbers[id(graph)], split, (graph.n_nodes, edges, features)))
-    return tasks
+        data = {} if folder is None else {"graph": graph.fingerprint, "split": _digest(split)}
+        tasks.append(GraphTask(i, name, config, numbers[id(graph)], split, (graph.n_nodes, edges, features), data))
+    return tasks, [] if folder is None else begun(folder, resume, len(tasks))
+
+
+def _digest(split: EdgeSplit | None) -> str:
+    return "" if split is None else hashlib.sha256(split.train.astype("<i8").tobytes()).hexdigest()
 
 
 def _fitted(
-    tasks: Sequence[GraphTask], sources: Sequence[Graph], tick: Tick, warn: Warn, **settings: Any
+    tasks: Sequence[GraphTask], sources: Sequence[Graph], tick: Tick, warn: Warn, folder: Path | None, **settings: Any
 ) -> list[FittedGraph]:
-    return run_graphs(tasks, sources, **settings, progress=tick, warn=warn)
+    return run_graphs(tasks, sources, **settings, folder=seen(folder, warn), progress=tick, warn=warn)
 
 
 def run_graphs(
@@ -217,11 +230,11 @@ def run_graphs(
 
     def prepare(tasks: Sequence[GraphTask]) -> tuple[list[Member], Callable[[list[GraphVAE], list[int]], GraphEngine]]:
         members = [
-            Member(task.name, task.config, build(task.config, nodes, features).to(device, dtype))
+            Member(task.name, task.config, build(task.config, nodes, features).to(device, dtype), data=task.data)
             for task in tasks
             for nodes, _, features in [task.sizes]
         ]
-        seen = [
+        shown = [
             Observed.of(
                 sources[task.source],
                 None if task.split is None else task.split.train,
@@ -233,7 +246,7 @@ def run_graphs(
         ]
 
         def engine(models: list[GraphVAE], places: list[int]) -> GraphEngine:
-            return GraphEngine(models, [tasks[i].config for i in places], [seen[i] for i in places])
+            return GraphEngine(models, [tasks[i].config for i in places], [shown[i] for i in places])
 
         return members, engine
 

@@ -16,8 +16,16 @@ from ...data import EdgeSplit, Graph
 from ..evaluate import Embedding
 from ..files import read_records
 from ..fitted import METRICS
-from ..rows import Scaling
-from ..storage import read_model, require_figures, restore, restore_embedding, whole_run, write_model
+from ..storage import (
+    read_model,
+    require_figures,
+    restore,
+    restore_embedding,
+    restore_scaling,
+    scaling_arrays,
+    whole_run,
+    write_model,
+)
 from .config import GraphConfig
 from .fitting import FittedGraph, build_graph_model
 
@@ -40,8 +48,7 @@ def save_fitted_graph(
     if graph.labels is not None:
         arrays["labels"] = _packed(graph.labels)
     if graph.features is not None and fitted.scaling is not None:
-        arrays["features"] = graph.features
-        arrays |= {"scaling.shift": fitted.scaling.shift, "scaling.scale": fitted.scaling.scale}
+        arrays |= {"features": graph.features, **scaling_arrays(fitted.scaling)}
     if fitted.split is not None:
         arrays |= {f"split.{name}": np.ascontiguousarray(getattr(fitted.split, name).T) for name in _SPLIT}
     data = {**description.get("data", {}), **graph_facts(graph)}
@@ -86,9 +93,7 @@ def load_fitted_graph(
         features = None if graph.features is None else graph.features.shape[1]
         inputs = graph.n_nodes if features is None else features
         model = restore(tensors, inputs, config, lambda: build_graph_model(config, graph.n_nodes, features))
-        scaling = None
-        if features is not None:
-            scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy())
+        scaling = None if features is None else restore_scaling(tensors)
         split = None
         if "split.train" in tensors:
             split = EdgeSplit(*(_columns(tensors[f"split.{name}"]) for name in _SPLIT))

@@ -1,0 +1,5 @@
+"""The scikit-learn face."""
+
+from .vae import PoincareVAE
+
+__all__ = ["PoincareVAE"]
