@@ -16,7 +16,7 @@ import pytest
 
 from running import SMALL, curvae, refused, snapshot, write_table
 
-COMMANDS = ("demo", "fit", "embed", "sample", "evaluate", "compare", "cite")
+COMMANDS = ("demo", "fit", "graph", "embed", "sample", "evaluate", "compare", "cite")
 
 
 @pytest.fixture(autouse=True)

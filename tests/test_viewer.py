@@ -412,7 +412,7 @@ def test_reports_hold_maps_up_to_a_size(home, monkeypatch):
     assert seen.facts["count"] == 40 and seen.facts["ids"] is None and "ids" not in seen.blocks
     assert [column["name"] for column in seen.facts["columns"]] == ["kind"]
     assert "curvae view run" in text and 'class="still"' in text
-    monkeypatch.setattr("curvae.runs.pages._LIVE", 39)
+    monkeypatch.setattr("curvae.runs.pages.LIVE", 39)
     fit = ("fit", home / "cells.csv", "--label", "kind", "--id", "name", "-o", "large", *SMALL)
     assert curvae(*fit).code == 0
     still = Path("large/report.html").read_text(encoding="utf-8")

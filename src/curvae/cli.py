@@ -44,7 +44,7 @@ MissingAsRun = Annotated[
     Literal["error", "drop", "mean"] | None,
     typer.Option("--missing", help="What to do with rows that lack values (as the run did).", show_default=False),
 ]
-Run = Annotated[Path, typer.Argument(help="Run folder, as curvae fit writes it.", show_default=False)]
+Run = Annotated[Path, typer.Argument(help="Run folder of curvae fit or curvae graph.", show_default=False)]
 Data = Annotated[
     str,
     typer.Argument(
@@ -52,6 +52,21 @@ Data = Annotated[
         "branching-diffusion or flat.",
         show_default=False,
     ),
+]
+Edges = Annotated[
+    str,
+    typer.Argument(
+        metavar="EDGES",
+        help="List of edges (any text file), matrix (.mtx, .npz), GraphML, phylogenetic, csphd or diseases.",
+        show_default=False,
+    ),
+]
+Nodes = Annotated[str | None, typer.Option("--nodes", help="Table of nodes: names, labels, features.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Run folder (runs/<name>-<n>).", show_default=False)
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Processes (one a core, one on CUDA).", show_default=False)
 ]
 Label = Annotated[str | None, typer.Option("--label", help="Column to colour the map by.")]
 Identity = Annotated[str | None, typer.Option("--id", help="Column that names the rows.")]
@@ -93,11 +108,13 @@ Tf32 = Annotated[
 ]
 
 
-def _settings(context: typer.Context) -> dict[str, Any]:
-    """Settings of `Config` among the options of a command, those that were given."""
-    from .training.config import Config
+def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table") -> dict[str, Any]:
+    """Settings of a model among the options of a command, those that were given."""
+    from .training.config import Config, Settings
+    from .training.graphs import GraphConfig
 
-    given = {field.name: context.params.get(field.name) for field in fields(Config)}
+    configs: type[Settings] = Config if kind == "table" else GraphConfig
+    given = {field.name: context.params.get(field.name) for field in fields(configs)}
     settings = {name: value for name, value in given.items() if value is not None}
     if (hidden := settings.pop("hidden", None)) is not None:
         try:
@@ -177,9 +194,7 @@ def demo(
 def fit(
     context: typer.Context,
     data: Data,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Run folder (runs/<name>-<n>).", show_default=False)
-    ] = None,
+    output: Output = None,
     label: Label = None,
     identity: Identity = None,
     group: Group = None,
@@ -234,6 +249,85 @@ def fit(
     )
 
 
+@app.command(epilog="Example: curvae graph friends.csv --nodes people.csv --label team -o runs/friends")
+def graph(
+    context: typer.Context,
+    data: Edges,
+    output: Output = None,
+    nodes: Nodes = None,
+    label: Label = None,
+    features: Annotated[
+        list[str] | None, typer.Option("--features", help="Column of numbers of the nodes; repeatable.")
+    ] = None,
+    weighted: Annotated[bool, typer.Option("--weighted", help="Read weights of edges.")] = False,
+    isolated: Annotated[
+        bool, typer.Option("--isolated", help="Add nodes that only the table names, without edges.")
+    ] = False,
+    missing: Annotated[
+        Literal["error", "mean"], typer.Option("--missing", help="What to do about missing features.")
+    ] = "error",
+    dim: Dim = None,
+    curvature: Curvature = None,
+    learn_curvature: LearnCurvature = None,
+    posterior: Annotated[
+        Literal["riemannian", "wrapped"] | None, _option("--posterior", "Law of posterior and prior (wrapped).")
+    ] = None,
+    diagonal: Diagonal = None,
+    prior_scale: PriorScale = None,
+    learn_prior_scale: LearnPriorScale = None,
+    hidden: Annotated[
+        str | None, _option("--hidden", "Widths of the graph convolutions, such as 32 or 64,32 (32).")
+    ] = None,
+    edges: Annotated[
+        Literal["geodesic", "fermi_dirac"] | None,
+        _option("--edges", "How the probability of an edge falls with distance (geodesic)."),
+    ] = None,
+    weight: Annotated[
+        float | None, _option("--weight", "How often the likelihood counts every pair of nodes (2).")
+    ] = None,
+    beta: Beta = None,
+    epochs: Annotated[int | None, _option("--epochs", "Steps over the whole graph (800).", panel="Training")] = None,
+    learning_rate: Annotated[
+        float | None, _option("--learning-rate", "Of Adam (0.01).", "--lr", panel="Training")
+    ] = None,
+    tf32: Tf32 = None,
+    splits: Annotated[
+        int | None,
+        typer.Option("--splits", min=0, help="How often to hide edges and find them again (5).", show_default=False),
+    ] = None,
+    resume: Resume = False,
+    force: Force = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model on a graph; writes a run folder with the map, the model and a report."""
+    from .runs import GraphRequest, graph_run
+    from .runs.folder import GraphSource
+    from .runs.graphing import flattened
+    from .training.device import choose_device
+
+    settings = _settings(context, "graph")
+    source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
+    request = GraphRequest(source, settings, output, splits, resume, force, choose_device(device), jobs)
+    with _voice(quiet or as_json) as voice:
+        result = graph_run(request, voice)
+    following = shlex.join(["curvae", "evaluate", str(result.folder), data]) + "    which of the edges does it find?"
+    if result.fitted.config.curvature:
+        other = flattened(settings) | ({} if splits is None else {"splits": splits})
+        following = f"{source.command('graph', settings=other)}    the same in flat space"
+    _tell(
+        quiet,
+        as_json,
+        {"run": str(result.folder), **result.summary},
+        f"report: {result.folder / 'report.html'}",
+        f"embedding: {result.folder / 'embedding.csv'}",
+        f"next: {following}",
+    )
+
+
 @app.command(epilog="Example: curvae embed runs/cells-1 new-cells.csv -o new.csv")
 def embed(
     run: Run,
@@ -242,17 +336,20 @@ def embed(
         Path | None, typer.Option("-o", "--output", help="CSV file (<name>-embedding.csv).", show_default=False)
     ] = None,
     missing: MissingAsRun = None,
+    nodes: Nodes = None,
     force: Force = False,
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Place new rows on the map of a run; columns are matched by name."""
+    """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
     from .runs import embed_run
     from .training.device import choose_device
 
     with _voice(quiet or as_json) as voice:
-        path = embed_run(run, data, output, missing=missing, force=force, device=choose_device(device), voice=voice)
+        path = embed_run(
+            run, data, output, missing=missing, nodes=nodes, force=force, device=choose_device(device), voice=voice
+        )
     following = shlex.join(["curvae", "evaluate", str(run), data, *(("--missing", missing) if missing else ())])
     _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
 
@@ -260,7 +357,7 @@ def embed(
 @app.command(epilog="Example: curvae sample runs/cells-1 -n 100 -o samples.csv")
 def sample(
     run: Run,
-    count: Annotated[int, typer.Option("-n", "--count", help="How many rows to draw.")] = 100,
+    count: Annotated[int, typer.Option("-n", "--count", help="How many rows, or graphs, to draw.")] = 100,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file, or .npy for images.", show_default=False)
     ] = None,
@@ -270,13 +367,16 @@ def sample(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw new rows from the model of a run, in original units."""
+    """Draw new rows, in original units, or new graphs from the model of a run."""
     from .runs import sample_run
     from .training.device import choose_device
+    from .training.storage import kind_of, read_description
 
     paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
     following = shlex.join(["curvae", "embed", str(run), names[0]])
+    if kind_of(run) == "graph":
+        following = shlex.join(["curvae", "evaluate", str(run), read_description(run)["source"]["name"]])
     _tell(quiet, as_json, {"samples": names}, *(f"samples: {name}" for name in names), f"next: {following}")
 
 
@@ -284,14 +384,16 @@ def sample(
 def evaluate(
     run: Run,
     data: Data,
-    samples: Annotated[int, typer.Option("--samples", help="Importance samples a row.")] = 5000,
+    samples: Annotated[
+        int | None, typer.Option("--samples", help="Importance samples a row (5000).", show_default=False)
+    ] = None,
     missing: MissingAsRun = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Marginal log-likelihood of data under the model of a run."""
+    """Marginal log-likelihood of data under the model of a run; of a graph, how well its edges are found."""
     from .runs import evaluate_run
     from .training.device import choose_device
 
@@ -299,6 +401,12 @@ def evaluate(
         found = evaluate_run(
             run, data, samples, seed=seed or 0, missing=missing, device=choose_device(device), voice=voice
         )
+    lines = _likelihood_lines(found) if "samples" in found else _link_lines(found)
+    number = "100" if "samples" in found else "10"
+    _tell(quiet, as_json, found, *lines, f"next: {shlex.join(['curvae', 'sample', str(run), '-n', number])}")
+
+
+def _likelihood_lines(found: dict[str, Any]) -> list[str]:
     lines = []
     for name, part in found["parts"].items():
         margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
@@ -307,7 +415,7 @@ def evaluate(
             f"in original units {part['log_likelihood_original_units']:.2f}"
         )
         lines.append(
-            f"  effective sample size {part['median_effective_sample_size']:.0f} of {samples}, "
+            f"  effective sample size {part['median_effective_sample_size']:.0f} of {found['samples']}, "
             f"standard error {part['median_standard_error']:.2g} (medians)"
         )
         if part["rows_with_few_effective_samples"]:
@@ -315,7 +423,16 @@ def evaluate(
                 f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
                 "estimated too low or by luck; raise --samples"
             )
-    _tell(quiet, as_json, found, *lines, f"next: {shlex.join(['curvae', 'sample', str(run), '-n', '100'])}")
+    return lines
+
+
+def _link_lines(found: dict[str, Any]) -> list[str]:
+    told = {"train": "edges that it was trained on", "new": "new edges"}
+    lines = [
+        f"{part['edges']:,} {told[name]}: AUC {100 * part['auc']:.1f} %, average precision {100 * part['ap']:.1f} %"
+        for name, part in found["parts"].items()
+    ]
+    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}"]
 
 
 @app.command(epilog="Example: curvae compare cells.csv --label type --group donor --repeats 10")
@@ -348,9 +465,7 @@ def compare(
     patience: Patience = None,
     tf32: Tf32 = None,
     device: Device = "auto",
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Processes (one a core, one on CUDA).", show_default=False)
-    ] = None,
+    jobs: Jobs = None,
     scheduler: Annotated[
         str | None,
         typer.Option("--scheduler", metavar="ADDRESS", help="Train on a Dask cluster.", show_default=False),
@@ -491,7 +606,7 @@ def main() -> None:
     if code == _INTERRUPTED:
         if sys.argv[1:2] == ["paper"]:
             _fail("interrupted; the same command goes on", code)
-        _fail("interrupted; curvae fit and curvae compare go on with DATA -o FOLDER --resume", code)
+        _fail("interrupted; curvae fit, graph and compare go on with the same data and -o FOLDER --resume", code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:

@@ -62,14 +62,18 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResul
     """Compare curvatures and write `comparison.json` and `report.html`."""
     source, settings = request.source, dict(request.settings)
     asked: dict[str, Any] = {"curvatures": request.curvatures, "repeats": request.repeats}
-    known = begun("compare", "comparison", request.output, source, settings, **asked) if request.resume else None
+    known = (
+        begun("compare DATA", "comparison", request.output, source, Config, settings, **asked)
+        if request.resume
+        else None
+    )
     if known is not None:
         source, settings, asked = known.source, given(known.config), known.more
     asked = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
     config = Config(**settings)
     data, _ = source.load()
     if known is not None:
-        known.require_same(data)
+        known.require_same(data.fingerprint)
     values, splits = plan(config, data.x, **asked, blocks=data.blocks, groups=data.groups)
     if known is None:
         folder, command = new_folder(request.output, f"{source.name}-comparison", request.force), command_line()

@@ -30,10 +30,12 @@ from ..training.compare import Comparison
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
 from ..training.fitted import Fitted
+from ..training.graphs import FittedGraph
 from ..training.paired import mean_interval
 from ..viewer import View
 
 __all__ = [
+    "LIVE",
     "comparison_section",
     "curvature_text",
     "data_section",
@@ -42,12 +44,14 @@ __all__ = [
     "map_section",
     "map_view",
     "node_places",
+    "picture",
     "reconstruction_section",
     "stability_section",
+    "training_of",
     "training_section",
 ]
 
-_LIVE = 20_000  # rows up to which a report holds a map that can be moved
+LIVE = 20_000  # rows up to which a report holds a map that can be moved
 
 
 def curvature_text(c: float) -> str:
@@ -55,7 +59,7 @@ def curvature_text(c: float) -> str:
     return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
 
 
-def _picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
+def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
     return Picture(figure_bytes(figure), caption, alt, wide)
 
 
@@ -98,22 +102,22 @@ def map_picture(
     if embedding.dim > 2:
         caption += f" {projection.sentence[0].upper()}{projection.sentence[1:]}."
     live = None
-    if len(projection.points) <= _LIVE:
+    if len(projection.points) <= LIVE:
         columns = {} if labels is None else {label_name or "label": labels}
         live = map_view(embedding, projection, columns=columns, hierarchy=hierarchy, anonymous=True, title=title or "")
-    return replace(_picture(figure, caption, "map of the rows on the disc", wide), live=live)
+    return replace(picture(figure, caption, "map of the rows on the disc", wide), live=live)
 
 
 def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
     projection = project_to_disc(embedding.ball, embedding.c)
     pictures = [
-        map_picture(embedding, data.labels, projection=projection, label_name=data.label_name, wide=len(data) <= _LIVE)
+        map_picture(embedding, data.labels, projection=projection, label_name=data.label_name, wide=len(data) <= LIVE)
     ]
     if len(data.shape) == 2:
         figure = Figure(figsize=(5.2, 5.2))
         images = data.x.reshape(-1, *data.shape)  # images are never sparse
         mosaic(figure.subplots(), PoincareBall(2, embedding.c), projection.points, images, cmap="gray")
-        pictures.append(_picture(figure, "The images at their places.", "images at their embedding"))
+        pictures.append(picture(figure, "The images at their places.", "images at their embedding"))
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
@@ -159,6 +163,18 @@ def stability_section(found: Stability | None, command: str) -> Section:
 
 
 def training_section(fitted: Fitted, embedding: Embedding) -> Section:
+    last, config = fitted.last, fitted.config
+    facts = [
+        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
+        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+    ]
+    return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
+
+
+def training_of(
+    fitted: Fitted | FittedGraph, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
+) -> Section:
+    """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
     last, config = fitted.last, fitted.config
@@ -168,18 +184,17 @@ def training_section(fitted: Fitted, embedding: Embedding) -> Section:
     )
     active = active_dimensions(embedding, last["prior_scale"])
     rows = [
-        ["reconstruction, nats a row", f"{last['reconstruction']:.2f}"],
-        ["divergence from the prior (KL), nats a row", f"{last['kl']:.2f}"],
+        [f"reconstruction, nats a {unit}", f"{last['reconstruction']:.2f}"],
+        [f"divergence from the prior (KL), nats a {unit}", f"{last['kl']:.2f}"],
         ["active dimensions", f"{active} of {config.dim}"],
         ["curvature", curvature_text(last["c"])],
         ["prior scale σ0", f"{last['prior_scale']:.4g}"],
-        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
-        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+        *facts,
         ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
     ]
     pictures = [
-        _picture(figure, "Lines are the training rows, dashes the validation rows.", "learning curves", wide=True),
-        _picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
+        picture(figure, caption, "learning curves", wide=True),
+        picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
     ]
     return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
 
@@ -201,13 +216,13 @@ def reconstruction_section(
         originals, made = (fitted.scaling.apply(values) for values in (originals, made))
         caption += " Every feature is shown from its mean, in units of its deviation."
     reconstructions(figure.subplots(1, 3), originals, made, data.shape, titles)
-    return Section("Reconstructions", (), [_picture(figure, caption, "reconstructions", wide=True)])
+    return Section("Reconstructions", (), [picture(figure, caption, "reconstructions", wide=True)])
 
 
 def samples_picture(images: NDArray[Any]) -> Picture:
     figure = Figure(figsize=(4, 4))
     sample_grid(figure.subplots(), images, cmap="gray")
-    return _picture(figure, "Expected images at random points of the latent space.", "samples")
+    return picture(figure, "Expected images at random points of the latent space.", "samples")
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from ..data import Dataset
 from ..errors import CurvaeError
-from ..training import Config
+from ..training.config import Settings
 from ..training.storage import CONFIG, read_description
-from .folder import Source
+from .folder import Given
 
 __all__ = ["Begun", "begun", "given"]
 
 # What a description says besides settings and source, made what it should be.
-_SOUND: dict[str, Callable[[Any], Any]] = {"repeats": int, "curvatures": lambda values: [float(c) for c in values]}
+_SOUND: dict[str, Callable[[Any], Any]] = {
+    "repeats": int,
+    "splits": int,
+    "curvatures": lambda values: [float(c) for c in values],
+}
+
+Source = TypeVar("Source", bound=Given)
+Config = TypeVar("Config", bound=Settings)
 
 
 @dataclass(frozen=True)
-class Begun:
+class Begun(Generic[Source, Config]):
     """A run to go on with, as its `config.json` describes it."""
 
     folder: Path
@@ -30,9 +36,9 @@ class Begun:
     """what else was asked for at the start"""
     description: dict[str, Any]
 
-    def require_same(self, data: Dataset) -> None:
+    def require_same(self, fingerprint: str) -> None:
         """Raise unless the data are those of the start."""
-        if data.fingerprint != self.description["data"]["fingerprint"]:
+        if fingerprint != self.description["data"]["fingerprint"]:
             raise CurvaeError(
                 f"{self.source.path} is not the data that {self.folder} was started with; "
                 "give that data, or start a new run without --resume"
@@ -40,8 +46,14 @@ class Begun:
 
 
 def begun(
-    command: str, kind: str, folder: Path | None, source: Source, settings: Mapping[str, Any], **more: Any
-) -> Begun:
+    command: str,
+    kind: str,
+    folder: Path | None,
+    source: Source,
+    configs: type[Config],
+    settings: Mapping[str, Any],
+    **more: Any,
+) -> Begun[Source, Config]:
     """The run in a folder; what is asked for must be what it was begun with, or be left out.
 
     Arguments:
@@ -49,16 +61,16 @@ def begun(
         kind: of the run.
         folder: that was given, if any.
         source: data, and how to read them where that was given.
-        settings: of `Config`, those that were given.
+        configs: what its settings are.
+        settings: those that were given.
         more: what else was asked for, by its name in `config.json`; None where it was not.
     """
     if folder is None:
-        raise CurvaeError(f"--resume needs the run folder: curvae {command} DATA -o RUN --resume")
+        raise CurvaeError(f"--resume needs the run folder: curvae {command} -o RUN --resume")
     description = read_description(folder, kind)
     try:
-        config = Config.from_json(description["config"])
-        stored = {name: description["source"][name] for name in vars(source) if name != "path"}
-        known = replace(source, **{**stored, "categorical": tuple(stored["categorical"])})
+        config = configs.from_json(description["config"])
+        known = source.again(description["source"])
         texts = description["data"]["fingerprint"], description["command"], description.get("likelihood_reason", "")
         if not all(isinstance(value, str) for value in texts):
             raise TypeError("its data are not described")
@@ -79,7 +91,7 @@ def begun(
     return Begun(folder, known, config, others, description)
 
 
-def given(config: Config) -> dict[str, Any]:
+def given(config: Settings) -> dict[str, Any]:
     """Settings that differ from the default."""
-    default = Config()
+    default = type(config)()
     return {name: value for name, value in vars(config).items() if value != getattr(default, name)}

@@ -14,15 +14,23 @@ from scipy import sparse
 
 from ..data import Dataset, Schema
 from ..errors import CurvaeError
-from ..report import Report
 from ..training import Config, Fitted, build, fit, fit_many, random_split
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
-from ..training.storage import CONFIG, description_of, save_fitted, versions
+from ..training.storage import CONFIG, description_of, save_fitted
 from ..training.tasks import resolve
 from ..training.workers import processes
 from . import pages
-from .folder import Source, Voice, command_line, embedding_table, new_folder, today, without_folder, write_table
+from .folder import (
+    Source,
+    Voice,
+    command_line,
+    embedding_table,
+    new_folder,
+    without_folder,
+    write_report,
+    write_table,
+)
 from .resuming import begun, given
 from .timing import duration, training_seconds
 
@@ -66,14 +74,16 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     source, settings, repeats = request.source, dict(request.settings), request.repeats
     if repeats is not None and repeats < 1:
         raise CurvaeError(f"repeats must be at least 1, got {repeats}")
-    known = begun("fit", "vae", request.output, source, settings, repeats=repeats) if request.resume else None
+    known = (
+        begun("fit DATA", "vae", request.output, source, Config, settings, repeats=repeats) if request.resume else None
+    )
     if known is not None:
         source, settings, repeats = known.source, given(known.config), known.more["repeats"]
     repeats = repeats or 1
     config = Config(**settings)
     data, schema = source.load()
     if known is not None:
-        known.require_same(data)
+        known.require_same(data.fingerprint)
     if not _varies(data.x):
         raise CurvaeError(f"nothing varies in {source.path}: every column is constant, so there is nothing to learn")
     split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
@@ -106,7 +116,7 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     began = time.perf_counter()
     where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
     if repeats == 1:
-        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=_figures(voice))]
+        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=figures(voice))]
     else:
         found = fit_many(
             [replace(config, seed=config.seed + i) for i in range(repeats)],
@@ -125,7 +135,7 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source, settings)
 
 
-def _figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
+def figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
     """The progress of one training, with its figures."""
 
     def progress(record: dict[str, Any], epochs: int) -> None:
@@ -202,7 +212,9 @@ def _finish(
         "stability": None if stable is None else vars(stable),
         "warnings": warnings,
     }
-    write_table(folder / "embedding.csv", embedding_table(data, embedding, fitted.split.names(len(data))))
+    write_table(
+        folder / "embedding.csv", embedding_table(embedding, data.ids, data.labels, fitted.split.names(len(data)))
+    )
     named = replace(source, path=description["source"]["name"])
     compare = named.command("compare", settings=comparable(given(config)))
     again = f"{named.command('fit', settings=given(config))} --repeats 5"
@@ -220,19 +232,7 @@ def _finish(
         f"{len(data)} rows on a map of {config.dim} dimensions, {pages.curvature_text(embedding.c)}: "
         f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
     )
-    tone = "neutral" if warnings else "good"
-    report = Report(
-        f"Map of {description['source']['name']}",
-        verdict,
-        tone,  # type: ignore[arg-type]
-        warnings,
-        sections,
-        description["command"],
-        versions(),
-        config.seed,
-        today(),
-    )
-    write_bytes(folder / "report.html", report.html().encode())
+    write_report(folder, f"Map of {description['source']['name']}", verdict, warnings, sections, description)
     extra = {key: description[key] for key in ("command", "source", "repeats", "data")}
     save_fitted(folder, fitted, embedding, {**extra, "summary": summary})
     if stable is not None:

@@ -18,11 +18,13 @@ from ..training import Fitted
 from ..training.evaluate import Likelihoods, embed, likelihoods
 from ..training.files import write_bytes
 from ..training.rows import choose_likelihood
-from ..training.storage import load_fitted
-from . import pages
-from .folder import Voice, embedding_table, output_file, write_table
+from ..training.storage import kind_of, load_fitted
+from . import graph_using, pages
+from .folder import Voice, embedding_table, missing_as_run, output_file, write_table
 
 __all__ = ["embed_run", "evaluate_run", "sample_run"]
+
+_SAMPLES = 5000  # importance samples a row
 
 
 def _open(
@@ -30,10 +32,8 @@ def _open(
 ) -> tuple[Fitted, Dataset, dict[str, Any]]:
     """A run and new data, read as the run's own data were; so are rows that lack values, unless `missing` is given."""
     fitted, _, description = load_fitted(run, device=device)
-    if missing is None:
-        source = description.get("source")
-        missing = source.get("missing", "error") if isinstance(source, dict) else "error"
-    data, _ = load(path, schema=Schema.from_json(description["data"]["schema"]), missing=missing)
+    schema = Schema.from_json(description["data"]["schema"])
+    data, _ = load(path, schema=schema, missing=missing_as_run(missing, description))
     choose_likelihood(data.x, fitted.config.likelihood, data.blocks)
     for text in data.notes:
         voice.say(text)
@@ -50,12 +50,22 @@ def embed_run(
     missing: Missing | None = None,
     force: bool = False,
     device: torch.device | str = "cpu",
+    nodes: str | None = None,
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> Path:
-    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`."""
-    fitted, data, _ = _open(run, path, missing, device, voice)
+    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`.
+
+    `nodes` is a table of nodes, where the run is one of a graph.
+    """
+    if kind_of(run) == "graph":
+        table = graph_using.embedded(run, path, nodes, missing, device, voice)
+    elif nodes is not None:
+        raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave --nodes out")
+    else:
+        fitted, data, _ = _open(run, path, missing, device, voice)
+        table = embedding_table(embed(fitted, data.x), data.ids, data.labels, "new")
     target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
-    write_table(target, embedding_table(data, embed(fitted, data.x), "new"))
+    write_table(target, table)
     return target
 
 
@@ -68,9 +78,16 @@ def sample_run(
     force: bool = False,
     device: torch.device | str = "cpu",
 ) -> list[Path]:
-    """Draw new rows; returns the files: a CSV table, or for images an array and a picture."""
+    """Draw new rows; returns the files: a CSV table, or for images an array and a picture.
+
+    From a model of a graph, new graphs: a CSV table of edges.
+    """
     if count < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {count}")
+    if kind_of(run) == "graph":
+        target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        write_table(target, graph_using.drawn(run, count, seed, device))
+        return [target]
     fitted, _, description = load_fitted(run, device=device)
     schema = Schema.from_json(description["data"]["schema"])
     # Noise, outputs, draws and their text.
@@ -115,14 +132,22 @@ def _npy(array: Any) -> bytes:
 def evaluate_run(
     run: Path,
     path: str,
-    samples: int = 5000,
+    samples: int | None = None,
     *,
     seed: int = 0,
     missing: Missing | None = None,
     device: torch.device | str = "cpu",
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
-    """Marginal log-likelihood of data under a trained run, for each part of the data that the run knows apart."""
+    """Marginal log-likelihood of data under a trained run, for each part of the data that the run knows apart.
+
+    `samples` are importance samples a row, 5000 by default. Of a graph: how well its edges are told from other pairs.
+    """
+    if kind_of(run) == "graph":
+        if samples is not None:
+            raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave --samples out")
+        return graph_using.judged(run, path, seed, voice)
+    samples = _SAMPLES if samples is None else samples
     if samples < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {samples}")
     fitted, data, description = _open(run, path, missing, device, voice)

@@ -22,8 +22,8 @@ from ..errors import CurvaeError
 from ..geometry import Lorentz
 from ..plotting import project_to_disc
 from ..training.evaluate import Embedding
-from ..training.files import write_bytes
-from ..training.storage import read_description
+from ..training.files import read_tensors, write_bytes
+from ..training.storage import MODEL, read_description
 from ..viewer import View
 from . import pages
 from .folder import Voice, output_file
@@ -74,7 +74,9 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
     columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
     images = _images(request, description, schema) if request.thumbnails else None
     projection = project_to_disc(embedding.ball, embedding.c)
-    about = [f"{len(table):,} rows, {pages.curvature_text(embedding.c)}"]
+    edges = _edges(request.run, len(table)) if description.get("kind") == "graph" else None
+    size = f"{len(table):,} rows" if edges is None else f"{len(table):,} nodes, {edges.shape[1]:,} edges"
+    about = [f"{size}, {pages.curvature_text(embedding.c)}"]
     if embedding.dim > 2:
         about.append(projection.sentence[0].upper() + projection.sentence[1:])
     return pages.map_view(
@@ -83,6 +85,7 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
         columns=columns,
         ids=table["id"].to_numpy(),
         images=images,
+        edges=edges,
         anonymous=request.anonymous,
         title=str(description.get("source", {}).get("name", request.run.resolve().name)),
         about=about,
@@ -95,7 +98,8 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and view that")
     if not path.exists() or "summary" not in description:
-        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with curvae fit --resume")
+        command = "graph" if description.get("kind") == "graph" else "fit"
+        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with curvae {command} --resume")
     try:
         table = pd.read_csv(path, dtype={"id": str, "label": str}, keep_default_na=False, **EXACT)
         if lacking := {"id", "label", *_OWN} - set(table.columns):
@@ -111,6 +115,15 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
     if len(table) > _LARGEST:
         raise CurvaeError(f"{run} has {len(table):,} rows and a page holds {_LARGEST:,}; embed fewer with curvae embed")
     return table, Embedding(space, sigma, c)
+
+
+def _edges(run: Path, nodes: int) -> NDArray[np.int64]:
+    """Of the graph that the run was trained on, (2, E)."""
+    edges = read_tensors(run / MODEL)[0].get("edges")
+    whole = edges is not None and edges.dim() == 2 and edges.shape[0] == 2 and edges.dtype == torch.int64
+    if edges is None or not whole or (edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes):
+        raise CurvaeError(f"{run / MODEL} holds no edges between the nodes of the run; train again")
+    return edges.numpy()
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -148,12 +161,15 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     named = {schema.id} if schema is not None and schema.id is not None else set()
     frame = read_frame(path, named, named, Remarks())
     wanted = pd.Index(table["id"])
+    if schema is None:  # nodes of a graph, which any column may name
+        named = set(frame.columns)
     candidates = [texts_of(frame[name]) for name in frame.columns if name in named or str(name).startswith(UNNAMED)]
     for ids in (*candidates, np.arange(len(frame)).astype(np.str_)):
         rows = pd.Index(ids)
         if rows.is_unique and (places := rows.get_indexer(wanted)).min() >= 0:
             return {str(name): frame[name].take(places).reset_index(drop=True) for name in frame.columns}
     by = f"column {schema.id!r}" if schema is not None and schema.id is not None else "the numbers of the rows"
+    by = "names of nodes" if schema is None else by
     raise CurvaeError(
         f"{path.name} does not hold all rows of the run, matched by {by}; give the table that the run was trained on"
     )

@@ -28,6 +28,7 @@ __all__ = [
     "health",
     "likelihoods",
     "likelihoods_many",
+    "map_health",
     "reconstruct",
     "stability",
 ]
@@ -39,6 +40,7 @@ _NUMBERS = (
     1 << 24
 )  # of a model's rows that a CUDA device holds at once, for the likelihood compiles for each such batch
 _RIM = 0.99  # √c·|z| of a point that a picture of the disc cannot tell from its rim
+_EMPTY = 0.1  # nats below which the latent space tells nothing
 _OVERFIT = 2.0  # nats a row that the validation ELBO may fall from its best, more than its noise
 _ACTIVE = 0.01  # share of the prior's variance above which a direction is in use
 
@@ -227,22 +229,28 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
     """Warnings about the map, each with its mend; none when all is well."""
     config, last = fitted.config, fitted.last
     kl: float = last["validation_kl"] if "validation_kl" in last else last["kl"]
-    if kl < 0.1:
+    warnings = []
+    watched = [record["validation_elbo"] for record in fitted.history if "validation_elbo" in record]
+    if kl >= _EMPTY and config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
+        warnings.append(
+            f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
+            f"fallen by {max(watched) - watched[-1]:.1f} nats; stop early with patience {max(10, len(watched) // 10)}"
+        )
+    return warnings + map_health(embedding, kl, last["prior_scale"])
+
+
+def map_health(embedding: Embedding, kl: float, prior_scale: float) -> list[str]:
+    """Warnings about a map of any kind, given the divergence from the prior, each with its mend."""
+    if kl < _EMPTY:
         return [
             f"the map is empty: the divergence from the prior is {kl:.2g} nat, so the latent space is not used; "
             "the data may have no structure, else train longer, lower beta or widen hidden"
         ]
     warnings = []
-    watched = [record["validation_elbo"] for record in fitted.history if "validation_elbo" in record]
-    if config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
+    active = active_dimensions(embedding, prior_scale)
+    if active < embedding.dim:
         warnings.append(
-            f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
-            f"fallen by {max(watched) - watched[-1]:.1f} nats; stop early with patience {max(10, len(watched) // 10)}"
-        )
-    active = active_dimensions(embedding, last["prior_scale"])
-    if active < config.dim:
-        warnings.append(
-            f"only {active} of {config.dim} latent dimensions are in use; "
+            f"only {active} of {embedding.dim} latent dimensions are in use; "
             f"dimension {max(active, 1)} is enough, or lower beta"
         )
     rim = float((np.sqrt(embedding.c) * np.linalg.norm(embedding.ball, axis=1) > _RIM).mean()) if embedding.c else 0.0

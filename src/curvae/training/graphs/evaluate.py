@@ -12,10 +12,11 @@ from ...data import Graph
 from ...errors import CurvaeError
 from ...geometry.pairs import distances
 from ..evaluate import Embedding
-from ..links import link_scores
+from ..evaluate import distances as all_distances
+from ..links import link_scores, neighbourhood_map
 from .fitting import FittedGraph
 
-__all__ = ["Links", "embed_graph", "link_figures", "pair_distances"]
+__all__ = ["Links", "Neighbourhood", "embed_graph", "link_figures", "neighbourhood", "pair_distances"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,28 @@ def pair_distances(embedding: Embedding, pairs: NDArray[np.int64]) -> NDArray[np
     """Distances of pairs of nodes, (·, 2)."""
     c = torch.tensor(embedding.c, dtype=torch.float64)
     return distances(torch.from_numpy(embedding.space), torch.from_numpy(np.ascontiguousarray(pairs.T)), c).numpy()
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """How well the nodes next to a node on the map are its neighbours in the graph."""
+
+    map: float
+    """mean average precision; see `neighbourhood_map`"""
+    asked: int
+    """how many nodes it is the mean of: all that have an edge, or a random sample of them"""
+    sampled: bool
+
+
+def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: int = 0) -> Neighbourhood:
+    """Mean average precision of neighbourhoods, of at most `limit` nodes, chosen at random from those with an edge."""
+    nodes = np.unique(graph.edges)
+    sampled = len(nodes) > limit
+    if sampled:
+        nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))
+    space, c = embedding.space, embedding.c
+    found = neighbourhood_map(graph, lambda start, stop: all_distances(space[nodes[start:stop]], space, c), nodes)
+    return Neighbourhood(found, len(nodes), sampled)
 
 
 def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
