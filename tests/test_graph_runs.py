@@ -174,7 +174,7 @@ def test_report_says_which_figure_is_from_which_model(whole):
         assert text.replace("'", "&#x27;") in page or text in page, text
     assert f"node {found['centre']}" in page and found["graph_centre"] in page
     assert "curvae graph friends.csv --nodes people.csv --label team --isolated" in page
-    assert "--curvature 0" in page
+    assert "curvae compare" in page and "--graph" in page
 
 
 def test_intervals_are_those_of_student(whole):
@@ -227,11 +227,9 @@ def test_every_option_reaches_the_model():
     }
     assert stored["diagonal"] and stored["learn_curvature"] and stored["learn_prior_scale"] and not stored["tf32"]
     assert stored["posterior"] == "wrapped" and config()["data"]["features"] == ["age", "height"]
-    # A flat space has no curvature to learn.
-    flat = re.search(
-        "to compare:</p>\\s*<pre>curvae graph t.csv [^<]*", Path("run/report.html").read_text(encoding="utf-8")
-    )[0]
-    assert "--learn-prior-scale" in flat and "--curvature 0" in flat and "--learn-curvature" not in flat
+    # A comparison chooses among fixed curvatures.
+    compare = re.search("<pre>curvae compare t.csv [^<]*", Path("run/report.html").read_text(encoding="utf-8"))[0]
+    assert "--graph" in compare and "--weight 3" in compare and "--learn-" not in compare
     summary = config()["summary"]
     assert summary["c"] != 0.5 and summary["prior_scale"] != 1.3
     assert len(summary["splits"]) == 1 and summary["auc_interval"] is None and summary["auc"] is not None
@@ -276,10 +274,12 @@ def test_each_command_prints_the_next_one_and_that_works():
         seen.append(words[0])
         (line,) = [line for line in found.out.splitlines() if line.startswith("next: curvae ")]
         words = shlex.split(line.partition("    ")[0])[2:]
-        if words[0] == "graph":
+        if words[0] in ("graph", "compare"):
             # What was asked for goes along.
-            assert words[-4:] == ["--curvature", "0", "--splits", "0"] and "1.5" in words and "4" in words
-    assert seen == ["graph", "graph", "evaluate", "sample", "evaluate"]
+            assert "1.5" in words and "4" in words
+        if words[0] == "graph":
+            assert words[-2:] == ["--curvature", "0"]
+    assert seen == ["graph", "compare", "graph", "evaluate", "sample"]
 
 
 # --- going on -------------------------------------------------------------------------------------------------------

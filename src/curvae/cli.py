@@ -107,6 +107,15 @@ Tf32 = Annotated[
     _option("--tf32/--no-tf32", "On CUDA, train with TF32 matrix products (yes).", panel="Training"),
 ]
 
+Features = Annotated[list[str] | None, typer.Option("--features", help="Column of numbers of the nodes; repeatable.")]
+Weighted = Annotated[bool, typer.Option("--weighted", help="Read weights of edges.")]
+Isolated = Annotated[bool, typer.Option("--isolated", help="Add nodes that only the table names, without edges.")]
+EdgeModel = Annotated[
+    Literal["geodesic", "fermi_dirac"] | None,
+    _option("--edges", "How the probability of an edge falls with distance (geodesic)."),
+]
+Weight = Annotated[float | None, _option("--weight", "How often the likelihood counts every pair of nodes (2).")]
+
 
 def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table") -> dict[str, Any]:
     """Settings of a model among the options of a command, those that were given."""
@@ -122,6 +131,19 @@ def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table")
         except ValueError:
             raise CurvaeError(f"--hidden takes widths such as 200 or 400,200; got {hidden!r}") from None
     return settings
+
+
+# Options of `compare` that say nothing about a graph, and those that say nothing about rows.
+_OF_ROWS = ("identity", "group", "categorical", "decoder", "likelihood", "batch_size", "patience")
+_OF_GRAPHS = ("nodes", "features", "weighted", "isolated", "edges", "weight")
+
+
+def _refuse(context: typer.Context, when: str, names: tuple[str, ...]) -> None:
+    """Raise if one of these options was given."""
+    options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for name in names:
+        if context.params.get(name):
+            raise CurvaeError(f"{options[name]} has no meaning {when}; leave it out")
 
 
 @contextmanager
@@ -256,13 +278,9 @@ def graph(
     output: Output = None,
     nodes: Nodes = None,
     label: Label = None,
-    features: Annotated[
-        list[str] | None, typer.Option("--features", help="Column of numbers of the nodes; repeatable.")
-    ] = None,
-    weighted: Annotated[bool, typer.Option("--weighted", help="Read weights of edges.")] = False,
-    isolated: Annotated[
-        bool, typer.Option("--isolated", help="Add nodes that only the table names, without edges.")
-    ] = False,
+    features: Features = None,
+    weighted: Weighted = False,
+    isolated: Isolated = False,
     missing: Annotated[
         Literal["error", "mean"], typer.Option("--missing", help="What to do about missing features.")
     ] = "error",
@@ -278,13 +296,8 @@ def graph(
     hidden: Annotated[
         str | None, _option("--hidden", "Widths of the graph convolutions, such as 32 or 64,32 (32).")
     ] = None,
-    edges: Annotated[
-        Literal["geodesic", "fermi_dirac"] | None,
-        _option("--edges", "How the probability of an edge falls with distance (geodesic)."),
-    ] = None,
-    weight: Annotated[
-        float | None, _option("--weight", "How often the likelihood counts every pair of nodes (2).")
-    ] = None,
+    edges: EdgeModel = None,
+    weight: Weight = None,
     beta: Beta = None,
     epochs: Annotated[int | None, _option("--epochs", "Steps over the whole graph (800).", panel="Training")] = None,
     learning_rate: Annotated[
@@ -306,7 +319,7 @@ def graph(
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
     from .runs import GraphRequest, graph_run
     from .runs.folder import GraphSource
-    from .runs.graphing import flattened
+    from .runs.training import comparable
     from .training.device import choose_device
 
     settings = _settings(context, "graph")
@@ -316,8 +329,8 @@ def graph(
         result = graph_run(request, voice)
     following = shlex.join(["curvae", "evaluate", str(result.folder), data]) + "    which of the edges does it find?"
     if result.fitted.config.curvature:
-        other = flattened(settings) | ({} if splits is None else {"splits": splits})
-        following = f"{source.command('graph', settings=other)}    the same in flat space"
+        asked = result.source.command("compare", settings={"graph": True, **comparable(settings)})
+        following = f"{asked}    is curvature worth it for this graph?"
     _tell(
         quiet,
         as_json,
@@ -446,6 +459,11 @@ def compare(
         str | None, typer.Option("--curvatures", help="Values of c > 0 to choose from (0.3,1).", show_default=False)
     ] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", help="Seeds and splits (5).", show_default=False)] = None,
+    graph: Annotated[bool, typer.Option("--graph", help="The data are the edges of a graph.")] = False,
+    nodes: Nodes = None,
+    features: Features = None,
+    weighted: Weighted = False,
+    isolated: Isolated = False,
     label: Label = None,
     identity: Identity = None,
     group: Group = None,
@@ -458,6 +476,8 @@ def compare(
     decoder: Decoder = None,
     hidden: Hidden = None,
     likelihood: Likelihood = None,
+    edges: EdgeModel = None,
+    weight: Weight = None,
     beta: Beta = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
@@ -476,28 +496,32 @@ def compare(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Is a curved latent space better for these data? Answers with a test on rows kept apart."""
+    """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
     from .runs import CompareRequest, compare_run
-    from .runs.folder import Source
+    from .runs.folder import GraphSource, Source
 
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
-    request = CompareRequest(
-        source, _settings(context), values, repeats, output, resume, force, jobs, device, scheduler
-    )
+    _refuse(context, "with --graph" if graph else "without --graph", _OF_ROWS if graph else _OF_GRAPHS)
+    source: Source | GraphSource
+    if graph:
+        source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
+    else:
+        source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    settings = _settings(context, "graph" if graph else "table")
+    request = CompareRequest(source, settings, values, repeats, output, resume, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:
         result = compare_run(request, voice)
     folder, found = result.folder, result.comparison
-    best = 0 if found.outcome != "hyperbolic" else found.best
+    chosen = {**result.settings, "curvature": float(found.best if found.outcome == "hyperbolic" else 0)}
     _tell(
         quiet,
         as_json,
         {"folder": str(folder), **found.to_json()},
         f"report: {folder / 'report.html'}",
-        f"next: {result.source.command('fit', settings={**result.settings, 'curvature': float(best)})}",
+        f"next: {result.source.command('graph' if graph else 'fit', settings=chosen)}",
     )
 
 

@@ -168,7 +168,7 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command
     return Section("The map", text, [map_picture(graph, embedding, centre)])
 
 
-def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, flat: str | None) -> Section:
+def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str) -> Section:
     """Every figure beside the model that it comes from."""
     asked = f"a random sample of {near.asked:,} nodes" if near.sampled else f"all {near.asked:,} nodes with an edge"
     own = f"the model of the map, trained on all edges; {asked}"
@@ -195,10 +195,9 @@ def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, flat: s
         text += _lost(graph, links)
         tables.append(_by_split(links))
     note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
-    if flat is not None:
-        text.append("The same in flat space, to compare:")
+    text.append("Whether another curvature, or none, is better, on edges kept apart:")
     found = Table(["figure", "value", "model"], rows, note)
-    return Section("How well edges are found", text, (), [found, *tables], command=flat or "")
+    return Section("How well edges are found", text, (), [found, *tables], command=compare)
 
 
 def _lost(graph: Graph, links: LinkFigures) -> list[str]:

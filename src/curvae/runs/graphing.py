@@ -35,9 +35,9 @@ from .folder import (
 )
 from .resuming import begun, given
 from .timing import duration, graph_seconds
-from .training import figures
+from .training import comparable, figures
 
-__all__ = ["SPLITS", "GraphRequest", "GraphResult", "flattened", "graph_run"]
+__all__ = ["SPLITS", "GraphRequest", "GraphResult", "centre_of", "graph_run"]
 
 SPLITS = 5  # by default
 
@@ -172,7 +172,7 @@ def _finish(
     config, last, embedding = fitted.config, fitted.last, embed_graph(fitted, graph)
     links = pages.LinkFigures(_link_summary(found, graph))
     near: Neighbourhood = neighbourhood(embedding, graph, seed=config.seed)
-    centre = _centre(graph, embedding, config.seed)
+    centre = centre_of(graph, embedding, config.seed)
     unhealthy = map_health(embedding, last["kl"], last["prior_scale"])
     warnings = [*graph.warnings, *left_out, *unhealthy]
     summary = {
@@ -193,10 +193,10 @@ def _finish(
     name = description["source"]["name"]
     settings = given(config)
     again = replace(source, path=name, nodes=description["source"]["nodes"])
-    flat = again.command("graph", settings=flattened(settings)) if config.curvature else None
+    compare = again.command("compare", settings={"graph": True, **comparable(settings)})
     sections = [
         pages.map_section(graph, embedding, centre, shlex.join(["curvae", "view", without_folder(str(folder))])),
-        pages.links_section(graph, links, near, flat),
+        pages.links_section(graph, links, near, compare),
         pages.training_section(fitted, embedding),
         pages.data_section(graph),
     ]
@@ -213,11 +213,7 @@ def _finish(
     return GraphResult(folder, source, fitted, graph, embedding, summary)
 
 
-def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same settings with curvature 0, which cannot be learned."""
-    return {name: value for name, value in settings.items() if name != "learn_curvature"} | {"curvature": 0.0}
-
-
-def _centre(graph: Graph, embedding: Embedding, seed: int) -> pages.Centre:
+def centre_of(graph: Graph, embedding: Embedding, seed: int) -> pages.Centre:
+    """The middle of the map and of the graph."""
     closest = int(np.argmax(closeness(graph, seed)))
     return pages.Centre(np.argsort(embedding.radius, kind="stable")[:6], closest, steps_from(graph, closest))
