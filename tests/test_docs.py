@@ -25,7 +25,7 @@ def tiny(code: str) -> str:
         command, mark, remark = code.partition("#")
         code = f"{command} --epochs 2 {mark}{remark}"
     for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20)):
-        code = re.sub(rf"\b({setting}[ =])\d+", rf"\g<1>{value}", code)
+        code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
     return code
 
 

@@ -17,6 +17,7 @@ from running import curvae, refused, snapshot, write_table
 from test_many import often as often
 from test_many import rows
 from test_resume import killed_at_write, untouched
+from test_resume import table as table
 
 SETTINGS = ("--hidden", "6", "--batch-size", "16", "--posterior", "wrapped", "--lr", "0.02", "--seed", "3")
 WORDS = ("--label", "kind", "--jobs", "1", "--repeats", "4", "--curvatures", "0.5", *SETTINGS, "--epochs", "3")
@@ -26,11 +27,6 @@ WORDS = ("--label", "kind", "--jobs", "1", "--repeats", "4", "--curvatures", "0.
 def _here(tmp_path, monkeypatch, often):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("joblib.cpu_count", lambda: 1)  # no processes to start
-
-
-@pytest.fixture
-def table():
-    return write_table(Path("t.csv"), kind=list("xy") * 20)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +56,13 @@ def same(run, other):
 
 
 # Each stack writes a checkpoint an epoch and one at its end; the one of the first model its records before each.
-@pytest.mark.parametrize("n", [2, 3, 8, 10, 12, 14])
+@pytest.mark.parametrize("n", [2, 8, 12, 14])
 def test_a_killed_comparison_is_resumed(table, finished, n):
     assert killed_at_write(n, True, lambda: curvae(*comparison("-q", *WORDS)))
     with epochs_trained() as trained:
         found = curvae(*comparison("--resume", "--jobs", "1"))
     assert found.code == 0, found.err
-    assert trained.call_count == {2: 6, 3: 5, 8: 3, 10: 2, 12: 0, 14: 0}[n]  # of two stacks of three epochs
+    assert trained.call_count == {2: 6, 8: 3, 12: 0, 14: 0}[n]  # of two stacks of three epochs
     assert same(Path("run"), finished)
     # The next command and the report are those of the start.
     (line,) = [line for line in found.out.splitlines() if line.startswith("next: ")]

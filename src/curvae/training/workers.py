@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -111,6 +112,9 @@ def _workers(scheduler: str | None, jobs: int) -> Iterator[tuple[joblib.Parallel
         from distributed import Client
     except ImportError:
         raise CurvaeError('a Dask cluster needs dask: pip install "curvae[cluster]"') from None
+    # A client that did not connect may still wait to be collected. While another starts, that would be a deadlock: both
+    # take the same lock.
+    gc.collect()
     try:
         client = Client(scheduler, timeout=10)
     except (OSError, ValueError) as error:
