@@ -271,7 +271,7 @@ def fit(
     )
 
 
-@app.command(epilog="Example: curvae graph friends.csv --nodes people.csv --label team -o runs/friends")
+@app.command(epilog="Example: curvae graph friends.csv --nodes people.csv --label team")
 def graph(
     context: typer.Context,
     data: Edges,
