@@ -24,6 +24,7 @@ def tiny(code: str) -> str:
     if re.match(r"curvae (fit|compare|graph) ", code) and "--epochs" not in code:
         command, mark, remark = code.partition("#")
         code = f"{command} --epochs 2 {mark}{remark}"
+    code = re.sub(r"GraphConfig\((?![^()]*epochs)", "GraphConfig(epochs=2, ", code)
     for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20)):
         code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
     return code

@@ -116,7 +116,7 @@ def test_comparisons_that_cannot_be_resumed(begun):
         Path("run/config.json").write_text(json.dumps({**description, name: value}))
         untouched(*comparison("--resume"), says=["run cannot be resumed", "start a new run"])
     Path("run/config.json").write_text(json.dumps({**description, "kind": "vae"}))
-    untouched(*comparison("--resume"), says=["run holds a vae, not a comparison"])
+    untouched(*comparison("--resume"), says=["run holds a model of a table, not a comparison"])
 
 
 def test_an_unfinished_comparison_is_overwritten_with_force(begun, finished):
