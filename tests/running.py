@@ -23,7 +23,8 @@ SMALL = ("--hidden", "8", "--epochs", "2", "--batch-size", "16")
 
 
 def _undrawn() -> dict[str, Any]:
-    names = ("Figure", "curves", "latent_map", "mosaic", "radius_histogram", "reconstructions", "sample_grid")
+    charts = ("beside_surrogates", "curves", "dendrogram", "radius_histogram", "reconstructions")
+    names = ("Figure", "latent_map", "mosaic", "sample_grid", *charts)
     return {name: mock.Mock() for name in names} | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
 
 

@@ -13,8 +13,8 @@ from scipy.stats import chisquare, mannwhitneyu
 from sklearn.metrics import average_precision_score
 
 from curvae.data import EdgeSplit, Graph, load_graph, split_edges
+from curvae.data.graphs import ranking
 from curvae.errors import CurvaeError
-from curvae.training import links
 from curvae.training.links import link_scores, neighbourhood_map
 
 
@@ -145,7 +145,7 @@ def oracle(graph: Graph, distances: NDArray[np.float64]) -> float:
 @pytest.mark.parametrize("block", [1, 130, 1 << 22])
 @pytest.mark.parametrize("digits", [0, 1, 12], ids=lambda digits: f"{digits} digits")
 def test_neighbourhood_map_against_scikit_learn(monkeypatch: pytest.MonkeyPatch, block: int, digits: int) -> None:
-    monkeypatch.setattr(links, "_BLOCK", block)
+    monkeypatch.setattr(ranking, "_BLOCK", block)
     graph = random_graph(40, 60, seed=2)
     assert (np.bincount(graph.edges.ravel(), minlength=40) == 0).any()
     points = np.random.default_rng(0).normal(size=(40, 3)).round(digits)  # fewer digits, more ties

@@ -590,6 +590,69 @@ def view(
     _tell(quiet, as_json, {"map": str(path), "inside": shown.inside}, f"map: {path}", f"next: {following}    {what}")
 
 
+@app.command(epilog="Example: curvae diagnose cells.csv --label type --id barcode -o hierarchy.html")
+def diagnose(
+    data: Annotated[str, typer.Argument(help="Data as for curvae fit; a graph; or a run folder.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Report to write (.html).", show_default=False)
+    ] = None,
+    metric: Annotated[
+        Literal["euclidean", "cosine", "correlation", "manhattan"], typer.Option("--metric", help="Between rows.")
+    ] = "euclidean",
+    distances: Annotated[bool, typer.Option("--distances", help="The data are a matrix of distances.")] = False,
+    graph: Annotated[bool, typer.Option("--graph", help="The data are a graph.")] = False,
+    tree: Annotated[
+        Path | None,
+        typer.Option("--tree", help="Of a run: compare with a tree (Newick, or columns child and parent)."),
+    ] = None,
+    newick: Annotated[
+        Path | None, typer.Option("--newick", help="Of a run: write the tree read off its map to this file.")
+    ] = None,
+    label: Label = None,
+    identity: Identity = None,
+    group: Group = None,
+    categorical: Categorical = None,
+    missing: Missing = "error",
+    force: Force = False,
+    seed: Seed = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Is there a hierarchy in data? Of a run: how well does its map recover a known tree?"""
+    from .runs import DiagnoseRequest, diagnose_data, export_tree, recover_run
+    from .runs.diagnosing import figures, is_run, recovered
+    from .runs.folder import Source
+
+    if tree is not None or newick is not None or is_run(data):
+        if tree is None and newick is None:
+            raise CurvaeError(f"{data} is a run; compare it with --tree FILE, or write its tree with --newick FILE")
+        result: dict[str, Any] = {}
+        lines = []
+        with _voice(quiet or as_json) as voice:
+            if tree is not None:
+                match, found = recover_run(Path(data), tree, seed=seed or 0, voice=voice)
+                result, lines = {"match": match.to_json(), **found.to_json()}, recovered(match, found)
+            if newick is not None:
+                result |= export_tree(Path(data), newick, seed=seed or 0, force=force)
+                lines.append(f"newick: {newick}")
+        other = ["--newick", "tree.nwk"] if newick is None else ["--tree", str(tree or "FILE")]
+        _tell(quiet, as_json, result, *lines, f"next: {shlex.join(['curvae', 'diagnose', data, *other])}")
+        return
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    request = DiagnoseRequest(source, metric, distances, graph, output, force, seed or 0)
+    with _voice(quiet or as_json) as voice:
+        diagnosis = diagnose_data(request, voice)
+    _tell(
+        quiet,
+        as_json,
+        {"report": None if output is None else str(output), **diagnosis.to_json()},
+        diagnosis.sentence,
+        *figures(diagnosis),
+        *([] if output is None else [f"report: {output}"]),
+        f"next: {request.following(diagnosis)}",
+    )
+
+
 @app.command(epilog="Example: curvae cite --bibtex")
 def cite(bibtex: Annotated[bool, typer.Option("--bibtex", help="As BibTeX.")] = False) -> None:
     """How to cite Curvae and the paper it implements."""

@@ -1,5 +1,6 @@
 """Pictures."""
 
+from .dendrograms import beside_surrogates, dendrogram
 from .disc import density, disc, fit_window, geodesics, grid, gyroplane, project, regular_tree
 from .maps import gyroplane_heat, latent_map
 from .mosaics import decoded_mosaic, mosaic, sample_grid
@@ -11,9 +12,11 @@ from .style import PALETTE, figure_bytes
 __all__ = [
     "PALETTE",
     "Projection",
+    "beside_surrogates",
     "confusion",
     "curves",
     "decoded_mosaic",
+    "dendrogram",
     "density",
     "disc",
     "figure_bytes",

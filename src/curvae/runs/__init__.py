@@ -2,6 +2,7 @@
 
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
+from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, recover_run
 from .graphing import GraphRequest, graph_run
 from .training import FitRequest, fit_run
 from .using import embed_run, evaluate_run, sample_run
@@ -9,15 +10,19 @@ from .viewing import ViewRequest, view_run
 
 __all__ = [
     "CompareRequest",
+    "DiagnoseRequest",
     "FitRequest",
     "GraphRequest",
     "ViewRequest",
     "compare_run",
     "demonstrate",
+    "diagnose_data",
     "embed_run",
     "evaluate_run",
+    "export_tree",
     "fit_run",
     "graph_run",
+    "recover_run",
     "sample_run",
     "view_run",
 ]

@@ -14,9 +14,12 @@ from torch import Tensor
 
 from ..data import Dataset, Tree
 from ..geometry import Lorentz, PoincareBall
+from ..hierarchy import Diagnosis
 from ..plotting import (
     Projection,
+    beside_surrogates,
     curves,
+    dendrogram,
     figure_bytes,
     latent_map,
     mosaic,
@@ -39,6 +42,8 @@ __all__ = [
     "comparison_section",
     "curvature_text",
     "data_section",
+    "delta_section",
+    "diagnosis_section",
     "likelihood_section",
     "map_picture",
     "map_section",
@@ -266,3 +271,49 @@ def comparison_section(found: Comparison, title: str = "Held-out likelihood by c
         best,
     )
     return Section(title, (), (), [table])
+
+
+def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
+    """Scores beside their surrogates, and the dendrogram of the points that were tested."""
+    scores = found.scores
+    beside = Figure(figsize=(8, 0.9 + 0.45 * len(scores)), layout="constrained")
+    beside_surrogates(
+        beside.subplots(), [s.name for s in scores], [s.value for s in scores], [s.surrogates for s in scores]
+    )
+    tree = Figure(figsize=(8, 3), layout="constrained")
+    known = None if labels is None else labels[found.sample]
+    dendrogram(tree.subplots(), found.merges, known, "path length" if found.kind == "graph" else "distance")
+    kept = "degrees" if found.kind == "graph" else "covariance spectrum"
+    pictures = [
+        picture(
+            beside, f"Scores, beside those of surrogates with the same {kept}.", "scores and surrogates", wide=True
+        ),
+        picture(
+            tree, "Average linkage. Any points have a dendrogram; the test says what it is worth.", "dendrogram", True
+        ),
+    ]
+    table = Table(
+        ["score", "data", "surrogates", "meaning"],
+        [[s.name, f"{s.value:.3f}", f"{s.surrogate:.3f}", s.meaning] for s in scores],
+        f"p = {found.nesting.p_groups:.2g} for groups, {found.nesting.p_nesting:.2g} for nesting.",
+    )
+    return Section("The test", (), pictures, [table])
+
+
+def delta_section(found: Diagnosis) -> Section:
+    """Gromov's δ with its intervals."""
+    delta = found.delta
+    largest = "largest" if delta.exact else "largest seen"
+    rows = [
+        [name, f"{value:.3g}", f"{delta.relative(value):.3f}", text]
+        for name, value, text in (
+            ("mean", delta.mean, "{:.3g} to {:.3g}".format(*delta.interval)),
+            ("95 % quantile", delta.quantile, "{:.3g} to {:.3g}".format(*delta.quantile_interval)),
+            (largest, delta.largest, "exact" if delta.exact else f"≤ {delta.exceeding:.1g} of quadruples are above"),
+        )
+    ]
+    note = f"{delta.count:,} quadruples; diameter {delta.diameter:.4g}; relative is 2δ/diameter."
+    text = "Half the difference of the two largest sums of opposite distances of four points; 0 in a tree."
+    return Section(
+        "Gromov's δ", [text], (), [Table(["δ of four points", "value", "relative", "95 % interval"], rows, note)]
+    )

@@ -1,0 +1,257 @@
+"""Is there a hierarchy in a table, in distances, in a graph? The answer in one sentence, with its figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from ..data import Graph
+from ..data.remarks import count
+from ..errors import CurvaeError
+from .delta import Delta, PairDistances, estimate_delta
+from .distances import Metric, Rows, check_distances, largest_component, path_lengths
+from .links import check_graph, examine_links, link_matrix
+from .nesting import Nesting, Outcome, check_points, examine_points
+from .scores import (
+    Score,
+    cophenetic_correlation,
+    distances_of_gram,
+    four_point_score,
+    some_quadruples,
+    ultrametric_score,
+)
+from .surrogates import Spectrum, gram_of_distances, rotated
+
+__all__ = ["SAMPLE", "Diagnosis", "diagnose", "diagnose_distances", "diagnose_graph", "diagnose_rows"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[str], None]
+
+SAMPLE = 400  # points that are tested
+_NODES = 1000  # nodes between which paths are measured
+_VALUES = 2e8  # of rows, that δ may look at
+_DRAWN = 39  # surrogates beside a score
+
+# Things, what surrogates keep, what was found.
+_WORDS = {
+    "table": ("rows", "the covariance alone explains", "form groups within groups"),
+    "distances": ("points", "the spectrum alone explains", "form groups within groups"),
+    "graph": ("nodes", "the degrees alone explain", "hang together as in a tree"),
+}
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found.
+
+    Arguments:
+        kind: "table", "distances" or "graph".
+        size: number of points.
+        nesting: outcome and p-values of the test.
+        delta: Gromov's δ.
+        scores: each beside its surrogates.
+        sample: places of the points that were tested.
+        merges: average linkage of these points, as scipy gives it.
+        notes: what was left out, one sentence each.
+    """
+
+    kind: Literal["table", "distances", "graph"]
+    size: int
+    nesting: Nesting
+    delta: Delta
+    scores: tuple[Score, ...]
+    sample: NDArray[np.intp]
+    merges: Array
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.nesting.outcome
+
+    @property
+    def p_value(self) -> float:
+        """Of there being no hierarchy: neither groups, nor groups within groups."""
+        return max(self.nesting.p_groups, self.nesting.p_nesting)
+
+    @property
+    def suggested(self) -> tuple[float, ...]:
+        """Values of c·σ0² to try in two latent dimensions.
+
+        The prior lies around the radius ρ = c·σ0², in units of the curvature, on a circle of length 2π·sinh ρ. With two
+        units of it for each of K groups, sinh ρ = K/π. That value, and a third of it.
+        """
+        if self.outcome == "flat":
+            return (0.0,)
+        room = math.asinh(2 * max(4, self.nesting.groups) / math.pi)
+        return float(f"{room / 3:.1g}"), float(f"{room:.2g}")
+
+    @property
+    def sentence(self) -> str:
+        """The answer."""
+        p_groups, p_nesting = f"{self.nesting.p_groups:.2g}", f"{self.nesting.p_nesting:.2g}"
+        things, beyond, found = _WORDS[self.kind]
+        beyond = f"beyond what {beyond}"
+        advice = f"try c·σ0² = {' and '.join(f'{value:g}' for value in self.suggested)}"
+        if self.kind == "table":
+            advice += " with curvae compare"
+        if self.outcome == "tree-like":
+            return f"Tree-like (p = {self.p_value:.2g}): {things} {found}, {beyond}; {advice}."
+        if self.outcome == "clustered":
+            return (
+                f"Clustered, nesting not shown (p = {p_groups} for groups, {p_nesting} for nesting): {things} form "
+                f"groups, {beyond}, and no groups of groups were found; {advice}."
+            )
+        why = f"the {things} follow a curve and nothing branches off" if self.nesting.curve else f"nothing {beyond}"
+        return f"Flat (p = {p_groups}): {why}; use c·σ0² = 0, the ordinary VAE."
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, as JSON values."""
+        delta = self.delta
+        return {
+            "outcome": self.outcome,
+            "sentence": self.sentence,
+            "p_value": self.p_value,
+            "p_groups": self.nesting.p_groups,
+            "p_nesting": self.nesting.p_nesting,
+            "curve": self.nesting.curve,
+            "suggested_c_sigma0_squared": list(self.suggested),
+            "kind": self.kind,
+            "size": self.size,
+            "tested": len(self.sample),
+            "scores": {score.name: {"value": score.value, "surrogates": score.surrogate} for score in self.scores},
+            "delta": {
+                **{name: list(value) if isinstance(value, tuple) else value for name, value in vars(delta).items()},
+                "relative_mean": delta.relative(delta.mean),
+                "relative_largest": delta.relative(delta.largest),
+            },
+            "notes": list(self.notes),
+        }
+
+
+def diagnose(data: Any, metric: Metric = "euclidean", seed: int = 0) -> Diagnosis:
+    """Diagnose a table of rows, dense or sparse, or a `curvae.data.Graph`; distances go to `diagnose_distances`.
+
+    Columns should be in comparable units: `curvae diagnose` brings them to unit variance first, as training does.
+
+    Example:
+        >>> diagnose(np.random.default_rng(0).normal(size=(80, 5))).outcome
+        'flat'
+    """
+    return diagnose_graph(data, seed) if isinstance(data, Graph) else diagnose_rows(Rows(data, metric), seed)
+
+
+def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
+    """Diagnose a table: the test on 400 rows drawn at random, δ on quadruples of all rows.
+
+    Arguments:
+        rows: with their metric.
+        seed: of all draws.
+        progress: told which step begins.
+    """
+    random = np.random.default_rng(seed)
+    sample = np.sort(random.permutation(len(rows))[:SAMPLE])
+    quadruples = int(np.clip(_VALUES / max(1, rows.x.shape[1]), 2000, 50_000))
+    drawn = rows.sample(sample)
+    table = drawn.table(np.arange(len(sample)))
+    return _diagnose("table", "row", table, sample, rows.pairs, len(rows), quadruples, random, progress, drawn)
+
+
+def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
+    """Diagnose points given by their distances.
+
+    Arguments:
+        distances: of all pairs, symmetric with zeros on the diagonal.
+        seed: of all draws.
+        progress: told which step begins.
+
+    Example:
+        >>> place = np.random.default_rng(0).normal(size=(80, 3))
+        >>> diagnose_distances(np.linalg.norm(place[:, None] - place, axis=-1)).outcome
+        'flat'
+    """
+    d = check_distances(distances)
+    random = np.random.default_rng(seed)
+    sample = np.sort(random.permutation(len(d))[:SAMPLE])
+    table = d[np.ix_(sample, sample)]
+    return _diagnose("distances", "point", table, sample, lambda i, j: d[i, j], len(d), 50_000, random, progress)
+
+
+def _diagnose(
+    kind: Literal["table", "distances"],
+    thing: str,
+    table: Array,
+    sample: NDArray[np.intp],
+    pairs: PairDistances,
+    size: int,
+    quadruples: int,
+    random: np.random.Generator,
+    progress: Progress,
+    rows: Rows | None = None,
+) -> Diagnosis:
+    check_points(table)
+    progress("test")
+    nesting = examine_points(table, random, rows)
+    progress("scores")
+    scores = tuple(_scores(table, random))
+    progress("δ")
+    delta = estimate_delta(pairs, size, quadruples, int(random.integers(2**32)))
+    merges = linkage(squareform(table, checks=False), "average")
+    drawn = f"{len(sample):,} of {count(size, thing)} were drawn at random for the test and the scores."
+    return Diagnosis(kind, size, nesting, delta, scores, sample, merges, (drawn,) if size > len(sample) else ())
+
+
+def _scores(table: Array, random: np.random.Generator) -> Iterator[Score]:
+    chosen = some_quadruples(len(table), 10_000, random)
+    spectrum = Spectrum.of_grams([gram_of_distances(table)])
+    made: list[list[float]] = [[], [], []]
+    for turn in range(_DRAWN + 1):
+        gram = spectrum.grams()[0] if turn == 0 else rotated(spectrum, random)[0]
+        distances = table if turn == 0 else distances_of_gram(gram)
+        made[0].append(four_point_score(gram, chosen))
+        made[1].append(ultrametric_score(distances, chosen))
+        made[2].append(cophenetic_correlation(distances))
+    for (value, *drawn), (name, meaning) in zip(
+        made,
+        (
+            ("four-point score", "0 in a tree, 0.5 in noise"),
+            ("ultrametric score", "0 in a dendrogram, about 0.5 in noise"),
+            ("cophenetic correlation", "1 in a dendrogram"),
+        ),
+        strict=True,
+    ):
+        yield Score(name, value, tuple(drawn), meaning)
+
+
+def diagnose_graph(graph: Graph, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
+    """Diagnose a graph: the test against graphs with the same degrees, δ of paths in the largest component.
+
+    Arguments:
+        graph: its weights do not count.
+        seed: of all draws.
+        progress: told which step begins.
+    """
+    random = np.random.default_rng(seed)
+    check_graph(graph)
+    inside, notes = largest_component(graph), []
+    if len(inside) < 4:
+        raise CurvaeError(f"the largest component has {count(len(inside), 'node')}, and δ needs four; give more edges")
+    if len(inside) < graph.n_nodes:
+        notes.append(f"δ is that of the largest component, {len(inside):,} of {count(graph.n_nodes, 'node')}.")
+    progress("test")
+    nesting, scores = examine_links(graph, random)
+    nodes = np.sort(random.permutation(inside)[:_NODES])
+    if len(nodes) < len(inside):
+        notes.append(f"δ is that of {len(nodes):,} nodes drawn at random from {len(inside):,}.")
+    progress("δ")
+    paths = path_lengths(link_matrix(graph.edges, graph.n_nodes), nodes)
+    delta = estimate_delta(lambda i, j: paths[i, j], len(nodes), 50_000, int(random.integers(2**32)))
+    chosen = np.sort(random.permutation(len(nodes))[:SAMPLE])
+    merges = linkage(squareform(paths[np.ix_(chosen, chosen)], checks=False), "average")
+    return Diagnosis("graph", graph.n_nodes, nesting, delta, tuple(scores), nodes[chosen], merges, tuple(notes))

@@ -1,0 +1,247 @@
+"""Trees with names: read from Newick or from a table of children and parents, written as Newick."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from ..data.reading import read_text, scan
+from ..data.remarks import Remarks, quoted
+from ..errors import CurvaeError
+
+__all__ = ["NamedTree", "parse_newick", "read_tree", "tree_of_pairs"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# A quoted name, a comment, a mark, or anything up to one of these.
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\[[^\]]*\]|[(),:;]|[^\s'\[(),:;]+(?:[ \t]+[^\s'\[(),:;]+)*")
+_PLAIN = re.compile(r"[^\s'\[\](),:;]+")
+_SUPPORT = re.compile(r"\d+(\.\d+)?(/\d+(\.\d+)?)*")
+
+
+@dataclass(frozen=True, eq=False)
+class NamedTree:
+    """A rooted tree.
+
+    Arguments:
+        names: of the nodes; "" for one without a name, others unique.
+        parent: of each node, −1 for the root, which is the first; every parent comes before its children.
+        length: of the edge to the parent.
+
+    Example:
+        >>> tree = parse_newick("((a,b)ab,c)root;")
+        >>> tree.names.tolist(), tree.distances(np.array([2]), np.array([4])).tolist()
+        (['root', 'ab', 'c', 'a', 'b'], [3.0])
+    """
+
+    names: NDArray[np.str_]
+    parent: Index
+    length: Array
+
+    def __post_init__(self) -> None:
+        unique, counts = np.unique(self.names[self.names != ""], return_counts=True)
+        if (twice := unique[counts > 1]).size:
+            raise CurvaeError(f"the tree has several nodes called {quoted(twice)}; make names unique")
+        if not np.isfinite(self.length).all() or (self.length < 0).any():
+            raise CurvaeError("the tree has an edge whose length is negative or no number; correct it")
+
+    @classmethod
+    def ordered(cls, names: NDArray[np.str_], parent: Index, length: Array, source: str = "the tree") -> NamedTree:
+        """From nodes in any order, of which one has no parent."""
+        below: list[list[int]] = [[] for _ in names]
+        for child in np.flatnonzero(parent >= 0):
+            below[parent[child]].append(int(child))
+        order = np.flatnonzero(parent < 0).tolist()
+        for node in order:  # it grows as children are found
+            order.extend(below[node])
+        if len(order) < len(names):
+            lost = sorted(set(range(len(names))) - set(order))
+            raise CurvaeError(f"{source} has a circle of parents: {quoted(names[lost])}; a tree has a root")
+        place = np.empty(len(names) + 1, dtype=np.intp)
+        place[order], place[-1] = np.arange(len(order)), -1
+        return cls(names[order], place[parent[order]], length[order])
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    @cached_property
+    def depth(self) -> Index:
+        """Edges from the root."""
+        found = np.zeros(len(self), dtype=np.intp)
+        for node in range(1, len(self)):
+            found[node] = found[self.parent[node]] + 1
+        return found
+
+    @cached_property
+    def height(self) -> Array:
+        """Length of the way from the root."""
+        found = np.zeros(len(self))
+        for node in range(1, len(self)):
+            found[node] = found[self.parent[node]] + self.length[node]
+        return found
+
+    @cached_property
+    def _jumps(self) -> list[Index]:
+        """Ancestors 1, 2, 4, … edges up; the root is its own."""
+        found = [np.maximum(self.parent, 0)]
+        while 2 ** len(found) <= int(self.depth.max(initial=0)):
+            found.append(found[-1][found[-1]])
+        return found
+
+    def ancestors(self, nodes: Index, depth: Index | int) -> Index:
+        """Of each node the ancestor at this depth, or itself where it is not below."""
+        rise, found = np.maximum(self.depth[nodes] - depth, 0), nodes.copy()
+        for bit, jump in enumerate(self._jumps):
+            found = np.where(rise >> bit & 1, jump[found], found)
+        return found
+
+    def common_ancestors(self, first: Index, second: Index) -> Index:
+        """Lowest common ancestors of pairs."""
+        depth = np.minimum(self.depth[first], self.depth[second])
+        a, b = self.ancestors(first, depth), self.ancestors(second, depth)
+        for jump in reversed(self._jumps):
+            apart = jump[a] != jump[b]
+            a, b = np.where(apart, jump[a], a), np.where(apart, jump[b], b)
+        return np.where(a == b, a, np.maximum(self.parent[a], 0))
+
+    def distances(self, first: Index, second: Index) -> Array:
+        """Lengths of the ways between pairs."""
+        return self.height[first] + self.height[second] - 2 * self.height[self.common_ancestors(first, second)]
+
+    def newick(self) -> str:
+        """The tree in Newick format, one line.
+
+        Example:
+            >>> parse_newick("('it''s me':1,b:0.5)r;").newick()
+            "('it''s me':1,b:0.5)r;"
+        """
+        children: list[list[int]] = [[] for _ in range(len(self))]
+        for node in range(1, len(self)):
+            children[self.parent[node]].append(node)
+        words: list[str] = []
+        todo: list[int | str] = [";", 0]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, str):
+                words.append(item)
+                continue
+            words.append("(" if children[item] else "")
+            after = (")" if children[item] else "") + _quoted(str(self.names[item]))
+            todo.append(after + (f":{self.length[item]:.10g}" if item else ""))
+            for place, child in enumerate(reversed(children[item])):
+                todo += [child] if place == 0 else [",", child]
+        return "".join(words)
+
+
+def _quoted(name: str) -> str:
+    return name if not name or _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
+
+
+def read_tree(path: Path) -> NamedTree:
+    """A tree from a file: Newick, or a table with the columns child and parent, and maybe length.
+
+    A Newick file begins with a bracket. The parent of the root is an empty cell, or the root has no line of its own.
+    Edges without a length count 1. Files may be gzipped.
+    """
+    try:
+        file = scan(path, "a tree")
+        with file.open(None) as stream:
+            start = stream.read(4096).lstrip()
+            if start.startswith(("(", "[")):
+                return parse_newick(start + stream.read(), path.name)
+        frame = read_text(path, {"child", "parent"}, {"child", "parent"}, Remarks())
+    except OSError as error:
+        raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; check the file and its rights") from error
+    if lacking := [name for name in ("child", "parent") if name not in frame]:
+        raise CurvaeError(
+            f"{path.name} has no column {quoted(lacking)}; give the columns child and parent, or a tree as Newick"
+        )
+    lengths = None
+    if "length" in frame:
+        lengths = pd.to_numeric(frame["length"], errors="coerce").fillna(1.0).to_numpy(np.float64)
+    child, parent = (frame[name].fillna("").str.strip().to_numpy(np.str_) for name in ("child", "parent"))
+    return tree_of_pairs(child, parent, lengths, path.name)
+
+
+def tree_of_pairs(
+    children: ArrayLike, parents: ArrayLike, lengths: Array | None = None, source: str = "the table"
+) -> NamedTree:
+    """A tree from pairs of a child and its parent; several roots get one above them.
+
+    Example:
+        >>> tree_of_pairs(["b", "c", "d"], ["a", "a", "b"]).newick()
+        '((d:1)b:1,c:1)a;'
+    """
+    child, parent = (np.asarray(names, dtype=np.str_) for names in (children, parents))
+    if (child == "").any():
+        raise CurvaeError(f"{source} has a line without a child; name it")
+    unique, counts = np.unique(child, return_counts=True)
+    if (twice := unique[counts > 1]).size:
+        raise CurvaeError(f"{source} gives {quoted(twice)} more than one parent; a tree has one for each")
+    names, codes = np.unique(np.concatenate([child, parent[parent != ""]]), return_inverse=True)
+    above, length = np.full(len(names), -1, dtype=np.intp), np.ones(len(names))
+    above[codes[: len(child)][parent != ""]] = codes[len(child) :]
+    if lengths is not None:
+        length[codes[: len(child)]] = lengths
+    if (above < 0).sum() > 1:
+        names, length = np.append(names, ""), np.append(length, 0.0)
+        above = np.append(np.where(above < 0, len(above), above), -1)
+    return NamedTree.ordered(names, above, length, source)
+
+
+def parse_newick(text: str, source: str = "the text") -> NamedTree:
+    """A tree from Newick format. Inner names that are numbers are taken for support values and left out.
+
+    Example:
+        >>> parse_newick("((a:1,b:2)95:3,c:4);").height.tolist()
+        [0.0, 3.0, 4.0, 4.0, 5.0]
+    """
+    names, lengths, parent = [""], [1.0], [-1]
+    node, closed, ended = 0, False, False
+
+    def wrong(what: str) -> CurvaeError:
+        return CurvaeError(f"{source} is not a tree in Newick format: {what}; correct it")
+
+    words = _words(text)
+    for word in words:
+        if ended:
+            raise wrong("it goes on after its end; give one tree")
+        if word in ("(", ","):
+            if word == ",":
+                node = parent[node]
+                if node < 0:
+                    raise wrong("a comma outside of brackets")
+            names.append("")
+            lengths.append(1.0)
+            parent.append(node)
+            node, closed = len(names) - 1, False
+        elif word == ")":
+            node, closed = parent[node], True
+            if node < 0:
+                raise wrong("a bracket too many")
+        elif word == ":":
+            try:
+                lengths[node] = float(next(words, ""))
+            except ValueError:
+                raise wrong("a colon without a length") from None
+        elif word == ";":
+            ended = True
+        elif not (closed and _SUPPORT.fullmatch(word)):
+            names[node] = word[1:-1].replace("''", "'") if word.startswith("'") else word
+    if node != 0:
+        raise wrong("a bracket is not closed")
+    if len(names) == 1 and not names[0]:
+        raise wrong("it has no nodes")
+    return NamedTree.ordered(np.array(names, dtype=np.str_), np.array(parent, dtype=np.intp), np.array(lengths), source)
+
+
+def _words(text: str) -> Iterator[str]:
+    return (word for word in _TOKEN.findall(text) if not word.startswith("["))

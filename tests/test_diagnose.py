@@ -1,0 +1,202 @@
+"""`curvae diagnose`: what it prints and writes, and the one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.spatial.distance import pdist, squareform
+
+from curvae.data import branching_diffusion
+from curvae.hierarchy import parse_newick
+from running import SMALL, curvae, refused, snapshot, write_table
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def tree_table(path, rows=None):
+    """Rows of a branching diffusion, with the node of each, and the true tree beside."""
+    tree = branching_diffusion(depth=5, per_node=4, dim=40)
+    names = np.array([f"n{k}" for k in range(len(tree.parent))])
+    table = pd.DataFrame(tree.x, columns=[f"x{k}" for k in range(40)])
+    table.insert(0, "node", names[tree.node])
+    table.insert(0, "name", [f"r{k}" for k in range(len(table))])
+    table.head(rows).to_csv(path, index=False)
+    parents = ["" if parent < 0 else names[parent] for parent in tree.parent]
+    pd.DataFrame({"child": names, "parent": parents}).to_csv("truth.csv", index=False)
+    return path
+
+
+def groups_table(path):
+    random = np.random.default_rng(0)
+    x = 5 * random.normal(size=(4, 3))[random.integers(4, size=120)] + random.normal(size=(120, 3))
+    pd.DataFrame(x, columns=list("abc")).to_csv(path, index=False)
+    return path
+
+
+def test_a_tree_is_found_and_reported():
+    tree_table("tree.csv")
+    found = curvae("diagnose", "tree.csv", "--id", "name", "--label", "node", "-o", "report.html", pictures=True)
+    assert found.code == 0
+    first, *rest = found.out.splitlines()
+    assert first.startswith("Tree-like (p = 0.0") and "with curvae compare" in first
+    assert [line.split()[0] for line in rest[:3]] == ["four-point", "ultrametric", "cophenetic"]
+    assert "relative δ" in rest[3] and rest[5] == "report: report.html"
+    values = first.split("c·σ0² = ")[1].split(" with")[0].replace(" and ", ",")
+    assert rest[-1] == f"next: curvae compare tree.csv --label node --id name --curvatures {values}"
+    page = Path("report.html").read_text()
+    assert first in page.replace("&#x27;", "'") and page.count("<img") == 2 and "four-point score" in page
+    assert "Columns were centred and scaled" in page and "curvae diagnose tree.csv" in page
+    refused("diagnose", "tree.csv", "--id", "name", "--label", "node", "-o", "report.html", says=["exists", "--force"])
+
+
+def test_flat_data_as_json_repeat_with_the_seed():
+    write_table(Path("t.csv"), rows=60)
+    found = curvae("diagnose", "t.csv", "--json", "--seed", "5")
+    assert found.code == 0 and found.err == ""
+    assert found.json["outcome"] == "flat" and found.json["report"] is None
+    assert curvae("diagnose", "t.csv", "--json", "--seed", "5").json == found.json
+    assert curvae("diagnose", "t.csv", "--json").json["delta"]["mean"] != found.json["delta"]["mean"]
+    assert curvae("diagnose", "t.csv", "--quiet").out == ""
+    assert curvae("diagnose", "t.csv").out.splitlines()[-1] == "next: curvae fit t.csv --curvature 0"
+
+
+def test_units_of_columns_do_not_count_for_lengths():
+    table = pd.read_csv(groups_table("t.csv"))
+    (table * [1, 1000, 0.01] + 7).to_csv("other.csv", index=False)
+    own, other = (curvae("diagnose", name, "--json").json for name in ("t.csv", "other.csv"))
+    assert own["outcome"] == "clustered" and "nesting not shown" in own["sentence"]
+    for name, score in own["scores"].items():
+        assert score["value"] == pytest.approx(other["scores"][name]["value"])
+    assert own["delta"]["mean"] == pytest.approx(other["delta"]["mean"])
+    for metric in ("cosine", "correlation", "manhattan"):
+        found = curvae("diagnose", "t.csv", "--metric", metric, "--json")
+        assert found.code == 0 and found.json["delta"]["mean"] != own["delta"]["mean"]
+
+
+def test_distances_and_graphs():
+    x = pd.read_csv(groups_table("t.csv")).to_numpy()
+    d = squareform(pdist(x))
+    np.save("d.npy", d)
+    pd.DataFrame(d).to_csv("d.csv", index=False)
+    found = curvae("diagnose", "d.npy", "--distances", "--json").json
+    assert found["outcome"] == "clustered" and found["kind"] == "distances" and found["size"] == 120
+    assert curvae("diagnose", "d.csv", "--distances", "--json").json["delta"]["mean"] == pytest.approx(
+        found["delta"]["mean"]
+    )
+    Path("g.edges").write_text("".join(f"{(i - 1) // 2} {i}\n" for i in range(1, 127)))
+    done = curvae("diagnose", "g.edges", "--graph", "-o", "g.html", pictures=True)
+    assert done.out.startswith("Tree-like") and "with curvae compare" not in done.out
+    assert done.out.splitlines()[-1].startswith("next: curvae diagnose g.edges --graph")
+    assert "127 nodes, 126 edges" in Path("g.html").read_text()
+
+
+def test_text_columns_and_missing_values_are_read_as_fit_reads_them():
+    random = np.random.default_rng(0)
+    write_table(Path("t.csv"), colour=random.choice(["red", "blue", "green"], 40), cell=[""] + ["1.5"] * 39)
+    refused("diagnose", "t.csv", "--categorical", "colour", says=["--missing drop"])
+    found = curvae("diagnose", "t.csv", "--categorical", "colour", "--missing", "mean", "--json")
+    assert found.code == 0 and found.json["size"] == 40
+    assert curvae("diagnose", "t.csv", "--categorical", "colour", "--missing", "drop", "--json").json["size"] == 39
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nothing.csv"], ["there is no file nothing.csv"]),
+        (["t.csv", "--label", "kind"], ["no column 'kind' for --label"]),
+        (["t.csv", "--distances"], ["40 × 3", "as many rows as columns"]),
+        (["t.csv", "--distances", "--graph"], ["give one of them"]),
+        (["t.csv", "--graph", "--label", "a"], ["without --label"]),
+        (["g.edges", "--graph", "--metric", "cosine"], ["leave --metric out"]),
+        (["g.edges", "--graph"], ["3 nodes are too few"]),
+        (["t.csv", "--metric", "l7"], ["--metric", "'euclidean'"]),
+        (["few.csv"], ["9 points are too few", "at least 16"]),
+        (["same.csv"], ["all points are the same"]),
+        (["t.csv", "--tree", "truth.csv"], ["t.csv is not a folder"]),
+        (["t.csv", "-o", "t.csv/report.html"], ["cannot write t.csv/report.html", "choose another with -o"]),
+        (["t.csv", "-o", "."], [". exists"]),
+    ],
+)
+def test_mistakes_are_one_line(words, says):
+    write_table(Path("t.csv"))
+    write_table(Path("few.csv"), rows=9)
+    pd.DataFrame(np.ones((20, 2)), columns=["a", "b"]).to_csv("same.csv", index=False)
+    Path("g.edges").write_text("a b\nb c\n")
+    before = snapshot(Path())
+    refused("diagnose", *words, says=says)
+    assert snapshot(Path()) == before
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    home = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        tree_table("tree.csv", rows=200)
+        words = ("--id", "name", "--label", "node", "-o", "run", "-q", "--learn-curvature", *SMALL)
+        assert curvae("fit", "tree.csv", *words).code == 0
+    return home
+
+
+@pytest.fixture
+def run(kept, tmp_path):
+    shutil.copy(kept / "truth.csv", tmp_path)
+    return shutil.copytree(kept / "run", tmp_path / "run").relative_to(tmp_path)
+
+
+def test_a_run_is_compared_with_a_tree(run):
+    found = curvae("diagnose", run, "--tree", "truth.csv")
+    assert found.code == 0
+    lines = found.out.splitlines()
+    assert lines[0] == "200 of 200 rows matched to nodes by label; without a match are 0 rows and 13 named nodes."
+    assert [line.split()[0] for line in lines[1:6]] == ["distances:", "distortion:", "depth:", "dendrogram", "mean"]
+    assert lines[-1] == "next: curvae diagnose run --newick tree.nwk"
+    figures = curvae("diagnose", run, "--tree", "truth.csv", "--json").json
+    assert figures["match"] == {"by": "label", "rows": 200, "unmatched_rows": 0, "unmatched_names": 13}
+    assert -1 <= figures["distance_correlation"] <= 1 and 0 < figures["purity"] <= 1
+    # A map that is the tree's: the figures follow the file.
+    table = pd.read_csv(run / "embedding.csv")
+    truth = pd.read_csv("truth.csv", keep_default_na=False)
+    table["label"] = [truth["child"][k % 60] for k in range(len(table))]
+    table.to_csv(run / "embedding.csv", index=False)
+    other = curvae("diagnose", run, "--tree", "truth.csv", "--json").json
+    assert other["distance_correlation"] < figures["distance_correlation"]
+
+
+def test_the_tree_of_a_run_is_written(run):
+    found = curvae("diagnose", run, "--newick", "out.nwk")
+    assert found.code == 0 and found.out.splitlines()[0] == "newick: out.nwk"
+    tree = parse_newick(Path("out.nwk").read_text())
+    assert {str(name) for name in tree.names if name} == {f"r{k}" for k in range(200)}
+    refused("diagnose", run, "--newick", "out.nwk", says=["out.nwk exists", "--force"])
+    both = curvae("diagnose", run, "--newick", "out.nwk", "--tree", "truth.csv", "--force", "--json").json
+    assert both["leaves"] == 200 and both["match"]["rows"] == 200
+
+
+def test_runs_that_cannot_be_looked_at(run):
+    refused("diagnose", run, says=["run is a run", "--tree FILE", "--newick FILE"])
+    refused("diagnose", run, "--tree", "nothing.nwk", says=["nothing.nwk cannot be read"])
+    Path("bad.nwk").write_text("((a,b);")
+    refused("diagnose", run, "--tree", "bad.nwk", says=["bad.nwk is not a tree in Newick format", "not closed"])
+    Path("other.nwk").write_text("(x,y);")
+    refused("diagnose", run, "--tree", "other.nwk", says=["no row has the name of a node"])
+    table = pd.read_csv(run / "embedding.csv")
+    table.assign(ball_1=2.0).to_csv(run / "embedding.csv", index=False)
+    refused("diagnose", run, "--tree", "truth.csv", says=["no embedding to look at", "do not lie in the ball"])
+    (run / "embedding.csv").unlink()
+    refused("diagnose", run, "--newick", "out.nwk", says=["no embedding to look at"])
+    config = json.loads((run / "config.json").read_text())
+    del config["summary"]
+    (run / "config.json").write_text(json.dumps(config))
+    refused("diagnose", run, "--tree", "truth.csv", says=["no embedding to look at"])
