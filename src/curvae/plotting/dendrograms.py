@@ -30,8 +30,8 @@ def dendrogram(
     Example:
         >>> from matplotlib.figure import Figure
         >>> ax = dendrogram(Figure().subplots(), np.array([[0, 1, 1.0, 2], [2, 3, 2.0, 3]]), ["a", "a", "b"])
-        >>> ax.get_xlim()
-        (0.0, 30.0)
+        >>> [float(end) for end in ax.get_xlim()]
+        [0.0, 30.0]
     """
     drawn = layout(merges, no_plot=True)
     lines = [np.column_stack([x, y]) for x, y in zip(drawn["icoord"], drawn["dcoord"], strict=True)]
