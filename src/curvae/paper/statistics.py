@@ -10,13 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-from ..training.paired import mean_interval
+from ..training.paired import LEVEL, Paired, mean_interval
 
 __all__ = ["Estimate", "Mark", "Printed", "Test", "against_printed", "estimate", "linear_contrast", "mark", "paired"]
 
 Mark = Literal["better", "equal", "worse"]
-
-LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,8 @@ def linear_contrast(columns: Sequence[Sequence[float]], x: Sequence[float]) -> T
 
 
 def _one_sample(values: Any) -> Test:
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return _test(float(np.mean(values)), error, len(values) - 1)
+    found = Paired(values)
+    return Test(found.mean, found.interval, found.p_value, len(values) - 1)
 
 
 def mark(test: Test, lower_is_better: bool = True, level: float = LEVEL) -> Mark:

@@ -15,7 +15,7 @@ from ..training.paired import Outcome
 from ..training.storage import CONFIG, description_of, versions
 from ..training.workers import processes
 from .folder import GraphSource, Source, Voice, command_line, new_folder, today
-from .questions import question
+from .questions import QUESTIONS
 from .resuming import begun, given
 from .timing import duration
 
@@ -57,7 +57,7 @@ class CompareResult:
 def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResult:  # noqa: B008 - frozen
     """Compare curvatures and write `comparison.json` and `report.html`."""
     source, settings = request.source, dict(request.settings)
-    configs, ask = question(source)
+    configs, ask = QUESTIONS[type(source)]
     asked: dict[str, Any] = {"curvatures": request.curvatures, "repeats": request.repeats}
     known = (
         begun("compare DATA", "comparison", request.output, source, configs, settings, **asked)
@@ -67,11 +67,11 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResul
     if known is not None:
         source, settings, asked = known.source, given(known.config), known.more
     asked = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
-    asking = ask(source, settings)
+    config = configs(**settings)
+    asking = ask(source, config)
     if known is not None:
         known.require_same(asking.fingerprint)
     trainings = asking.trainings(**asked)
-    config = configs(**settings)
     if known is None:
         folder, command = new_folder(request.output, f"{source.name}-comparison", request.force), command_line()
         description = {**description_of(config, "comparison"), "command": command, "source": source.to_json()}
@@ -83,7 +83,7 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResul
     about = ""
     if request.scheduler is None and known is None:  # how much is left of one that has begun is not known
         jobs = request.jobs or processes(request.device)
-        about = duration(asking.seconds(**asked, device=request.device, jobs=jobs))
+        about = duration(asking.seconds(trainings, request.device, jobs))
     voice.say(f"{asking.size}; {trainings} trainings" + (f", {about}" if about else ""))
     found = asking.answer(
         **asked,

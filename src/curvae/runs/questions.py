@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from .folder import Given, GraphSource, Source
 from .graphing import centre_of
 from .timing import graph_seconds, training_seconds
 
-__all__ = ["GraphQuestion", "Question", "RowsQuestion", "question"]
+__all__ = ["QUESTIONS", "GraphQuestion", "Question", "RowsQuestion"]
 
 
 class Question(ABC):
@@ -45,8 +45,8 @@ class Question(ABC):
         """How many there will be; raises for what cannot be compared."""
 
     @abstractmethod
-    def seconds(self, curvatures: Sequence[float], repeats: int, device: str, jobs: int) -> float:
-        """How long they will take, about."""
+    def seconds(self, trainings: int, device: str, jobs: int) -> float:
+        """How long so many of them will take, about."""
 
     @abstractmethod
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Any:
@@ -77,10 +77,9 @@ class RowsQuestion(Question):
         self.values, self.splits = plan(self.config, data.x, curvatures, repeats, data.blocks, data.groups)
         return len(self.values) * len(self.splits)
 
-    def seconds(self, curvatures: Sequence[float], repeats: int, device: str, jobs: int) -> float:
-        models = self.trainings(curvatures, repeats)
+    def seconds(self, trainings: int, device: str, jobs: int) -> float:
         hardest, train = replace(self.config, curvature=self.values[-1]), self.splits[0].train
-        return training_seconds(hardest, self.data.x, train, self.data.blocks, choose_device(device), models, jobs)
+        return training_seconds(hardest, self.data.x, train, self.data.blocks, choose_device(device), trainings, jobs)
 
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
         data = self.data
@@ -126,9 +125,8 @@ class GraphQuestion(Question):
         split_edges(self.graph, seed=self.config.seed)
         return repeats * len(curved_values(curvatures, repeats, self.config.learn_curvature))
 
-    def seconds(self, curvatures: Sequence[float], repeats: int, device: str, jobs: int) -> float:
-        models = -(-self.trainings(curvatures, repeats) // jobs)
-        return graph_seconds(self.config, self.graph, choose_device(device), models)
+    def seconds(self, trainings: int, device: str, jobs: int) -> float:
+        return graph_seconds(self.config, self.graph, choose_device(device), -(-trainings // jobs))
 
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> GraphComparison:
         return compare_graph(self.config, self.graph, curvatures, repeats, **where)
@@ -168,13 +166,8 @@ def _links(found: GraphComparison) -> Section:
     return Section("Edges kept apart, by curvature", (), (), [table])
 
 
-_KINDS: dict[type[Given], tuple[type[Settings], Callable[[Any, Any], Question]]] = {
+QUESTIONS: dict[type[Given], tuple[type[Settings], Callable[[Any, Any], Question]]] = {
     Source: (Config, RowsQuestion),
     GraphSource: (GraphConfig, GraphQuestion),
 }
-
-
-def question(source: Given) -> tuple[type[Settings], Callable[[Given, Mapping[str, Any]], Question]]:
-    """The kind of settings for data, and what makes a question of both."""
-    configs, make = _KINDS[type(source)]
-    return configs, lambda source, settings: make(source, configs(**settings))
+"""the kind of settings for data, and what makes a question of both"""

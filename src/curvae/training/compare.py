@@ -25,7 +25,7 @@ from .course import Tick, Warn
 from .device import choose_device
 from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
 from .loop import planned, run
-from .paired import FEWEST, Outcome, Paired, curved_values
+from .paired import Outcome, Paired, by_split, curved_values
 from .rows import Matrix
 from .splits import Split, random_split
 from .tasks import Task, resolve, scaling_for
@@ -185,27 +185,17 @@ def compare(
         progress=progress,
         warn=warn,
     )
-    found: list[Repeat] = []
-    maps: dict[float, list[Embedding]] = {c: [] for c in values}
-    for i, split in enumerate(splits):
-        mine = dict(zip(values, results[i * len(values) : (i + 1) * len(values)], strict=True))
-        failures = [result.failure for result in mine.values() if result.failure is not None]
-        if failures:
-            warn(f"the split of seed {config.seed + i} is left out: a model of it failed")
-            continue
-        for c, result in mine.items():
-            maps[c].append(result.embedding)
-        found.append(
-            Repeat(
-                config.seed + i,
-                {c: r.validation for c, r in mine.items()},
-                {c: r.test for c, r in mine.items()},
-                _pca(x, split, tasks[0].config),
-            )
+    kept = by_split(results, values, config.seed, warn)
+    found = [
+        Repeat(
+            config.seed + i,
+            {c: r.validation for c, r in mine.items()},
+            {c: r.test for c, r in mine.items()},
+            _pca(x, splits[i], tasks[0].config),
         )
-    if len(found) < FEWEST:
-        failure = next(result.failure for result in results if result.failure is not None)
-        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
+        for i, mine in kept.items()
+    ]
+    maps = {c: [mine[c].embedding for mine in kept.values()] for c in values}
     ratio = float(np.mean([len(s.test) / len(s.train) for s in splits]))
     return Comparison(
         found,

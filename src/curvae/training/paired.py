@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from scipy import stats
 
 from ..errors import CurvaeError
 
-__all__ = ["FEWEST", "LEVEL", "Outcome", "Paired", "curved_values", "mean_interval"]
+__all__ = ["LEVEL", "Outcome", "Paired", "Trained", "by_split", "curved_values", "mean_interval"]
 
 Outcome = Literal["hyperbolic", "none", "euclidean"]
 
 LEVEL = 0.05
-FEWEST = 3  # repeats
+_FEWEST = 3  # repeats
+
+
+class Trained(Protocol):
+    """What a comparison knows of a model."""
+
+    @property
+    def failure(self) -> str | None: ...
+
+
+Result = TypeVar("Result", bound=Trained)
 
 
 @dataclass(frozen=True)
@@ -87,12 +97,36 @@ def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
 
 def curved_values(curvatures: Sequence[float], repeats: int, learned: bool) -> list[float]:
     """Values of c to compare, 0 first; raises for what cannot be compared."""
-    if repeats < FEWEST:
+    if repeats < _FEWEST:
         raise CurvaeError(
-            f"a comparison needs at least {FEWEST} repeats to tell a difference from chance, got {repeats}"
+            f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"
         )
     if not curvatures or not all(c > 0 for c in curvatures):
         raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
     if learned:
         raise CurvaeError("a comparison chooses among fixed curvatures; drop learn_curvature")
     return [0.0, *dict.fromkeys(float(c) for c in curvatures)]
+
+
+def by_split(
+    results: Sequence[Result], values: Sequence[float], seed: int, warn: Callable[[str], None]
+) -> dict[int, dict[float, Result]]:
+    """Results by split and curvature; splits of which a model failed are left out, unless too few would stay.
+
+    Arguments:
+        results: of every split in turn, one for each of `values`.
+        values: of c.
+        seed: of the first split.
+        warn: told of what is left out.
+    """
+    found = {}
+    for i, start in enumerate(range(0, len(results), len(values))):
+        mine = dict(zip(values, results[start : start + len(values)], strict=True))
+        if any(result.failure is not None for result in mine.values()):
+            warn(f"the split of seed {seed + i} is left out: a model of it failed")
+        else:
+            found[i] = mine
+    if len(found) < _FEWEST:
+        failure = next(result.failure for result in results if result.failure is not None)
+        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
+    return found

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 
 from ...data import Graph, split_edges
-from ...errors import CurvaeError
 from ..checkpoints import seen
 from ..course import Tick, Warn
 from ..device import choose_device
 from ..evaluate import Embedding, Stability, stability
-from ..paired import FEWEST, Outcome, Paired, curved_values
+from ..paired import Outcome, Paired, by_split, curved_values
 from ..workers import processes, spread
 from .config import GraphConfig
-from .evaluate import Links, embed_graph, link_figures
+from .evaluate import Links, embed_graph, hidden_links
 from .fitting import GraphTask, plan_graphs, run_graphs
 
 __all__ = ["GraphComparison", "GraphRepeat", "compare_graph"]
@@ -150,20 +149,12 @@ def compare_graph(
         progress=progress,
         warn=warn,
     )
-    found: list[GraphRepeat] = []
-    maps: dict[float, list[Embedding]] = {c: [] for c in values}
-    for i in range(repeats):
-        mine = dict(zip(values, results[i * len(values) : (i + 1) * len(values)], strict=True))
-        if any(result.failure is not None for result in mine.values()):
-            warn(f"the split of seed {config.seed + i} is left out: a model of it failed")
-            continue
-        for c, result in mine.items():
-            maps[c].append(result.embedding)
-        validation, test = ({c: r.links[part] for c, r in mine.items()} for part in ("validation", "test"))
-        found.append(GraphRepeat(config.seed + i, validation, test))
-    if len(found) < FEWEST:
-        failure = next(result.failure for result in results if result.failure is not None)
-        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
+    kept = by_split(results, values, config.seed, warn)
+    found = [
+        GraphRepeat(config.seed + i, *({c: r.links[part] for c, r in mine.items()} for part in ("validation", "test")))
+        for i, mine in kept.items()
+    ]
+    maps = {c: [mine[c].embedding for mine in kept.values()] for c in values}
     return GraphComparison(
         found,
         len(splits[0].test) / len(splits[0].train),
@@ -193,8 +184,9 @@ def _judged(
     fitted = run_graphs(
         tasks, sources, choose_device(device), folder=seen(folder, warn), resume=resume, progress=tick, warn=warn
     )
-    graphs = [sources[task.source] for task in tasks]
-    return [
-        _Result(link_figures(one, graph), embed_graph(one, graph), one.failure)
-        for one, graph in zip(fitted, graphs, strict=True)
-    ]
+    results = []
+    for task, one in zip(tasks, fitted, strict=True):
+        assert task.split is not None  # a comparison hides edges
+        embedding = embed_graph(one, sources[task.source])
+        results.append(_Result(hidden_links(embedding, task.split), embedding, one.failure))
+    return results

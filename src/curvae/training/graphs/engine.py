@@ -83,12 +83,12 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         self.seen = list(seen)
         self.nodes = seen[0].n_nodes
         dtype, several = self.stack.dtype, len(models) > 1
-        self._adjacency = [part.adjacency(dtype, dense=several or None) for part in seen]
-        self._together: tuple[Tensor, ...] = ()
+        adjacency = [part.adjacency(dtype, dense=several or None) for part in seen]
+        self._adjacency, self._edges, self._features = adjacency[0], seen[0].edges, seen[0].features
         if several:
-            self._adjacency = [torch.stack(self._adjacency)]
+            self._adjacency, self._edges = torch.stack(adjacency), torch.stack([part.edges for part in seen])
             features = [part.features for part in seen if part.features is not None]
-            self._together = (torch.stack(features),) if features else ()
+            self._features = torch.stack(features) if features else None
         self._sampler = None if exact(self.nodes) else PairSampler(seen[0].edges, self.nodes)
         if several and self._sampler is not None:
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
@@ -106,11 +106,10 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         model, samples = self.stack.models[0], self.config.samples
         noise = [model.noise(self.nodes, samples, generator) for generator in generators]
         if len(self) > 1:
-            listed = torch.stack([part.edges for part in self.seen])
-            return self.stack.terms(self._adjacency[0], listed, torch.stack(noise), *self._together)
-        seen = self.seen[0]
-        pairs: Tensor | Pairs = seen.edges if self._sampler is None else self._sampler.step(generators[0])
-        return model.terms(self._adjacency[0], pairs, noise[0], seen.features)
+            features = () if self._features is None else (self._features,)
+            return self.stack.terms(self._adjacency, self._edges, torch.stack(noise), *features)
+        pairs: Tensor | Pairs = self._edges if self._sampler is None else self._sampler.step(generators[0])
+        return model.terms(self._adjacency, pairs, noise[0], self._features)
 
     def epoch(self, epoch: int) -> Passed:
         reconstruction, kl = self._terms(epoch)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...data import Graph
+from ...data import EdgeSplit, Graph
 from ...errors import CurvaeError
 from ...geometry.pairs import distances
 from ..evaluate import Embedding
@@ -16,7 +16,7 @@ from ..evaluate import distances as all_distances
 from ..links import link_scores, neighbourhood_map
 from .fitting import FittedGraph
 
-__all__ = ["Links", "Neighbourhood", "embed_graph", "link_figures", "neighbourhood", "pair_distances"]
+__all__ = ["Links", "Neighbourhood", "embed_graph", "hidden_links", "link_figures", "neighbourhood", "pair_distances"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,11 @@ def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
     split = fitted.split
     if split is None:
         raise CurvaeError("the model was trained on all edges: none are left to be predicted; train with a split")
-    embedding = embed_graph(fitted, graph)
+    return hidden_links(embed_graph(fitted, graph), split)
+
+
+def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
+    """The same from where the nodes lie."""
     parts = {
         "validation": (split.validation, split.validation_absent),
         "test": (split.test, split.test_absent),
