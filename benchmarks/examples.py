@@ -32,6 +32,8 @@ ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 Record = list[dict[str, str]]
 
+_MAPS = {"guide-graph": {"runs/diseases": "demo-graph.png"}}
+
 _EXAMPLE = re.compile(
     r"(?P<skip><!-- not run -->\n)?```(?P<kind>python|sh)\n(?P<code>.*?)```\n"
     r"(?P<open>\n```text\n)?(?(open).*?```\n)",
@@ -88,13 +90,21 @@ def _tidy(text: str) -> str:
 
 
 def record(name: str) -> Record:
-    """Run the examples of a page in a folder of their own; its pictures `demo-*.png` become those of the guides."""
+    """Run the examples of a page in a folder of their own; its pictures become those of the guides: `demo-*.png`, and
+    maps of runs that `_MAPS` names."""
     text = pages_with_examples()[name].read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         found = run_page(text)
         for picture in Path().glob("demo-*.png"):
             shutil.copy(picture, IMAGES / picture.name)
+        for run, picture_name in _MAPS.get(name, {}).items():
+            _shrink(Image.open(Path(run, "map.png")), IMAGES / picture_name)
     return found
+
+
+def _shrink(picture: Image.Image, path: Path) -> None:
+    # An octree keeps colours that few dots have, which the median cut would merge with others.
+    picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(path, optimize=True)
 
 
 def fill_outputs(text: str, found: Record) -> str:
@@ -126,7 +136,6 @@ def demonstration() -> dict[str, Any]:
     both = Image.new("RGB", (sum(picture.width for picture in maps), max(picture.height for picture in maps)), "white")
     both.paste(maps[0], (0, 0))
     both.paste(maps[1], (maps[0].width, 0))
-    # An octree keeps colours that few dots have, which the median cut would merge with others.
-    both.quantize(256, Image.Quantize.FASTOCTREE).save(IMAGES / "demo.png", optimize=True)
+    _shrink(both, IMAGES / "demo.png")
     figures = {name: part.to_json() for name, part in found.items()}
     return {"command": "curvae demo --json", "versions": versions(), **figures}

@@ -13,7 +13,7 @@ import torch
 
 from curvae.models import marginal_likelihood
 from curvae.training import Config, build
-from curvae.training.engine import Engine
+from curvae.training.batches import BatchEngine
 from curvae.training.rows import Pool, Rows, Scaling
 
 from .peers import pythae_vae
@@ -28,12 +28,12 @@ COUNTS = (1, 10, 40, 100)
 OVER_PEER, OVER_ALONE = 25.0, 3.0  # what a stack of 100 Riemannian models on two cores should reach
 
 
-def engine(count: int, posterior: str) -> Engine:
+def engine(count: int, posterior: str) -> BatchEngine:
     """A stack on random rows of the synthetic experiment's shape."""
     configs = [Config(posterior=posterior, hidden=(HIDDEN,), likelihood=LIKELIHOOD, seed=i) for i in range(count)]
     data = Rows(torch.randn(STEPS * ROWS, COLUMNS).numpy(), Scaling.identity(COLUMNS))
     index = torch.arange(STEPS * ROWS).expand(count, -1)
-    return Engine([build(c, COLUMNS) for c in configs], configs, Pool([data] * count), index, index[:, :0])
+    return BatchEngine([build(c, COLUMNS) for c in configs], configs, Pool([data] * count), index, index[:, :0])
 
 
 def in_a_process(count: int, posterior: str, seconds: float = 6.0) -> float:

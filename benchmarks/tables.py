@@ -5,8 +5,8 @@ python -m benchmarks.tables --check         exit with 1 when a page differs from
 python -m benchmarks.tables --run           first run the demonstration and all examples again
 python -m benchmarks.tables --run demo      only this one; or README, guide-table, …
 
-`<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, the outputs of examples from
-`results/examples.json`.
+`<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, and `table:paper_NAME` from
+`results/paper/NAME.json`; the outputs of examples come from `results/examples.json`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from curvae.training.compare import mean_interval
+from curvae.paper.catalogue import EXPERIMENTS
+from curvae.paper.pages import table_lines
+from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import variance
+from . import variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 
 __all__ = ["comparisons", "fill", "main", "stale"]
@@ -122,6 +124,28 @@ def calls(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def paper(result: dict[str, Any]) -> str:
+    """An experiment of `curvae paper`: its verdict, tables and pictures, as its own page has them."""
+    shown = EXPERIMENTS[result["experiment"]].page(result)
+    lines = [shown.verdict]
+    for table in (table for section in shown.sections for table in section.tables):
+        lines += ["", *table_lines(table), *(["", table.note] if table.note else [])]
+    drawn = sum(len(section.pictures) for section in shown.sections)
+    for k in range(drawn):
+        lines += ["", f"![{result['title']}](../results/paper/figures/{result['experiment']}-{k + 1}.png)"]
+    for name, caption in shown.gallery.items():
+        lines += ["", f"![{caption}](../results/paper/figures/{name})", "", caption]
+    minutes = f"{result['seconds'] / 60:.1f} minutes on {result['device']}"
+    return "\n".join([*lines, "", f"`curvae paper {result['experiment']}`, {minutes}."])
+
+
+def brief(result: dict[str, Any]) -> str:
+    """The first table of an experiment of `curvae paper`."""
+    sections = EXPERIMENTS[result["experiment"]].page(result).sections
+    table = next(table for section in sections for table in section.tables)
+    return "\n".join([*table_lines(table), "", table.note])
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "demo": comparisons,
     "demo_long": comparisons,
@@ -129,6 +153,9 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "bench_cpu": stacks,
     "bench_h200": cuda,
     "hierarchy_calibration": calls,
+    **{f"paper_{name}": paper for name in EXPERIMENTS},
+    **{f"brief_{name}": brief for name in EXPERIMENTS},
+    "viewer": viewer.table,
 }
 
 
@@ -138,7 +165,10 @@ def fill(name: str, text: str) -> str:
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
-        result = json.loads((RESULTS / f"{match[2]}.json").read_text(encoding="utf-8"))
+        path = RESULTS / f"{re.sub('^(paper|brief)_', 'paper/', match[2])}.json"
+        if not path.exists() and path.parent.name == "paper":
+            return f"{match[1]}To be computed: `curvae paper {path.stem}`.\n{match[3]}"
+        result = json.loads(path.read_text(encoding="utf-8"))
         return f"{match[1]}{TABLES[match[2]](result)}\n{match[3]}"
 
     text = _BLOCK.sub(block, text)

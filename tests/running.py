@@ -44,12 +44,12 @@ class Outcome:
 def curvae(*words: object, pictures: bool = False) -> Outcome:
     """Run a command in this process; drawing, most of its time, only with `pictures`."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    drawing: Any = nullcontext() if pictures else mock.patch.multiple("curvae.runs.pages", **_undrawn())
     with (
         mock.patch("sys.argv", ["curvae", *map(str, words)]),
         redirect_stdout(out),
         redirect_stderr(err),
-        drawing,
+        nullcontext() if pictures else mock.patch.multiple("curvae.runs.pages", **_undrawn()),
+        nullcontext() if pictures else mock.patch("curvae.runs.graph_pages.graph_map"),
     ):
         try:
             main()

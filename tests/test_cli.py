@@ -16,7 +16,7 @@ import pytest
 
 from running import SMALL, curvae, refused, snapshot, write_table
 
-COMMANDS = ("demo", "fit", "embed", "sample", "evaluate", "compare", "diagnose", "cite")
+COMMANDS = ("demo", "fit", "graph", "embed", "sample", "evaluate", "compare", "diagnose", "cite")
 
 
 @pytest.fixture(autouse=True)
@@ -91,10 +91,11 @@ def test_missing_values_are_mended_on_request():
     assert len(pd.read_csv(folder / "embedding.csv")) == 9
     (note,) = json.loads((folder / "config.json").read_text())["data"]["notes"]
     assert "mean" in note and "'a' (1), 'b' (1)" in note
-    # What the fit was told about its data is needed again; new data need their own word.
-    untouched("embed", folder, "t.csv", says=["'a' (1)", "--missing drop"])
-    assert curvae("embed", folder, "t.csv", "--missing", "drop", "-q", "-o", "new.csv").code == 0
-    assert len(pd.read_csv("new.csv")) == 7
+    # New data are treated as those of the run were, unless they have a word of their own.
+    untouched("embed", folder, "t.csv", "--missing", "error", says=["'a' (1)", "--missing drop"])
+    for word, rows in ((), 9), (("--missing", "drop"), 7):
+        assert curvae("embed", folder, "t.csv", *word, "-q", "-o", "new.csv", "--force").code == 0
+        assert len(pd.read_csv("new.csv")) == rows
 
 
 def run_of(*words):

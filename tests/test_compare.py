@@ -105,7 +105,7 @@ def tasks(x=X, repeats=4, config=SMALL, **how):
     """The trainings that a comparison asks for, without doing them."""
     seen = []
 
-    def record(tasks, sources, tick, warn, samples, device):
+    def record(tasks, sources, tick, warn, **how):
         for task in tasks:
             tick(task.place, {"epoch": 1})
         seen.extend(tasks)

@@ -16,7 +16,7 @@ from curvae import Lorentz
 from curvae.errors import CurvaeError
 from curvae.geometry import pairs as geometry
 from curvae.geometry.pairs import distances, sum_over_pairs
-from curvae.models import FermiDirac, GeodesicEdges, GraphVAE, Pairs, Posterior, Prior, observe, sample_pairs
+from curvae.models import FermiDirac, GeodesicEdges, GraphVAE, Pairs, PairSampler, Posterior, Prior
 from curvae.models import pairs as sampling
 from curvae.nn import Curvature, GraphConv, GraphEncoder, normalised_adjacency, undirected
 from oracles import ball_dist, lorentz_to_ball, mpf, random_directions, relative, vector
@@ -332,7 +332,7 @@ def test_gradients_equal_differences(edges, learn, sampled, c):
         return
     network = model(c, edges=edges, learn=learn).double()
     S = points(NODES, 3, c).requires_grad_()
-    pairs = sample_pairs(EDGES, NODES, 8) if sampled else EDGES
+    pairs = PairSampler(EDGES, NODES).draw(8) if sampled else EDGES
     names = [f"network.edges.{name}" for name, _ in edges.named_parameters()]
     if learn:
         names.append("network.posterior.curvature.log_c")
@@ -403,7 +403,7 @@ def test_coincident_and_far_nodes(edges, c, dtype):
         assert relative(2 * value.detach(), truth) < (1e-5 if dtype == torch.float32 else 1e-11)
         slope = torch.autograd.grad(value, u, retain_graph=True)[0]
         assert value.isfinite() and slope.isfinite().all() and slope.any()
-        every = sample_pairs(graph, NODES, 200)
+        every = PairSampler(graph, NODES).draw(200)
         assert torch.autograd.grad(network.log_likelihood(S, every), u)[0].isfinite().all()
     # The last graph treats the two of a point alike, so the same forces act on both: none between them.
     for i in (0, 2):
@@ -468,7 +468,7 @@ def test_places_of_pairs():
 @pytest.mark.parametrize("graph", [EDGES, EDGES.flip(0), torch.tensor([[0, 4], [1, 5]]), EDGES[:, :0]])
 def test_non_edges_are_drawn_evenly(graph):
     count, rest = 30_000, 15 - graph.shape[1]
-    pairs = sample_pairs(graph, NODES, count, generator=torch.Generator().manual_seed(2))
+    pairs = PairSampler(graph, NODES).draw(count, generator=torch.Generator().manual_seed(2))
     joined = {frozenset(e) for e in graph.T.tolist()}
     i, j = pairs.nodes[:, pairs.present == 0]
     assert ((i >= 0) & (i < j) & (j < NODES)).all()
@@ -477,7 +477,7 @@ def test_non_edges_are_drawn_evenly(graph):
     deviation = math.sqrt(count / rest * (1 - 1 / rest))
     assert (counts - count / rest).abs().max() < 4 * deviation
     assert torch.equal(pairs.nodes[:, pairs.present == 1], graph)
-    again = sample_pairs(graph, NODES, count, generator=torch.Generator().manual_seed(2))
+    again = PairSampler(graph, NODES).draw(count, generator=torch.Generator().manual_seed(2))
     assert torch.equal(pairs.nodes, again.nodes)
 
 
@@ -489,7 +489,7 @@ def test_samples_are_unbiased(present):
     generator = torch.Generator().manual_seed(3)
     rows = []
     for _ in range(count):
-        value = network.log_likelihood(S, sample_pairs(EDGES, NODES, 4, present, generator))
+        value = network.log_likelihood(S, PairSampler(EDGES, NODES).draw(4, present, generator))
         rows.append(torch.cat([value.detach()[None], torch.autograd.grad(value, S)[0].flatten()]))
     rows = torch.stack(rows)
     value = network.log_likelihood(S, EDGES)
@@ -502,33 +502,32 @@ def test_samples_are_unbiased(present):
 def test_large_graphs_need_memory_for_the_sample_only():
     n = 300_000  # 45 billion pairs
     edges = torch.stack([torch.arange(1, n) // 2, torch.arange(1, n)])[:, :5000]
-    pairs = observe(edges, n, torch.Generator().manual_seed(0))
+    pairs = PairSampler(edges, n).step(torch.Generator().manual_seed(0))
     assert isinstance(pairs, Pairs) and pairs.nodes.shape == (2, 55_000)
     assert abs(float(pairs.weight.sum()) / (n * (n - 1) // 2) - 1) < 1e-9
     S = points(n, 2, 1.0).requires_grad_()
     value = model(dim=2).log_likelihood(S, pairs)
     assert torch.autograd.grad(value, S)[0].isfinite().all()
-    assert observe(EDGES, NODES) is EDGES
 
 
 def test_a_large_graph_with_a_sparse_matrix():
     n = 9000
     edges = torch.stack([torch.arange(1, n) // 2, torch.arange(1, n)])
     adjacency, network = normalised_adjacency(edges, n, dense=False), model(nodes=n)
-    elbo = network.elbo(adjacency, observe(edges, n, torch.Generator().manual_seed(0)))
+    elbo = network.elbo(adjacency, PairSampler(edges, n).step(torch.Generator().manual_seed(0)))
     elbo.backward()
     assert all(p.grad.isfinite().all() and p.grad.any() for p in network.parameters())
 
 
 def test_refusals_of_samples():
     with pytest.raises(ValueError, match="between 1 and 5, got 6"):
-        sample_pairs(EDGES, NODES, 3, present=6)
+        PairSampler(EDGES, NODES).draw(3, present=6)
     with pytest.raises(ValueError, match="between 1 and 5, got 0"):
-        sample_pairs(EDGES, NODES, 3, present=0)
+        PairSampler(EDGES, NODES).draw(3, present=0)
     with pytest.raises(ValueError, match="at least 1, got 0"):
-        sample_pairs(EDGES, NODES, 0)
+        PairSampler(EDGES, NODES).draw(0)
     with pytest.raises(CurvaeError, match="every pair of nodes is joined"):
-        sample_pairs(torch.triu_indices(4, 4, 1), 4, 3)
+        PairSampler(torch.triu_indices(4, 4, 1), 4)
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
@@ -542,7 +541,7 @@ def test_many_models_at_once(law, learn, sampled):
     networks = [model(c, law, FermiDirac(1.0, 0.5), learn=learn) for c in (0.4, 1.3)]
     graphs = [EDGES, torch.tensor([[0, 1, 5, 4, 2], [5, 2, 4, 1, 3]])]
     adjacency = torch.stack([normalised_adjacency(graph, NODES) for graph in graphs])
-    samples = [sample_pairs(graph, NODES, 7) for graph in graphs]
+    samples = [PairSampler(graph, NODES).draw(7) for graph in graphs]
     pairs = Pairs(*map(torch.stack, zip(*samples, strict=True))) if sampled else torch.stack(graphs)
     noise = torch.randn(2, 3, NODES, 3)
     parameters, buffers = stack_module_state(networks)
@@ -587,7 +586,7 @@ def test_vmap_over_one_argument():
 @pytest.mark.parametrize("sampled", [False, True])
 def test_compiles_whole(sampled):
     network, adjacency, noise = model(0.7), normalised_adjacency(EDGES, NODES), torch.randn(1, NODES, 3)
-    pairs = sample_pairs(EDGES, NODES, 7) if sampled else EDGES
+    pairs = PairSampler(EDGES, NODES).draw(7) if sampled else EDGES
 
     def loss():
         reconstruction, kl = network.terms(adjacency, pairs, noise)
@@ -620,7 +619,7 @@ def test_training_finds_the_edges(law, c):
     assert network.elbo(adjacency, graph, k=20) > first + 100
     with torch.no_grad():
         joined = network.distances(adjacency, undirected(graph, n)[0])
-        others = network.distances(adjacency, sample_pairs(graph, n, 200).nodes[:, graph.shape[1] :])
+        others = network.distances(adjacency, PairSampler(graph, n).draw(200).nodes[:, graph.shape[1] :])
     assert (joined[:, None] < others).double().mean() > 0.9
 
 

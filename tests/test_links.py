@@ -13,8 +13,8 @@ from scipy.stats import chisquare, mannwhitneyu
 from sklearn.metrics import average_precision_score
 
 from curvae.data import EdgeSplit, Graph, load_graph, split_edges
+from curvae.data.graphs import ranking
 from curvae.errors import CurvaeError
-from curvae.hierarchy import ranking
 from curvae.training.links import link_scores, neighbourhood_map
 
 

@@ -18,8 +18,9 @@ from sklearn.base import clone
 from curvae import PoincareVAE
 from curvae.data import from_arrays
 from curvae.errors import CurvaeError
-from curvae.training import Config, Scaling, build, engine, fit, fit_many, loop, random_split, stacks
-from curvae.training.engine import Engine, losses
+from curvae.training import Config, Scaling, batches, build, course, fit, fit_many, loop, random_split, stacks
+from curvae.training.batches import BatchEngine, losses
+from curvae.training.fitted import METRICS
 from curvae.training.rows import Pool
 from curvae.training.tasks import Task
 from curvae.training.tasks import stacks as partition
@@ -370,7 +371,7 @@ STOPPING = replace(SMALL, epochs=30, batch_size=32, validation=0.3, patience=3)
 
 def shrinking():
     """Notes the stacks that go on with fewer models."""
-    return mock.patch.object(Engine, "keep", autospec=True, side_effect=Engine.keep)
+    return mock.patch.object(BatchEngine, "keep", autospec=True, side_effect=BatchEngine.keep)
 
 
 def test_every_model_stops_where_it_would_alone():
@@ -393,13 +394,13 @@ def test_every_model_stops_where_it_would_alone():
 
 def test_models_that_stopped_cost_little():
     """The stack shrinks to those that still learn, before they are less than half of it."""
-    sizes, plain = [], Engine.epoch
+    sizes, plain = [], BatchEngine.epoch
 
     def count(self, epoch):
         sizes.append(len(self))
         return plain(self, epoch)
 
-    with mock.patch.object(Engine, "epoch", count):
+    with mock.patch.object(BatchEngine, "epoch", count):
         lengths = [len(one.history) for one in fit_many(seeds(8, STOPPING), rows())]
     going = [sum(length > epoch for length in lengths) for epoch in range(max(lengths))]
     assert len(sizes) == len(going) and all(g <= size < 2 * g for g, size in zip(going, sizes, strict=True))
@@ -461,7 +462,7 @@ def spoiling(places, step, how="loss"):
             loss[i] = loss[i] * math.nan if how == "loss" else loss[i] + (terms.kl[i].sum() * 0).sqrt()
         return torch.stack(loss)
 
-    return mock.patch.object(engine, "losses", spoilt)
+    return mock.patch.object(batches, "losses", spoilt)
 
 
 @pytest.mark.parametrize(
@@ -508,7 +509,7 @@ def test_failures_one_after_the_other_shrink_the_stack():
         return loss if bad is None else torch.where(torch.arange(len(loss)) == bad, torch.inf, loss)
 
     said = []
-    with mock.patch.object(engine, "losses", spoilt), shrinking() as shrunk:
+    with mock.patch.object(batches, "losses", spoilt), shrinking() as shrunk:
         found = double(configs, x, warn=said.append)
     assert [len(one.history) for one in found] == [3, 0, 6, 6, 1]
     assert [len(call.args[1]) for call in shrunk.call_args_list] == [2]
@@ -524,14 +525,14 @@ def test_failures_one_after_the_other_shrink_the_stack():
 
 def small_memory(most):
     """A device with room for so many models."""
-    plain = loop._run
+    plain = course._train
 
     def run(tasks, *rest):
         if len(tasks) > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(tasks, *rest)
 
-    return mock.patch.object(loop, "_run", side_effect=run)
+    return mock.patch.object(course, "_train", side_effect=run)
 
 
 def test_stacks_that_do_not_fit_are_halved():
@@ -701,8 +702,8 @@ def test_the_first_model_is_written_for_people_to_watch(tmp_path, often):
     for name, rates in (("same", (0.02, 0.02)), ("rising", (0.01, 0.02)), ("falling", (0.02, 0.01))):
         configs = [replace(SMALL, seed=i, learning_rate=rate) for i, rate in enumerate(rates)]
         found = fit_many(configs, rows(), folder=tmp_path / name)
-        assert loop.METRICS in [path.name for path in (tmp_path / name).iterdir()], name
-        lines = (tmp_path / name / loop.METRICS).read_text().splitlines()
+        assert METRICS in [path.name for path in (tmp_path / name).iterdir()], name
+        lines = (tmp_path / name / METRICS).read_text().splitlines()
         assert len(lines) == 3 and str(found[0].last["elbo"]) in lines[-1]
 
 

@@ -27,12 +27,12 @@ HALF_LOG_2PI = math.log(2 * math.pi) / 2
 
 
 def vae(law="wrapped", c=1.0, kind="gyroplane", dim=2, features=5, learn=None, scale=1.0, likelihood=None) -> VAE:
-    curvature = Curvature(c, learnable=learn == "curvature")
+    curvature = Curvature(c, learnable=learn in ("curvature", "both"))
     return VAE(
         mlp(features, 8),
         decoder(kind, dim, (8,), features, curvature),
         Posterior(8, dim, curvature, law),
-        Prior(dim, curvature, law, scale, learn_scale=learn == "scale"),
+        Prior(dim, curvature, law, scale, learn_scale=learn in ("scale", "both")),
         likelihood or Gaussian(features),
     )
 
@@ -221,7 +221,7 @@ def test_learned_geometry_has_the_gradient_of_the_elbo(law, learn, kind):
 
 def test_refusals():
     with pytest.raises(ValueError, match="not both: only c·σ0²"):
-        Prior(2, Curvature(1.0, learnable=True), learn_scale=True)
+        vae("wrapped", 0.8, "gyroplane", learn="both")
     for scale in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="positive number"):
             Prior(2, Curvature(1.0), scale=scale)

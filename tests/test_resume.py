@@ -100,14 +100,14 @@ def test_kill_at_random_moments(tmp_path, whole):
     typical = time.monotonic() - began
     random = np.random.default_rng(1)
     interrupted = 0
-    for trial in range(20):
+    for trial in range(8):
         folder = tmp_path / str(trial)
         process = child(lambda folder=folder: fit(CONFIG, X, folder=folder))
         time.sleep(random.uniform(min(0.02, typical / 2), typical))
         os.kill(process, signal.SIGKILL)
         interrupted += wait(process)
         assert_same(state(fit(CONFIG, X, folder=folder, resume=True)), whole)
-    assert interrupted >= 5
+    assert interrupted >= 2
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -114,9 +114,12 @@ def test_no_pickle_in_the_folder(whole):
 
 def test_report_is_self_contained(whole):
     page = (whole / "run/report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/png;base64,") == 4
+    assert page.count('src="data:image/png;base64,') == 4
     assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|https://|#)""", page)
-    assert not re.search(r"""<(script|iframe)\b|<link[^>]*http|src\s*=\s*["']http|@import|url\(["']?http""", page)
+    # Of scripts there is the one that moves the map, and blocks of its data.
+    assert not re.search(
+        r"""<script\b[^>]*src|<iframe\b|<link[^>]*http|src\s*=\s*["']http|@import|url\(["']?http""", page
+    )
     # Verdict, next command with its options, exact command, seed.
     for text in ("nats a row", "curvae compare cells.csv --label kind --id name", "--seed 5", "Mathieu"):
         assert text in page, text
@@ -374,7 +377,8 @@ def test_compare_writes_figures_and_a_report():
     assert "report: runs/t-comparison-1/report.html" in found.out
     assert re.search(r"next: curvae fit t.csv --group donor --epochs 2 .*--curvature [\d.]+", found.out)
     folder = Path("runs/t-comparison-1")
-    assert set(snapshot(folder)) == {"comparison.json", "config.json", "report.html"}
+    files = {name for name in snapshot(folder) if not name.startswith("checkpoint")}
+    assert files == {"comparison.json", "config.json", "metrics.jsonl", "report.html"}
     figures = json.loads((folder / "comparison.json").read_text())
     assert figures["outcome"] in ("hyperbolic", "none", "euclidean") and figures["verdict"] in found.err.replace(
         "\n", ""
@@ -411,7 +415,7 @@ def test_demo_in_small():
         assert found.code == 0 and found.err == ""
         assert set(found.json) == {"report", "a branching diffusion", "flat data"}
         page = Path("demo/report.html").read_text(encoding="utf-8")
-        assert page.count("data:image/png;base64,") == 4 and "No detectable difference" in page
+        assert page.count('src="data:image/png;base64,') == 4 and "No detectable difference" in page
         again = curvae("demo", "--quick", "--seed", "0")  # over itself
     assert again.code == 0 and "report: demo/report.html" in again.out and "next: curvae fit" in again.out
 

@@ -163,7 +163,6 @@ def test_garbage_for_a_description(run, text):
         (lambda d: d.update(format="1"), ["not the description of a run"]),
         (lambda d: d.update(format=True), ["not the description of a run"]),
         (lambda d: d.update(format=0), ["not the description of a run"]),
-        (lambda d: d.update(kind="graph"), ["holds a graph", "curvae fit"]),
         (lambda d: d.update(kind=None), ["not a model"]),
         (lambda d: {k: v for k, v in d.items() if k != "model_sha256"}, ["not finished", "--resume"]),
         (lambda d: d.update(model_sha256=None), ["checksum"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from unittest import mock
@@ -18,9 +20,9 @@ import pytest
 import torch
 
 from curvae.errors import CurvaeError
-from curvae.training import Config, build, engine, fit_many, workers
+from curvae.training import Config, batches, build, fit_many, workers
+from curvae.training.batches import losses
 from curvae.training.compare import compare
-from curvae.training.engine import losses
 from running import SMALL as OPTIONS
 from running import curvae, refused, write_table
 
@@ -173,7 +175,7 @@ def spoiling(*places):
         bad = torch.tensor([calls == 4 and i in places for i in range(len(loss))])
         return torch.where(bad, torch.nan, loss)
 
-    return mock.patch.object(engine, "losses", spoilt)
+    return mock.patch.object(batches, "losses", spoilt)
 
 
 def test_a_split_of_which_a_model_failed_is_left_out():
@@ -279,7 +281,8 @@ def test_a_worker_that_is_killed_does_not_matter(cluster, watched):
     assert len(killed) == 1
     assert killed[0] not in [nanny.pid for nanny in cluster.workers.values()]
     assert_same_comparison(found, expected)
-    assert watched[-1] == (240, 240) and max(done for done, _ in watched) == 240
+    assert_grows_to_the_end(watched)
+    assert watched[-1] == (240, 240)
 
 
 @quiet
@@ -292,6 +295,28 @@ def test_an_address_where_nobody_answers(address, tmp_path):
         assert "\n" not in str(caught.value) and address in str(caught.value)
         words = ("compare", write_table(tmp_path / "t.csv"), *OPTIONS, "-o", tmp_path / "run")
         refused(*words, "-q", "--scheduler", address, says=["no Dask cluster answers", address])
+
+
+@quiet
+def test_a_client_that_failed_is_gone_before_the_next_one_starts():
+    """Collected while that one starts, it would wait for a lock that is held."""
+    known, left = [], []
+
+    class Noted(distributed.Client):
+        def __init__(self, address, timeout):
+            left.append([one for one in known if one() is not None])
+            known.append(weakref.ref(self))
+            super().__init__(address, timeout=0.3)
+
+    gc.disable()
+    try:
+        with mock.patch.object(distributed, "Client", Noted):
+            for _ in range(3):
+                with pytest.raises(CurvaeError, match="no Dask cluster answers"):
+                    fit_many(CONFIGS, X, scheduler="nonsense://127.0.0.1:9")
+    finally:
+        gc.enable()
+    assert left == [[], [], []]
 
 
 @quiet

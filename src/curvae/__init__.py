@@ -7,7 +7,7 @@ from .errors import CurvaeError
 
 if TYPE_CHECKING:
     from .distributions import HyperbolicRadius, RiemannianNormal, SphericalUniform, WrappedNormal
-    from .estimators import PoincareVAE
+    from .estimators import PoincareGraphVAE, PoincareVAE
     from .geometry import Euclidean, Lorentz, PoincareBall
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "HyperbolicRadius",
     "Lorentz",
     "PoincareBall",
+    "PoincareGraphVAE",
     "PoincareVAE",
     "RiemannianNormal",
     "SphericalUniform",
@@ -26,7 +27,7 @@ __version__ = "0.1.0"
 # Imported when first used: torch and scikit-learn take seconds, which `curvae --help` need not wait for.
 _ROOMS = {
     "distributions": ("HyperbolicRadius", "RiemannianNormal", "SphericalUniform", "WrappedNormal"),
-    "estimators": ("PoincareVAE",),
+    "estimators": ("PoincareGraphVAE", "PoincareVAE"),
     "geometry": ("Euclidean", "Lorentz", "PoincareBall"),
 }
 

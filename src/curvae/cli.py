@@ -36,10 +36,15 @@ Seed = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")]
 Missing = Annotated[
     Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
 ]
-Run = Annotated[Path, typer.Argument(help="Run folder, as curvae fit writes it.", show_default=False)]
+MissingAsRun = Annotated[
+    Literal["error", "drop", "mean"] | None,
+    typer.Option("--missing", help="What to do with rows that lack values (as the run did).", show_default=False),
+]
+Run = Annotated[Path, typer.Argument(help="Run folder of curvae fit or curvae graph.", show_default=False)]
 Data = Annotated[
     str,
     typer.Argument(
@@ -47,6 +52,21 @@ Data = Annotated[
         "branching-diffusion or flat.",
         show_default=False,
     ),
+]
+Edges = Annotated[
+    str,
+    typer.Argument(
+        metavar="EDGES",
+        help="List of edges (any text file), matrix (.mtx, .npz), GraphML, phylogenetic, csphd or diseases.",
+        show_default=False,
+    ),
+]
+Nodes = Annotated[str | None, typer.Option("--nodes", help="Table of nodes: names, labels, features.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Run folder (runs/<name>-<n>).", show_default=False)
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Processes (one a core, one on CUDA).", show_default=False)
 ]
 Label = Annotated[str | None, typer.Option("--label", help="Column to colour the map by.")]
 Identity = Annotated[str | None, typer.Option("--id", help="Column that names the rows.")]
@@ -87,12 +107,23 @@ Tf32 = Annotated[
     _option("--tf32/--no-tf32", "On CUDA, train with TF32 matrix products (yes).", panel="Training"),
 ]
 
+Features = Annotated[list[str] | None, typer.Option("--features", help="Column of numbers of the nodes; repeatable.")]
+Weighted = Annotated[bool, typer.Option("--weighted", help="Read weights of edges.")]
+Isolated = Annotated[bool, typer.Option("--isolated", help="Add nodes that only the table names, without edges.")]
+EdgeModel = Annotated[
+    Literal["geodesic", "fermi_dirac"] | None,
+    _option("--edges", "How the probability of an edge falls with distance (geodesic)."),
+]
+Weight = Annotated[float | None, _option("--weight", "How often the likelihood counts every pair of nodes (2).")]
 
-def _settings(context: typer.Context) -> dict[str, Any]:
-    """Settings of `Config` among the options of a command, those that were given."""
-    from .training.config import Config
 
-    given = {field.name: context.params.get(field.name) for field in fields(Config)}
+def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table") -> dict[str, Any]:
+    """Settings of a model among the options of a command, those that were given."""
+    from .training.config import Config, Settings
+    from .training.graphs import GraphConfig
+
+    configs: type[Settings] = Config if kind == "table" else GraphConfig
+    given = {field.name: context.params.get(field.name) for field in fields(configs)}
     settings = {name: value for name, value in given.items() if value is not None}
     if (hidden := settings.pop("hidden", None)) is not None:
         try:
@@ -100,6 +131,19 @@ def _settings(context: typer.Context) -> dict[str, Any]:
         except ValueError:
             raise CurvaeError(f"--hidden takes widths such as 200 or 400,200; got {hidden!r}") from None
     return settings
+
+
+# Options of `compare` that say nothing about a graph, and those that say nothing about rows.
+_OF_ROWS = ("identity", "group", "categorical", "decoder", "likelihood", "batch_size", "patience")
+_OF_GRAPHS = ("nodes", "features", "weighted", "isolated", "edges", "weight")
+
+
+def _refuse(context: typer.Context, when: str, names: tuple[str, ...]) -> None:
+    """Raise if one of these options was given."""
+    options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for name in names:
+        if context.params.get(name):
+            raise CurvaeError(f"{options[name]} has no meaning {when}; leave it out")
 
 
 @contextmanager
@@ -172,9 +216,7 @@ def demo(
 def fit(
     context: typer.Context,
     data: Data,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Run folder (runs/<name>-<n>).", show_default=False)
-    ] = None,
+    output: Output = None,
     label: Label = None,
     identity: Identity = None,
     group: Group = None,
@@ -197,8 +239,10 @@ def fit(
     validation: Validation = None,
     patience: Patience = None,
     tf32: Tf32 = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="Trainings, to see how stable the map is.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")] = False,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="Trainings, to see how stable the map is (1).", show_default=False)
+    ] = None,
+    resume: Resume = False,
     force: Force = False,
     seed: Seed = None,
     device: Device = "auto",
@@ -216,7 +260,7 @@ def fit(
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
-    following = result.source.command("compare", settings=comparable(settings))
+    following = result.source.command("compare", settings=comparable(result.settings))
     _tell(
         quiet,
         as_json,
@@ -227,6 +271,76 @@ def fit(
     )
 
 
+@app.command(epilog="Example: curvae graph friends.csv --nodes people.csv --label team")
+def graph(
+    context: typer.Context,
+    data: Edges,
+    output: Output = None,
+    nodes: Nodes = None,
+    label: Label = None,
+    features: Features = None,
+    weighted: Weighted = False,
+    isolated: Isolated = False,
+    missing: Annotated[
+        Literal["error", "mean"], typer.Option("--missing", help="What to do about missing features.")
+    ] = "error",
+    dim: Dim = None,
+    curvature: Curvature = None,
+    learn_curvature: LearnCurvature = None,
+    posterior: Annotated[
+        Literal["riemannian", "wrapped"] | None, _option("--posterior", "Law of posterior and prior (wrapped).")
+    ] = None,
+    diagonal: Diagonal = None,
+    prior_scale: PriorScale = None,
+    learn_prior_scale: LearnPriorScale = None,
+    hidden: Annotated[
+        str | None, _option("--hidden", "Widths of the graph convolutions, such as 32 or 64,32 (32).")
+    ] = None,
+    edges: EdgeModel = None,
+    weight: Weight = None,
+    beta: Beta = None,
+    epochs: Annotated[int | None, _option("--epochs", "Steps over the whole graph (800).", panel="Training")] = None,
+    learning_rate: Annotated[
+        float | None, _option("--learning-rate", "Of Adam (0.01).", "--lr", panel="Training")
+    ] = None,
+    tf32: Tf32 = None,
+    splits: Annotated[
+        int | None,
+        typer.Option("--splits", min=0, help="How often to hide edges and find them again (5).", show_default=False),
+    ] = None,
+    resume: Resume = False,
+    force: Force = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model on a graph; writes a run folder with the map, the model and a report."""
+    from .runs import GraphRequest, graph_run
+    from .runs.folder import GraphSource
+    from .runs.training import comparable
+    from .training.device import choose_device
+
+    settings = _settings(context, "graph")
+    source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
+    request = GraphRequest(source, settings, output, splits, resume, force, choose_device(device), jobs)
+    with _voice(quiet or as_json) as voice:
+        result = graph_run(request, voice)
+    following = shlex.join(["curvae", "evaluate", str(result.folder), data]) + "    which of the edges does it find?"
+    if result.fitted.config.curvature:
+        asked = result.source.command("compare", settings={"graph": True, **comparable(settings)})
+        following = f"{asked}    is curvature worth it for this graph?"
+    _tell(
+        quiet,
+        as_json,
+        {"run": str(result.folder), **result.summary},
+        f"report: {result.folder / 'report.html'}",
+        f"embedding: {result.folder / 'embedding.csv'}",
+        f"next: {following}",
+    )
+
+
 @app.command(epilog="Example: curvae embed runs/cells-1 new-cells.csv -o new.csv")
 def embed(
     run: Run,
@@ -234,27 +348,29 @@ def embed(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file (<name>-embedding.csv).", show_default=False)
     ] = None,
-    missing: Missing = "error",
+    missing: MissingAsRun = None,
+    nodes: Nodes = None,
     force: Force = False,
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Place new rows on the map of a run; columns are matched by name."""
+    """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
     from .runs import embed_run
-    from .runs.folder import Source
     from .training.device import choose_device
 
     with _voice(quiet or as_json) as voice:
-        path = embed_run(run, data, output, missing=missing, force=force, device=choose_device(device), voice=voice)
-    following = Source(data, missing=missing).command("evaluate", str(run))
+        path = embed_run(
+            run, data, output, missing=missing, nodes=nodes, force=force, device=choose_device(device), voice=voice
+        )
+    following = shlex.join(["curvae", "evaluate", str(run), data, *(("--missing", missing) if missing else ())])
     _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
 
 
 @app.command(epilog="Example: curvae sample runs/cells-1 -n 100 -o samples.csv")
 def sample(
     run: Run,
-    count: Annotated[int, typer.Option("-n", "--count", help="How many rows to draw.")] = 100,
+    count: Annotated[int, typer.Option("-n", "--count", help="How many rows, or graphs, to draw.")] = 100,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file, or .npy for images.", show_default=False)
     ] = None,
@@ -264,13 +380,16 @@ def sample(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw new rows from the model of a run, in original units."""
+    """Draw new rows, in original units, or new graphs from the model of a run."""
     from .runs import sample_run
     from .training.device import choose_device
+    from .training.storage import kind_of, read_description
 
     paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
     following = shlex.join(["curvae", "embed", str(run), names[0]])
+    if kind_of(run) == "graph":
+        following = shlex.join(["curvae", "evaluate", str(run), read_description(run)["source"]["name"]])
     _tell(quiet, as_json, {"samples": names}, *(f"samples: {name}" for name in names), f"next: {following}")
 
 
@@ -278,14 +397,16 @@ def sample(
 def evaluate(
     run: Run,
     data: Data,
-    samples: Annotated[int, typer.Option("--samples", help="Importance samples a row.")] = 5000,
-    missing: Missing = "error",
+    samples: Annotated[
+        int | None, typer.Option("--samples", help="Importance samples a row (5000).", show_default=False)
+    ] = None,
+    missing: MissingAsRun = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Marginal log-likelihood of data under the model of a run."""
+    """Marginal log-likelihood of data under the model of a run; of a graph, how well its edges are found."""
     from .runs import evaluate_run
     from .training.device import choose_device
 
@@ -293,6 +414,12 @@ def evaluate(
         found = evaluate_run(
             run, data, samples, seed=seed or 0, missing=missing, device=choose_device(device), voice=voice
         )
+    lines = _likelihood_lines(found) if "samples" in found else _link_lines(found)
+    number = "100" if "samples" in found else "10"
+    _tell(quiet, as_json, found, *lines, f"next: {shlex.join(['curvae', 'sample', str(run), '-n', number])}")
+
+
+def _likelihood_lines(found: dict[str, Any]) -> list[str]:
     lines = []
     for name, part in found["parts"].items():
         margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
@@ -301,7 +428,7 @@ def evaluate(
             f"in original units {part['log_likelihood_original_units']:.2f}"
         )
         lines.append(
-            f"  effective sample size {part['median_effective_sample_size']:.0f} of {samples}, "
+            f"  effective sample size {part['median_effective_sample_size']:.0f} of {found['samples']}, "
             f"standard error {part['median_standard_error']:.2g} (medians)"
         )
         if part["rows_with_few_effective_samples"]:
@@ -309,7 +436,16 @@ def evaluate(
                 f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
                 "estimated too low or by luck; raise --samples"
             )
-    _tell(quiet, as_json, found, *lines, f"next: {shlex.join(['curvae', 'sample', str(run), '-n', '100'])}")
+    return lines
+
+
+def _link_lines(found: dict[str, Any]) -> list[str]:
+    told = {"train": "edges that it was trained on", "new": "new edges"}
+    lines = [
+        f"{part['edges']:,} {told[name]}: AUC {100 * part['auc']:.1f} %, average precision {100 * part['ap']:.1f} %"
+        for name, part in found["parts"].items()
+    ]
+    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}"]
 
 
 @app.command(epilog="Example: curvae compare cells.csv --label type --group donor --repeats 10")
@@ -319,8 +455,15 @@ def compare(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder (runs/<name>-comparison-<n>).", show_default=False)
     ] = None,
-    curvatures: Annotated[str, typer.Option("--curvatures", help="Values of c > 0 to choose from.")] = "0.3,1",
-    repeats: Annotated[int, typer.Option("--repeats", help="Seeds and splits.")] = 5,
+    curvatures: Annotated[
+        str | None, typer.Option("--curvatures", help="Values of c > 0 to choose from (0.3,1).", show_default=False)
+    ] = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", help="Seeds and splits (5).", show_default=False)] = None,
+    graph: Annotated[bool, typer.Option("--graph", help="The data are the edges of a graph.")] = False,
+    nodes: Nodes = None,
+    features: Features = None,
+    weighted: Weighted = False,
+    isolated: Isolated = False,
     label: Label = None,
     identity: Identity = None,
     group: Group = None,
@@ -333,6 +476,8 @@ def compare(
     decoder: Decoder = None,
     hidden: Hidden = None,
     likelihood: Likelihood = None,
+    edges: EdgeModel = None,
+    weight: Weight = None,
     beta: Beta = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
@@ -340,39 +485,109 @@ def compare(
     patience: Patience = None,
     tf32: Tf32 = None,
     device: Device = "auto",
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Processes (one a core, one on CUDA).", show_default=False)
-    ] = None,
+    jobs: Jobs = None,
     scheduler: Annotated[
         str | None,
         typer.Option("--scheduler", metavar="ADDRESS", help="Train on a Dask cluster.", show_default=False),
     ] = None,
+    resume: Resume = False,
     force: Force = False,
     seed: Seed = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Is a curved latent space better for these data? Answers with a test on rows kept apart."""
+    """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
     from .runs import CompareRequest, compare_run
-    from .runs.folder import Source
+    from .runs.folder import GraphSource, Source
 
     try:
-        values = [float(value) for value in curvatures.split(",")]
+        values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    settings = _settings(context)
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
-    request = CompareRequest(source, settings, values, repeats, output, force, jobs, device, scheduler)
+    _refuse(context, "with --graph" if graph else "without --graph", _OF_ROWS if graph else _OF_GRAPHS)
+    source: Source | GraphSource
+    if graph:
+        source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
+    else:
+        source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    settings = _settings(context, "graph" if graph else "table")
+    request = CompareRequest(source, settings, values, repeats, output, resume, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:
-        folder, found = compare_run(request, voice)
-    best = 0 if found.outcome != "hyperbolic" else found.best
+        result = compare_run(request, voice)
+    folder, found = result.folder, result.comparison
+    chosen = {**result.settings, "curvature": float(found.best if found.outcome == "hyperbolic" else 0)}
     _tell(
         quiet,
         as_json,
         {"folder": str(folder), **found.to_json()},
         f"report: {folder / 'report.html'}",
-        f"next: {source.command('fit', settings={**settings, 'curvature': float(best)})}",
+        f"next: {result.source.command('graph' if graph else 'fit', settings=chosen)}",
     )
+
+
+@app.command(epilog="Example: curvae paper table1 --quick")
+def paper(
+    what: Annotated[str, typer.Argument(help="list, all, or an experiment that list names.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for results (results/paper, quick: runs/paper-quick).", show_default=False),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few minutes on two cores, to see that it works.")] = False,
+    shards: Annotated[bool, typer.Option("--shards", help="List the shards with their state, and do nothing.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="SHARD", help="Compute this shard, or several: a,b.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Compute shards that are done again.")] = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """The tables and figures of the paper, again; a run that was interrupted goes on where it was."""
+    from .paper.command import paper_list, paper_run
+
+    if what == "list":
+        entries = paper_list(out, quick, seed or 0)
+        _tell(quiet, as_json, entries, *(entry["text"] for entry in entries), "next: curvae paper table1 --quick")
+        return
+    named = [name for names in only or () for name in names.split(",")]
+    with _voice(quiet or as_json) as voice:
+        found = paper_run(what, out, quick, seed or 0, shards, named, force, device, voice)
+    _tell(quiet, as_json, found.result, *found.lines)
+
+
+@app.command(epilog="Example: curvae view runs/cells-1 --data cells.csv --show age --show donor")
+def view(
+    run: Run,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html).", show_default=False
+        ),
+    ] = None,
+    show: Annotated[
+        list[str] | None, typer.Option("--show", metavar="COLUMN", help="Column to put in; repeatable.")
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column to colour by (the run's label).")] = None,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Leave out ids and the order of the rows.")] = False,
+    thumbnails: Annotated[bool, typer.Option("--thumbnails", help="Put in the images of the rows, small.")] = False,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FILE", help="Where columns or images are.", show_default=False)
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """The map of a run as one page to move about in, or as a picture."""
+    from .runs import ViewRequest, view_run
+
+    request = ViewRequest(run, output, tuple(show or ()), label, anonymous, thumbnails, data, force)
+    with _voice(quiet or as_json) as voice:
+        path, shown = view_run(request, voice)
+    picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
+    following = shlex.join(["curvae", "view", str(run), *picture])
+    what = "the same as a picture" if picture else "the same to move about in"
+    _tell(quiet, as_json, {"map": str(path), "inside": shown.inside}, f"map: {path}", f"next: {following}    {what}")
 
 
 @app.command(epilog="Example: curvae diagnose cells.csv --label type --id barcode -o hierarchy.html")
@@ -476,7 +691,9 @@ def main() -> None:
         command = "curvae" if error.ctx is None else error.ctx.command_path
         _fail(f"{' '.join(error.format_message().split()).removesuffix('.')}; {command} --help shows what there is")
     if code == _INTERRUPTED:
-        _fail("interrupted; a training goes on with curvae fit DATA -o RUN --resume", code)
+        if sys.argv[1:2] == ["paper"]:
+            _fail("interrupted; the same command goes on", code)
+        _fail("interrupted; curvae fit, graph and compare go on with the same data and -o FOLDER --resume", code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:

@@ -18,7 +18,7 @@ from ..errors import CurvaeError
 from .missing import resolve
 from .remarks import Remarks, count, quoted
 
-__all__ = ["Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays"]
+__all__ = ["Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays", "hash_rows"]
 
 Matrix: TypeAlias = NDArray[np.float32] | NDArray[np.float64] | csr_array
 _CHUNK = 2**22  # cells hashed at a time
@@ -92,11 +92,16 @@ class Dataset:
         digest = hashlib.sha256()
         for text in (self.x.shape, self.shape, self.names, *map(_listed, (self.ids, self.labels, self.groups))):
             digest.update(json.dumps(text).encode() + b"\n")
-        step = max(1, _CHUNK // max(1, self.x.shape[1]))
-        for start in range(0, len(self), step):
-            for array, dtype in zip(_nonzero(self.x[start : start + step]), ("<i8", "<i8", "<f8"), strict=True):
-                digest.update(array.astype(dtype).tobytes())
+        hash_rows(self.x, digest)
         return digest.hexdigest()
+
+
+def hash_rows(x: Any, digest: hashlib._Hash) -> None:
+    """Feed the values of a matrix to a hash, whether it is dense or sparse, float32 or float64."""
+    step = max(1, _CHUNK // max(1, x.shape[1]))
+    for start in range(0, x.shape[0], step):
+        for array, dtype in zip(_nonzero(x[start : start + step]), ("<i8", "<i8", "<f8"), strict=True):
+            digest.update(array.astype(dtype).tobytes())
 
 
 def _nonzero(x: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -76,6 +76,8 @@ def _by_square(slope: Tensor, half: Tensor) -> Tensor:
 
 def _gather(columns: Tensor, index: Tensor) -> Tensor:
     """Rows of (…, n, m) with the numbers (…, P)."""
+    if index.dim() == 1:
+        return columns.index_select(-2, index)
     batch = torch.broadcast_shapes(columns.shape[:-2], index.shape[:-1])
     index = index.unsqueeze(-1).expand(*batch, -1, columns.shape[-1])
     return columns.expand(*batch, -1, -1).gather(-2, index)

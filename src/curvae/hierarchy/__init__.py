@@ -1,10 +1,10 @@
 """Is there a hierarchy in data, and how well was a known one recovered?"""
 
+from ..data.graphs.ranking import neighbourhood_map
 from .delta import Delta, estimate_delta, exact_delta
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .distances import Metric, Rows
 from .nesting import Nesting, examine_points
-from .ranking import neighbourhood_map
 from .reading_off import Embedded, tree_of_embedding
 from .recovery import Match, Recovery, match_rows, recover
 from .trees import NamedTree, parse_newick, read_tree, tree_of_pairs

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from ..data.graphs.ranking import average_precision
 from ..data.remarks import count, quoted
 from ..errors import CurvaeError
-from .ranking import average_precision
 from .reading_off import Embedded, joined
 from .trees import NamedTree
 

@@ -5,7 +5,7 @@ from .graph import GraphVAE
 from .latent import Posterior, Prior
 from .likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from .marginal import Marginal, marginal_likelihood
-from .pairs import Pairs, observe, sample_pairs
+from .pairs import Pairs, PairSampler
 from .stack import Stack
 from .vae import VAE, Terms
 
@@ -20,12 +20,11 @@ __all__ = [
     "GraphVAE",
     "Likelihood",
     "Marginal",
+    "PairSampler",
     "Pairs",
     "Posterior",
     "Prior",
     "Stack",
     "Terms",
     "marginal_likelihood",
-    "observe",
-    "sample_pairs",
 ]

@@ -15,6 +15,8 @@ from .vae import Terms
 
 __all__ = ["GraphVAE"]
 
+_AT_ONCE = 1 << 20  # pairs of which distances are held
+
 
 class GraphVAE(nn.Module):
     r"""A variational auto-encoder of one graph in a space of curvature −c, every node having a latent point:
@@ -133,3 +135,14 @@ class GraphVAE(nn.Module):
     def distances(self, adjacency: Tensor, pairs: Tensor, features: Tensor | None = None) -> Tensor:
         """Distances between the posterior means of listed pairs, shape (P,): the smaller, the likelier an edge."""
         return distances(self.encode(adjacency, features).loc, pairs, self.posterior.curvature().double())
+
+    def sample(self, nodes: int, generator: torch.Generator | None = None) -> Tensor:
+        """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j."""
+        with torch.no_grad():
+            c = self.posterior.curvature().double()
+            S = self.prior().transform(self.noise(nodes, 1, generator)[0])
+            found = []
+            for pairs in torch.triu_indices(nodes, nodes, 1, device=S.device).split(_AT_ONCE, 1):
+                chance = torch.rand(pairs.shape[1], generator=generator, device=S.device, dtype=torch.float64)
+                found.append(pairs[:, chance < self.edges.probability(distances(S, pairs, c))])
+            return torch.cat(found, 1) if found else S.new_empty(2, 0, dtype=torch.int64)

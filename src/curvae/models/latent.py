@@ -53,6 +53,14 @@ class Posterior(nn.Module):
         self.dim, self.curvature, self.law, self.diagonal = dim, curvature, _law(law), diagonal
         self.head = nn.Linear(in_features, dim + (dim if diagonal else 1))
 
+    def start(self, deviation: float) -> Posterior:
+        """Begin as the last convolution of a graph does, with Glorot weights, and with σ near `deviation`."""
+        nn.init.xavier_uniform_(self.head.weight)
+        with torch.no_grad():
+            self.head.bias.zero_()
+            self.head.bias[self.dim :] = math.log(math.expm1(deviation))
+        return self
+
     def _tangent(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """log_0 μ and σ, float64."""
         u, spread = self.head(features).double().split([self.dim, self.dim if self.diagonal else 1], -1)
@@ -83,8 +91,8 @@ class Posterior(nn.Module):
 class Prior(nn.Module):
     """A normal around the origin, with a fixed or learned deviation.
 
-    Only c·σ0² can be told from data: scaling the latent space by k with c → c/k² and σ → kσ changes nothing. So at most
-    one of curvature and deviation may be learned.
+    Where a decoder can follow, as in a `VAE`, only c·σ0² can be told from data: scaling the latent space by k with
+    c → c/k² and σ → kσ changes nothing.
 
     Arguments:
         dim: dimension of the space.
@@ -103,11 +111,6 @@ class Prior(nn.Module):
         super().__init__()
         if not (scale > 0 and math.isfinite(scale)):
             raise ValueError(f"the prior's scale must be a positive number, got {scale}")
-        if learn_scale and curvature.learnable:
-            raise ValueError(
-                "learn either the curvature or the prior's scale, not both: only c·σ0² can be told from data "
-                "(stretching the latent space by k with c → c/k², σ → kσ changes nothing)"
-            )
         self.dim, self.curvature, self.law, self.learn_scale = dim, curvature, _law(law), learn_scale
         # Farther out coordinates saturate, and a divergence computed from them would come out far below 0.
         root = math.sqrt(float(curvature().detach())) * scale

@@ -22,7 +22,7 @@ __all__ = ["Marginal", "marginal_likelihood"]
 _CHUNK = {"cpu": 1 << 22, "cuda": 1 << 24}
 _DRAWS = 512
 # Decoder outputs from which on compiling pays.
-_MANY = 1e12
+_MANY = 1e11
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Marginal:
 
 
 def marginal_likelihood(
-    model: VAE | Stack,
+    model: VAE | Stack[VAE],
     x: Tensor,
     samples: int = 5000,
     generator: torch.Generator | None = None,
@@ -110,14 +110,14 @@ def _sums(terms: Terms) -> tuple[Tensor, Tensor]:
     return torch.logsumexp(weights, -2), torch.logsumexp(2.0 * weights, -2)
 
 
-def _eager(model: VAE | Stack) -> _Weigh:
+def _eager(model: VAE | Stack[VAE]) -> _Weigh:
     def weigh(x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         return _sums(model.terms(x, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise))
 
     return weigh
 
 
-def _compiled(model: VAE | Stack, x: Tensor, rows: int, noise_rows: int, chunk: int) -> _Weigh:
+def _compiled(model: VAE | Stack[VAE], x: Tensor, rows: int, noise_rows: int, chunk: int) -> _Weigh:
     """As two graphs for pieces of a fixed size, the rest of a piece being void.
 
     The decoder's outputs are written once and read once. Draws and divergences are apart from them, for their float64

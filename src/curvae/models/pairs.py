@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 
-__all__ = ["Pairs", "observe", "sample_pairs"]
+__all__ = ["PairSampler", "Pairs", "exact"]
 
 # Largest graph of which every pair counts at every step: 34 million pairs, some seconds of one core.
 _EXACT = 8192
 
-# Non-edges drawn for every edge of a larger graph.
+# Edges of a larger graph drawn for a step, at most, and non-edges drawn for each.
+_PRESENT = 1 << 16
 _NEGATIVES = 10
 
 
@@ -42,9 +43,7 @@ def _pair(number: Tensor) -> Tensor:
     return torch.stack([number - j * (j - 1) // 2, j])
 
 
-def sample_pairs(
-    edges: Tensor, n_nodes: int, absent: int, present: int | None = None, generator: torch.Generator | None = None
-) -> Pairs:
+class PairSampler:
     """Edges and uniformly drawn non-edges, weighted so that the sum over them is unbiased for the sum over all pairs.
 
     A non-edge is drawn by its place among the non-edges: between two edges that follow each other in the list of all
@@ -54,43 +53,54 @@ def sample_pairs(
     Arguments:
         edges: the edges, shape (2, E), each listed once, in either direction.
         n_nodes: number of nodes.
-        absent: how many non-edges to draw, with replacement.
-        present: how many edges to draw, without replacement; all of them if not given.
-        generator: source of the draws, on the device of the edges.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
-        >>> pairs = sample_pairs(edges, 100, absent=50)
+        >>> pairs = PairSampler(edges, 100).draw(absent=50)
         >>> pairs.nodes.shape, float(pairs.weight.sum())  # 4950 pairs
         (torch.Size([2, 53]), 4950.0)
     """
-    count, every = edges.shape[1], n_nodes * (n_nodes - 1) // 2
-    rest, present = every - count, count if present is None else present
-    if not 0 <= present <= count or (present == 0) != (count == 0):
-        raise ValueError(f"present, the number of edges to draw, must lie between 1 and {count}, got {present}")
-    if absent < 1:
-        raise ValueError(f"absent, the number of non-edges to draw, must be at least 1, got {absent}")
-    if rest < 1:
-        raise CurvaeError("every pair of nodes is joined: there is no non-edge to draw; count all pairs instead")
-    low, high = edges.aminmax(dim=0)
-    places = _number(low, high).sort().values
-    before = places - torch.arange(count, device=edges.device)  # non-edges before each edge
-    draws = torch.randint(rest, (absent,), generator=generator, device=edges.device)
-    missing = _pair(draws + torch.searchsorted(before, draws, right=True))
-    if present < count:
-        edges = edges[:, torch.randperm(count, generator=generator, device=edges.device)[:present]]
-    sizes = torch.tensor([present, absent], device=edges.device)
-    weight = torch.tensor([count / max(present, 1), rest / absent], dtype=torch.float64, device=edges.device)
-    return Pairs(
-        torch.cat([edges, missing], 1),
-        torch.tensor([1.0, 0.0], device=edges.device).repeat_interleave(sizes),
-        weight.repeat_interleave(sizes),
-    )
+
+    def __init__(self, edges: Tensor, n_nodes: int) -> None:
+        self.edges, self.n_nodes = edges, n_nodes
+        self.rest = n_nodes * (n_nodes - 1) // 2 - edges.shape[1]
+        if self.rest < 1:
+            raise CurvaeError("every pair of nodes is joined: there is no non-edge to draw; count all pairs instead")
+        places = _number(*edges.aminmax(dim=0)).sort().values
+        self._before = places - torch.arange(edges.shape[1], device=edges.device)  # non-edges before each edge
+
+    def draw(self, absent: int, present: int | None = None, generator: torch.Generator | None = None) -> Pairs:
+        """Pairs for one estimate.
+
+        Arguments:
+            absent: how many non-edges to draw, with replacement.
+            present: how many edges to draw, without replacement; all of them if not given.
+            generator: source of the draws, on the device of the edges.
+        """
+        edges, count = self.edges, self.edges.shape[1]
+        present = count if present is None else present
+        if not 0 <= present <= count or (present == 0) != (count == 0):
+            raise ValueError(f"present, the number of edges to draw, must lie between 1 and {count}, got {present}")
+        if absent < 1:
+            raise ValueError(f"absent, the number of non-edges to draw, must be at least 1, got {absent}")
+        draws = torch.randint(self.rest, (absent,), generator=generator, device=edges.device)
+        missing = _pair(draws + torch.searchsorted(self._before, draws, right=True))
+        if present < count:
+            edges = edges[:, torch.randperm(count, generator=generator, device=edges.device)[:present]]
+        sizes = torch.tensor([present, absent], device=edges.device)
+        weight = torch.tensor([count / max(present, 1), self.rest / absent], dtype=torch.float64, device=edges.device)
+        return Pairs(
+            torch.cat([edges, missing], 1),
+            torch.tensor([1.0, 0.0], device=edges.device).repeat_interleave(sizes),
+            weight.repeat_interleave(sizes),
+        )
+
+    def step(self, generator: torch.Generator | None = None) -> Pairs:
+        """For a training step: at most 65,536 edges, and ten non-edges for each."""
+        present = min(self.edges.shape[1], _PRESENT)
+        return self.draw(max(1, _NEGATIVES * present), present, generator)
 
 
-def observe(edges: Tensor, n_nodes: int, generator: torch.Generator | None = None) -> Tensor | Pairs:
-    """What to give a `GraphVAE` at a training step: the edges, so that all pairs count, or for a graph of more than
-    8192 nodes a fresh sample with all edges and ten non-edges for each."""
-    if n_nodes <= _EXACT:
-        return edges
-    return sample_pairs(edges, n_nodes, absent=max(1, _NEGATIVES * edges.shape[1]), generator=generator)
+def exact(n_nodes: int) -> bool:
+    """Whether all pairs of a graph of this size are to be seen at every step, up to 8192 nodes, or a sample."""
+    return n_nodes <= _EXACT

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from ..errors import CurvaeError
 from ..geometry.primitive import Primitive
+from .graph import GraphVAE
 from .vae import VAE, Terms
 
-__all__ = ["Stack"]
+__all__ = ["Stack", "Stackable", "architecture"]
 
 Tensors = dict[str, Tensor]
+Stackable = VAE | GraphVAE
+Model = TypeVar("Model", bound=Stackable)
 
 
 class _Linear(Primitive):
@@ -69,7 +73,7 @@ class _Method(nn.Module):
         return getattr(self.model, self.name)(*args)
 
 
-class Stack:
+class Stack(Generic[Model]):
     """Models of one architecture that are trained or evaluated together, as fast as one large model.
 
     They may differ in every parameter and buffer, so in curvature and prior too, and each has its own rows and noise:
@@ -79,7 +83,7 @@ class Stack:
     A single model is called as it is.
 
     Arguments:
-        models: built alike, on one device, of one dtype.
+        models: built alike, on one device, of one dtype, each with parameters of its own.
 
     Attributes:
         tensors: the parameters by name, each of shape (models, …).
@@ -95,9 +99,8 @@ class Stack:
         torch.Size([2, 1, 8])
     """
 
-    def __init__(self, models: Sequence[VAE]) -> None:
-        for model in models:
-            _require_stackable(model, models[0])
+    def __init__(self, models: Sequence[Model]) -> None:
+        _require_stackable(models)
         self.models = list(models)
         named = [dict(model.named_parameters()) for model in models]
         self.tensors: Tensors = {name: torch.stack([n[name].detach() for n in named]) for name in named[0]}
@@ -122,16 +125,14 @@ class Stack:
     def dtype(self) -> torch.dtype:
         return self.models[0].dtype
 
-    def terms(self, x: Tensor, noise: Tensor) -> Terms:
-        """`VAE.terms` of every model, each of shape (models, k, rows).
-
-        Arguments:
-            x: rows of every model, (models, rows, …).
-            noise: (models, k, rows, d).
+    def terms(self, *args: Any) -> Terms:
+        """`terms` of every model, with the models as first dimension of what it takes and gives; for a `VAE`, rows
+        (models, rows, …) and noise (models, k, rows, d).
         """
         if len(self) == 1:
-            return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(x[0], noise[0])))
-        return self.pure("terms", self.leaves, self.buffers, x, noise)
+            own = tree_map(lambda arg: arg[0], args)
+            return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(*own)))
+        return self.pure("terms", self.leaves, self.buffers, *args)
 
     def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Tensor) -> Any:
         """A method of every model as a function of parameters, buffers and arguments."""
@@ -145,7 +146,7 @@ class Stack:
         with _Products():
             return vmap(one)(tensors, buffers, *args)
 
-    def each(self, function: Callable[[VAE], Tensor]) -> Tensor:
+    def each(self, function: Callable[[Model], Tensor]) -> Tensor:
         """A number of every model, in one tensor on the CPU."""
         with torch.no_grad():
             return torch.stack([function(model) for model in self.models]).cpu()
@@ -174,19 +175,39 @@ def _settings(module: nn.Module) -> tuple[type, dict[str, Any]]:
     return type(module), {name: value for name, value in vars(module).items() if name[0] != "_" and name != "training"}
 
 
-def _require_stackable(model: VAE, other: VAE) -> None:
-    for part in model.modules():
-        if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
+def architecture(model: Stackable) -> Any:
+    """What the models of a stack have in common; it can be compared, but has no hash.
+
+    Example:
+        >>> from curvae.training import Config, build
+        >>> a, b, c = (build(Config(likelihood=name), 20) for name in ("bernoulli", "bernoulli", "unit_gaussian"))
+        >>> architecture(a) == architecture(b), architecture(a) == architecture(c)
+        (True, False)
+    """
+    shapes = {name: t.shape for name, t in (*model.named_parameters(), *model.named_buffers())}
+    return _aliases(model), shapes, list(map(_settings, model.modules())), model.dtype, model.device
+
+
+def _require_stackable(models: Sequence[Stackable]) -> None:
+    owners: dict[int, int] = {}
+    first = architecture(models[0])
+    for i, model in enumerate(models):
+        for part in model.modules():
+            if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
+                raise CurvaeError(
+                    f"{type(part).__name__} keeps running averages, which cannot be stacked; use LayerNorm or GroupNorm"
+                )
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                raise CurvaeError(
+                    f"{type(part).__name__} draws noise of its own, which cannot be stacked; leave it out"
+                )
+        if architecture(model) != first:
             raise CurvaeError(
-                f"{type(part).__name__} keeps running averages, which cannot be stacked; use LayerNorm or GroupNorm"
+                "only models of one architecture, dtype and device can be stacked; make one stack of each"
             )
-        if isinstance(part, nn.modules.dropout._DropoutNd):
-            raise CurvaeError(f"{type(part).__name__} draws noise of its own, which cannot be stacked; leave it out")
-    alike = (
-        _aliases(model) == _aliases(other)
-        and all(a.shape == b.shape for a, b in zip(model.parameters(), other.parameters(), strict=True))
-        and list(map(_settings, model.modules())) == list(map(_settings, other.modules()))
-        and (model.dtype, model.device) == (other.dtype, other.device)
-    )
-    if not alike:
-        raise CurvaeError("only models of one architecture, dtype and device can be stacked; make one stack of each")
+        for name, parameter in model.named_parameters():
+            if (owner := owners.setdefault(id(parameter), i)) != i:
+                raise CurvaeError(
+                    f"models {owner + 1} and {i + 1} of a stack share the parameter {name}, of which each needs its "
+                    "own; build every model anew, or copy it with copy.deepcopy"
+                )

@@ -63,6 +63,11 @@ class VAE(nn.Module):
         self.posterior, self.prior, self.likelihood = posterior, prior, likelihood
         if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
             raise ValueError("encoder, decoder, posterior and prior must share one Curvature: make it once, pass it on")
+        if prior.learn_scale and prior.curvature.learnable:
+            raise ValueError(
+                "learn either the curvature or the prior's scale, not both: only c·σ0² can be told from data "
+                "(stretching the latent space by k with c → c/k², σ → kσ changes nothing)"
+            )
 
     @property
     def dim(self) -> int:

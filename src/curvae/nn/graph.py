@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +73,23 @@ def normalised_adjacency(edges: Tensor, n_nodes: int, weights: Tensor | None = N
         return torch.sparse_coo_tensor(places, values, shape, check_invariants=False).to_sparse_csr()
 
 
+class _SparseProduct(torch.autograd.Function):
+    """Â x for a sparse Â, which is symmetric, so that its own transpose need not be made for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, adjacency: Tensor, x: Tensor) -> Tensor:
+        ctx.adjacency = adjacency
+        return adjacency @ x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.adjacency @ grad.contiguous()
+
+
+def _propagate(adjacency: Tensor, x: Tensor) -> Tensor:
+    return adjacency @ x if adjacency.layout == torch.strided else _SparseProduct.apply(adjacency, x)
+
+
 class GraphConv(nn.Module):
     """Â x W + b: features of a node and its neighbours, mixed.
 
@@ -99,7 +117,7 @@ class GraphConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     def forward(self, adjacency: Tensor, x: Tensor | None = None) -> Tensor:
-        product = adjacency @ (self.weight if x is None else x @ self.weight)
+        product = _propagate(adjacency, self.weight if x is None else x @ self.weight)
         return product if self.bias is None else product + self.bias
 
     def extra_repr(self) -> str:
@@ -133,4 +151,5 @@ class GraphEncoder(nn.Module):
     def forward(self, adjacency: Tensor, x: Tensor | None = None) -> Tensor:
         for layer in self.layers:
             x = layer(adjacency, x).relu()
-        return adjacency @ x  # type: ignore[operator]
+        assert x is not None  # there is a layer
+        return _propagate(adjacency, x)

@@ -1,1 +1,1 @@
-"""What is particular to Mathieu et al. (2019): its reference samplers and its figures."""
+"""What is particular to Mathieu et al. (2019): its tables, its figures, its reference samplers."""

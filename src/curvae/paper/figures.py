@@ -17,12 +17,13 @@ from ..geometry import PoincareBall
 from ..plotting.disc import INK, density, disc, geodesics, gyroplane, project, regular_tree
 from .samplers import acceptance_rates
 
-__all__ = ["FIGURES", "save"]
+__all__ = ["FIGURES", "panels", "save"]
 
 RED, BLUE, ORANGE, GREEN = "#c0392b", "#2471a3", "#d68910", "#1e8449"
 
 
-def _panels(rows: int, columns: int, size: float = 2.2) -> tuple[Figure, list[list[Axes]]]:
+def panels(rows: int, columns: int, size: float = 2.2) -> tuple[Figure, list[list[Axes]]]:
+    """A figure with square panels, `size` inches each."""
     figure = Figure(figsize=(columns * size, rows * size), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, axes.tolist()
@@ -49,7 +50,7 @@ def _name(ax: Axes, text: str, point: Tensor, shift: tuple[int, int], colour: st
 def tree(degree: int = 3, depth: int = 6) -> Figure:
     """A regular tree in the Poincaré disc; all edges have the same length."""
     ball = PoincareBall(2)
-    figure, [[ax]] = _panels(1, 1, 4.0)
+    figure, [[ax]] = panels(1, 1, 4.0)
     disc(ax, ball)
     points, edges = regular_tree(degree, depth)
     start, end = (points[[edge[i] for edge in edges]] for i in (0, 1))
@@ -62,7 +63,7 @@ def tree(degree: int = 3, depth: int = 6) -> Figure:
 def geodesics_and_exponential_maps() -> Figure:
     """Geodesics between points and through the disc, and tangent vectors with their images under exp."""
     ball = PoincareBall(2)
-    figure, [[ax]] = _panels(1, 1, 4.0)
+    figure, [[ax]] = panels(1, 1, 4.0)
     disc(ax, ball)
     for p, a in (((0.0, 0.0), (1.0, -0.6)), ((-0.45, 0.35), (0.5, 0.9)), ((0.3, -0.55), (0.2, -1.0))):
         gyroplane(ax, ball, torch.tensor(p), torch.tensor(a), colors="#cbd2d9", linewidths=1.0)
@@ -84,7 +85,7 @@ def geodesics_and_exponential_maps() -> Figure:
 def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.0, 0.4, 0.8)) -> Figure:
     """Both normals for several means √c·‖μ‖, at the same scale."""
     ball = PoincareBall(2, c)
-    figure, axes = _panels(2, len(radii))
+    figure, axes = panels(2, len(radii))
     laws = (("Riemannian", RiemannianNormal), ("wrapped", WrappedNormal))
     for row, (name, law) in zip(axes, laws, strict=True):
         for ax, radius in zip(row, radii, strict=True):
@@ -101,7 +102,7 @@ def anisotropic_densities() -> Figure:
     """The wrapped normal with diagonal covariance, c = 1; σ are deviations of v = λ_μ log_μ(z)."""
     ball = PoincareBall(2)
     scales = ((1.0, 1.0), (2.0, 0.5), (0.5, 2.0))
-    figure, axes = _panels(2, 3)
+    figure, axes = panels(2, 3)
     for row, radius in zip(axes, (0.0, 0.4), strict=True):
         for ax, scale in zip(row, scales, strict=True):
             disc(ax, ball)
@@ -114,7 +115,7 @@ def anisotropic_densities() -> Figure:
 
 def projection() -> Figure:
     """Orthogonal projection on a hyperplane, in the disc and in the plane."""
-    figure, [axes] = _panels(1, 2, 3.4)
+    figure, [axes] = panels(1, 2, 3.4)
     for ax, c in zip(axes, (1.0, 0.0), strict=True):
         ball = PoincareBall(2, c)
         stretch = 1.0 if c else 2.4

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..geometry import PoincareBall
 from .disc import INK, RIM, Points, disc, fit_window, frozen, geodesics, grid, gyroplane, inside, tensor
-from .style import SEQUENTIAL, colour_bar, colouring, inches
+from .style import SEQUENTIAL, Colouring, colour_bar, colouring, inches
 
 __all__ = ["gyroplane_heat", "latent_map"]
 
@@ -24,8 +24,9 @@ def latent_map(
     ax: Axes,
     ball: PoincareBall,
     points: Points,
-    labels: ArrayLike | Tensor | None = None,
+    labels: ArrayLike | Tensor | Colouring | None = None,
     *,
+    sizes: ArrayLike | None = None,
     samples: Points | None = None,
     hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None,
     gyroplanes: tuple[Points, Points] | None = None,
@@ -38,7 +39,8 @@ def latent_map(
         ball: the space.
         points: ball coordinates, shape (N, 2).
         labels: N categories or numbers. Text, booleans and whole numbers of at most 20 different values are
-            categories with a legend, other numbers get a colour bar.
+            categories with a legend, other numbers get a colour bar. Or a `Colouring` made before.
+        sizes: relative areas of the points, N numbers; all 1 by default.
         samples: draws from the posterior of each point, shape (N, K, 2), as faint dots.
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn as geodesics under the points.
         gyroplanes: points p and normals a of hyperplanes, each of shape (H, 2), drawn as thin lines; those of a
@@ -60,7 +62,7 @@ def latent_map(
     z = inside(ball, points)
     draws = None if samples is None else inside(ball, samples, (len(z), None, 2))
     nodes = None if hierarchy is None else inside(ball, hierarchy[0])
-    colours = colouring(labels, len(z))
+    colours = labels if isinstance(labels, Colouring) else colouring(labels, len(z))
     disc(ax, ball, reach=fit_window(*(x for x in (z, draws, nodes) if x is not None)))
 
     zoom = inches(ax) / 4  # sizes are chosen for a panel 4 inches wide
@@ -77,7 +79,9 @@ def latent_map(
         size, opacity = _marker(len(z) * k)
         _dots(ax, draws.reshape(-1, 2), colours.colours.repeat(k, 0), 0.6 * size * zoom**2, 0.4 * opacity, 1.8)
     size, opacity = _marker(len(z))
-    drawn = _dots(ax, z, colours.colours, size * zoom**2, opacity, 2.0)
+    # One area for all keeps files of vector graphics small.
+    area = size * zoom**2
+    drawn = _dots(ax, z, colours.colours, area if sizes is None else area * np.asarray(sizes, float), opacity, 2.0)
     if size > 12:
         drawn.set(edgecolor="white", linewidth=0.4 * zoom)
     colours.explain(ax)
@@ -92,12 +96,24 @@ def _marker(count: int) -> tuple[float, float]:
 
 
 def _dots(
-    ax: Axes, z: Tensor, colours: NDArray[np.float64], size: float, opacity: float, zorder: float
+    ax: Axes,
+    z: Tensor,
+    colours: NDArray[np.float64],
+    size: float | NDArray[np.float64],
+    opacity: float,
+    zorder: float,
 ) -> PathCollection:
     order = np.random.default_rng(0).permutation(len(z))
     x, y = z[order].T.numpy()
     return ax.scatter(
-        x, y, s=size, c=colours[order], alpha=opacity, linewidths=0, rasterized=len(z) > 1000, zorder=zorder
+        x,
+        y,
+        s=size if isinstance(size, float) else size[order],
+        c=colours[order],
+        alpha=opacity,
+        linewidths=0,
+        rasterized=len(z) > 1000,
+        zorder=zorder,
     )
 
 

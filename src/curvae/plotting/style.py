@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,15 +26,20 @@ from ..errors import CurvaeError
 from .disc import INK, RIM
 
 __all__ = [
+    "DARK_GREY",
+    "DARK_PALETTE",
+    "DARK_SEQUENTIAL",
     "GREY",
     "PALETTE",
     "SEQUENTIAL",
     "Colouring",
+    "Levels",
     "colour_bar",
     "colouring",
     "figure_bytes",
     "inches",
     "legend",
+    "levels",
     "plain",
     "quiet",
 ]
@@ -45,8 +51,16 @@ PALETTE = (
     *("#680835", "#235d5b", "#d57cb5", "#b3318d", "#e84e5f", "#283757", "#4242bf", "#8fe8b4", "#795fe2", "#305301"),
 )
 GREY = "#c4cad1"
+# The same hues for a dark ground, lifted and spread so that no two come nearer than in the palette above.
+DARK_PALETTE = (
+    *("#5e73ca", "#fe961e", "#0aa299", "#e36d48", "#b2e4fc", "#b2a6ff", "#dfde3b", "#9085fe", "#976106", "#5dcd87"),
+    *("#ca1e5f", "#8ac5c3", "#ea6dab", "#b546a7", "#db667a", "#7795d4", "#5d52da", "#8ae8b9", "#5469ff", "#c9d97e"),
+)
+DARK_GREY = "#5f6b78"
 # Viridis without its last yellow, which is too faint on white.
 SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"](np.linspace(0.0, 0.93, 256)))
+# On dark ground its first violets are too faint instead.
+DARK_SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"](np.linspace(0.25, 1.0, 256)))
 
 
 @dataclass(frozen=True)
@@ -66,15 +80,27 @@ class Colouring:
             legend(ax, dots, [name for name, _ in self.names])
 
 
-def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
-    """Colours for `count` points from their labels.
+@dataclass(frozen=True)
+class Levels:
+    """Categories of points.
 
-    Labels are categories when they are text, booleans, or whole numbers with at most 20 different values; with more
-    than 20 categories the rarest share the grey of "other". Other numbers get a sequential scale. Points without a
-    label (None, NaN) are grey.
+    Arguments:
+        codes: the place in `texts` of each point's category, −1 where it has none.
+        texts: names of the categories.
+        shown: codes of those that have a colour of their own, in the order of the palette and the legend.
     """
-    if labels is None:
-        return Colouring(np.repeat(to_rgba_array(PALETTE[0]), count, 0))
+
+    codes: NDArray[np.intp]
+    texts: Sequence[str]
+    shown: Sequence[int]
+
+
+def levels(labels: ArrayLike | Tensor, count: int) -> Levels | NDArray[np.float64]:
+    """Labels of `count` points as categories, or as numbers of a scale, NaN where there is none.
+
+    Labels are categories when they are text, booleans, or whole numbers with at most 20 different values. With more
+    than 20 categories the most frequent have colours.
+    """
     values = pd.Series(np.asarray(labels.detach().cpu()) if isinstance(labels, Tensor) else labels).infer_objects()
     if len(values) != count:
         raise CurvaeError(f"{len(values)} labels for {count} points; give one label a point")
@@ -84,33 +110,45 @@ def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
         values = values.where(known)
         different = np.unique(numbers[known])
         if len(different) > len(PALETTE) or (different % 1 != 0).any():
-            return _numeric(numbers, known)
-    return _categorical(values)
+            return np.where(known, numbers, np.nan)
+    codes, unique = pd.factorize(values)
+    texts = [f"{level:g}" if isinstance(level, float) else str(level) for level in unique]
+    frequency = np.bincount(codes[codes >= 0], minlength=len(texts))
+    shown = sorted(range(len(texts)), key=lambda k: (-frequency[k], _natural(texts[k])))
+    if len(texts) > len(PALETTE):
+        shown = shown[: len(PALETTE) - 1]
+    return Levels(codes, texts, sorted(shown, key=lambda k: _natural(texts[k])))
 
 
-def _numeric(numbers: NDArray[np.float64], known: NDArray[np.bool_]) -> Colouring:
+def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
+    """Colours for `count` points from their labels.
+
+    Categories (see `levels`) have colours of the palette, the rarest of many share the grey of "other"; numbers get a
+    sequential scale. Points without a label (None, NaN) are grey.
+    """
+    if labels is None:
+        return Colouring(np.repeat(to_rgba_array(PALETTE[0]), count, 0))
+    found = levels(labels, count)
+    return _categorical(found) if isinstance(found, Levels) else _numeric(found)
+
+
+def _numeric(numbers: NDArray[np.float64]) -> Colouring:
+    known = np.isfinite(numbers)
     scale = ScalarMappable(Normalize(numbers[known].min(), numbers[known].max()), SEQUENTIAL)
     colours = np.repeat(to_rgba_array(GREY), len(numbers), 0)
     colours[known] = scale.to_rgba(numbers[known])
     return Colouring(colours, scale=scale)
 
 
-def _categorical(values: pd.Series[Any]) -> Colouring:
-    codes, levels = pd.factorize(values)
-    texts = [f"{level:g}" if isinstance(level, float) else str(level) for level in levels]
-    frequency = np.bincount(codes[codes >= 0], minlength=len(levels))
-    shown = sorted(range(len(levels)), key=lambda k: (-frequency[k], _natural(texts[k])))
-    if len(levels) > len(PALETTE):
-        shown = shown[: len(PALETTE) - 1]
-    shown.sort(key=lambda k: _natural(texts[k]))
-    table = np.repeat(to_rgba_array(GREY), len(levels) + 1, 0)  # the last row serves the code −1 of a missing label
-    table[shown] = to_rgba_array(PALETTE[: len(shown)])
-    names = [(plain(texts[k]), colour) for k, colour in zip(shown, PALETTE, strict=False)]
-    if len(shown) < len(levels):
-        names.append((f"other ({len(levels) - len(shown)})", GREY))
-    if (codes < 0).any():
+def _categorical(found: Levels) -> Colouring:
+    table = np.repeat(to_rgba_array(GREY), len(found.texts) + 1, 0)  # the last row serves the code −1
+    table[list(found.shown)] = to_rgba_array(PALETTE[: len(found.shown)])
+    names = [(plain(found.texts[k]), colour) for k, colour in zip(found.shown, PALETTE, strict=False)]
+    if len(found.shown) < len(found.texts):
+        names.append((f"other ({len(found.texts) - len(found.shown)})", GREY))
+    if (found.codes < 0).any():
         names.append(("no label", GREY))
-    return Colouring(table[codes], names)
+    return Colouring(table[found.codes], names)
 
 
 def _natural(text: str) -> tuple[list[tuple[str, int]], str]:
@@ -171,7 +209,11 @@ def inches(ax: Axes) -> float:
     return float(min(ax.get_window_extent().size)) / figure.dpi
 
 
-def figure_bytes(figure: Figure, format: Literal["png", "svg"] = "png") -> bytes:  # noqa: A002 - matplotlib's word
+def figure_bytes(
+    figure: Figure,
+    format: Literal["png", "svg", "pdf"] = "png",  # noqa: A002 - matplotlib's word
+    dpi: int = 144,
+) -> bytes:
     """The figure as the bytes of a small file, the same for the same figure, and closed.
 
     Example:
@@ -179,13 +221,15 @@ def figure_bytes(figure: Figure, format: Literal["png", "svg"] = "png") -> bytes
         b'PNG'
     """
     stream = io.BytesIO()
-    options: dict[str, Any] = (
-        {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
-        if format == "png"
-        else {"metadata": {"Date": None, "Creator": None}}
-    )
-    # Ids inside an SVG file are random without a salt.
-    with mpl.rc_context({"svg.hashsalt": "curvae"}):
-        figure.savefig(stream, format=format, dpi=144, bbox_inches="tight", pad_inches=0.04, **options)
+    options: dict[str, dict[str, Any]] = {
+        "png": {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}},
+        "svg": {"metadata": {"Date": None, "Creator": None}},
+        "pdf": {"metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
+    }
+    # Ids inside an SVG file are random without a salt; letters of a PDF file stay letters.
+    with mpl.rc_context({"svg.hashsalt": "curvae", "pdf.fonttype": 42}), warnings.catch_warnings():
+        # A letter that the font lacks, in a label say, is drawn as a box.
+        warnings.filterwarnings("ignore", "Glyph")
+        figure.savefig(stream, format=format, dpi=dpi, bbox_inches="tight", pad_inches=0.04, **options[format])
     plt.close(figure)
     return stream.getvalue()

@@ -1,6 +1,7 @@
 """What a report is made of, and the page it becomes.
 
-The page asks for nothing: style and pictures lie inside it, and its policy forbids scripts and requests.
+The page asks for nothing: style and pictures lie inside it, and its policy forbids requests, and scripts but the one
+that moves its maps.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import CurvaeError
 from .citation import PAPER, PAPER_URL, bibtex, software
 from .markup import Html, tag
+
+if TYPE_CHECKING:
+    from ..viewer import View
 
 __all__ = ["Picture", "Report", "Section", "Table", "Tone"]
 
@@ -34,12 +38,14 @@ class Picture:
         caption: shown under it.
         alt: what it shows, for those who cannot see it.
         wide: it takes a row of its own, where others stand side by side.
+        live: the same as a map that can be moved, shown in its place where scripts run.
     """
 
     png: bytes
     caption: str
     alt: str
     wide: bool = False
+    live: View | None = None
 
     def __post_init__(self) -> None:
         if self._type() is None:
@@ -55,7 +61,10 @@ class Picture:
 
     def _html(self) -> Html:
         data = base64.b64encode(self.png).decode("ascii")
-        image = tag("img", src=f"data:{self._type()};base64,{data}", alt=self.alt)
+        still = None if self.live is None else "still"
+        image = tag("img", src=f"data:{self._type()};base64,{data}", alt=self.alt, class_=still)
+        if self.live is not None:
+            image = Html(self.live.fragment(image))
         caption = [tag("figcaption", self.caption)] if self.caption else []
         return tag("figure", image, *caption, class_="wide" if self.wide else None)
 
@@ -107,7 +116,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report: paragraphs, then pictures, then tables. One that holds nothing is left out.
+    """A section of a report: paragraphs, a command, pictures, tables. One that holds nothing is left out.
 
     Arguments:
         title: its heading.
@@ -115,6 +124,7 @@ class Section:
         pictures: side by side, unless they are wide.
         tables: one under the other; those without rows are left out.
         collapsed: show only the heading until the reader opens it.
+        command: to type, which the last paragraph speaks of; it stands by itself, to be copied whole.
     """
 
     title: str
@@ -122,12 +132,15 @@ class Section:
     pictures: Sequence[Picture] = ()
     tables: Sequence[Table] = ()
     collapsed: bool = False
+    command: str = ""
 
     def __post_init__(self) -> None:
         _refuse_single("text", self.text)
 
     def _html(self) -> Html | None:
         blocks = [tag("p", paragraph) for paragraph in self.text if paragraph.strip()]
+        if self.command:
+            blocks.append(tag("pre", self.command))
         if self.pictures:
             narrow = sum(not picture.wide for picture in self.pictures)
             columns = 2 if narrow in (2, 4) else min(narrow, 3)
@@ -182,10 +195,16 @@ class Report:
 
     def html(self) -> str:
         """The page, the same for the same report; write it to a file in UTF-8."""
-        style = resources.files(__package__).joinpath("style.css").read_text("utf-8")
+        style, policy, scripts = resources.files(__package__).joinpath("style.css").read_text("utf-8"), _POLICY, []
+        if any(picture.live is not None for section in self.sections for picture in section.pictures):
+            from .. import viewer  # which draws, so that it takes long to import
+
+            style += viewer.style()
+            policy += f"; script-src {viewer.policy(viewer.script())}"
+            scripts.append(tag("script", Html(viewer.script())))
         head = _lines(
             tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", name="color-scheme", content="light dark"),
             tag("meta", name="referrer", content="no-referrer"),
@@ -200,6 +219,7 @@ class Report:
             *self._warnings(),
             *sections,
             self._footer(),
+            *scripts,
         )
         return f"<!DOCTYPE html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
 

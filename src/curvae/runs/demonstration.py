@@ -55,7 +55,7 @@ def demonstrate(
         found[name] = result
         known = tree if rows.labels is not None else None
         pictures = [
-            pages.map_picture(result.embeddings[c], rows.labels, title, known)
+            pages.map_picture(result.embeddings[c], rows.labels, title, known, label_name=rows.label_name)
             for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE"))
         ]
         told = (

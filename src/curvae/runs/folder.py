@@ -5,26 +5,43 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
+from numpy.typing import NDArray
 
-from ..data import Dataset, Schema, load
+from ..data import Dataset, Graph, Schema, load, load_graph
 from ..errors import CurvaeError
+from ..report import Report, Section
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
-from ..training.storage import CONFIG
+from ..training.storage import CONFIG, versions
 
-__all__ = ["Source", "Voice", "command_line", "embedding_table", "new_file", "new_folder", "today", "write_table"]
+__all__ = [
+    "Given",
+    "GraphSource",
+    "Source",
+    "Voice",
+    "command_line",
+    "embedding_table",
+    "missing_as_run",
+    "new_folder",
+    "output_file",
+    "today",
+    "without_folder",
+    "write_report",
+    "write_table",
+]
 
 # What a run holds; `--force` removes these and nothing else, the mark of a run last.
 _OWN = (
     "checkpoint",
+    "splits",
     "*.part",
     "model.safetensors",
     "metrics.jsonl",
@@ -59,34 +76,19 @@ class Voice:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Data and how to read it."""
+class Given:
+    """What was given to a command, and how to read it: the fields of a descendant are options of the command."""
 
     path: str
-    label: str | None = None
-    id: str | None = None
-    group: str | None = None
-    categorical: tuple[str, ...] = ()
-    missing: Any = "error"
-
-    def load(self) -> tuple[Dataset, Schema]:
-        return load(
-            self.path,
-            label=self.label,
-            id=self.id,
-            group=self.group,
-            categorical=self.categorical,
-            missing=self.missing,
-        )
 
     @property
     def options(self) -> dict[str, Any]:
-        """How to read the data, where that is not the default."""
-        default = Source(self.path)
+        """How to read it, where that is not the default."""
+        default = type(self)(self.path)
         return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
 
     def command(self, *words: str, settings: Mapping[str, Any] | None = None) -> str:
-        """A command on these data, as it is typed, with settings of `Config` as options.
+        """A command on it, as it is typed, with settings of the model as options.
 
         Example:
             >>> Source("my cells.csv", label="type").command("compare", settings={"prior_scale": 1.7, "diagonal": True})
@@ -111,14 +113,68 @@ class Source:
 
     def to_json(self) -> dict[str, Any]:
         """Without the folder: a run does not know where its data lay."""
+        others = {name: value for name, value in vars(self).items() if name != "path"}
         return {
             "name": Path(self.path).name,
-            "label": self.label,
-            "id": self.id,
-            "group": self.group,
-            "categorical": list(self.categorical),
-            "missing": self.missing,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in others.items()},
         }
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        """This file read as before, from `to_json`."""
+        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name != "path"}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return replace(self, **values)
+
+
+@dataclass(frozen=True)
+class Source(Given):
+    """Data in rows and how to read it."""
+
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+    categorical: tuple[str, ...] = ()
+    missing: Any = "error"
+
+    def load(self) -> tuple[Dataset, Schema]:
+        return load(
+            self.path,
+            label=self.label,
+            id=self.id,
+            group=self.group,
+            categorical=self.categorical,
+            missing=self.missing,
+        )
+
+
+@dataclass(frozen=True)
+class GraphSource(Given):
+    """A graph and how to read it."""
+
+    nodes: str | None = None
+    label: str | None = None
+    features: tuple[str, ...] = ()
+    weighted: bool = False
+    isolated: bool = False
+    missing: Any = "error"
+
+    def load(self) -> Graph:
+        return load_graph(
+            self.path,
+            nodes=self.nodes,
+            label=self.label,
+            features=self.features,
+            weighted=self.weighted,
+            isolated=self.isolated,
+            missing=self.missing,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"nodes": None if self.nodes is None else Path(self.nodes).name}
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # Where the table lies is for whoever asks to say, as it is with the edges.
+        return replace(super().again(stored), nodes=self.nodes)
 
 
 def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Path:
@@ -139,14 +195,6 @@ def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -
     return asked
 
 
-def new_file(asked: Path | None, default: Path, force: bool) -> Path:
-    """The file asked for, or the default; one that exists only with `force`."""
-    path = default if asked is None else asked
-    if path.exists() and not force:
-        raise CurvaeError(f"{path} exists; choose another name with -o, or overwrite it with --force")
-    return path
-
-
 def _clear(folder: Path, force: bool, mark: str) -> None:
     if not force:
         raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with --force")
@@ -159,26 +207,40 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
+def output_file(asked: Path | None, default: Path, force: bool) -> Path:
+    """The file asked for, or the default; one that exists only with `force`."""
+    path = default if asked is None else asked
+    if path.exists() and not force:
+        raise CurvaeError(f"{path} exists; choose another name with -o, or overwrite it with --force")
+    return path
+
+
 def command_line() -> str:
     """The command as it was typed, without folders of files outside the working directory."""
-    return shlex.join(["curvae", *map(_without_folder, sys.argv[1:])])
+    return shlex.join(["curvae", *map(without_folder, sys.argv[1:])])
 
 
-def _without_folder(word: str) -> str:
+def without_folder(word: str) -> str:
+    """A word of a command; of an absolute path only its last part."""
     # A path may be glued to its option: --output=/a/b, -o/a/b.
     start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
     option, rest = word[:start], word[start:]
     return option + (Path(rest).name if Path(rest).is_absolute() else rest)
 
 
+def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
+    """What to do about missing values in data for a run: what is asked for, or what the run did."""
+    source = description.get("source")
+    return missing or (source.get("missing", "error") if isinstance(source, dict) else "error")
+
+
 def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def embedding_table(data: Dataset, embedding: Embedding, split: Any) -> pd.DataFrame:
+def embedding_table(embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any) -> pd.DataFrame:
     """The rows of `embedding.csv`: in input order, full precision."""
-    labels = data.labels if data.labels is not None else [""] * len(data)
-    columns: dict[str, Any] = {"id": data.ids, "label": labels, "split": split}
+    columns: dict[str, Any] = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
     for name, values in (("ball", embedding.ball), ("tangent", embedding.tangent)):
         columns |= {f"{name}_{i + 1}": values[:, i] for i in range(embedding.dim)}
     return pd.DataFrame({**columns, "radius": embedding.radius, "sigma": embedding.sigma})
@@ -187,3 +249,26 @@ def embedding_table(data: Dataset, embedding: Embedding, split: Any) -> pd.DataF
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """A CSV file, written atomically."""
     write_bytes(path, table.to_csv(index=False).encode())
+
+
+def write_report(
+    folder: Path,
+    title: str,
+    verdict: str,
+    warnings: Sequence[str],
+    sections: Sequence[Section],
+    description: Mapping[str, Any],
+) -> None:
+    """The page of a training, which is good news where nothing is to be warned of."""
+    report = Report(
+        title,
+        verdict,
+        "neutral" if warnings else "good",
+        warnings,
+        sections,
+        description["command"],
+        versions(),
+        description["seed"],
+        today(),
+    )
+    write_bytes(folder / "report.html", report.html().encode())

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..data import Dataset, Tree
-from ..geometry import PoincareBall
+from ..geometry import Lorentz, PoincareBall
 from ..hierarchy import Diagnosis
 from ..plotting import (
     Projection,
@@ -28,23 +29,34 @@ from ..plotting import (
     sample_grid,
 )
 from ..report import Picture, Section, Table
-from ..training.compare import Comparison, mean_interval
+from ..training.compare import Comparison
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
 from ..training.fitted import Fitted
+from ..training.graphs import FittedGraph
+from ..training.paired import mean_interval
+from ..viewer import View
 
 __all__ = [
+    "LIVE",
     "comparison_section",
     "curvature_text",
     "data_section",
     "delta_section",
     "diagnosis_section",
     "likelihood_section",
+    "map_picture",
     "map_section",
+    "map_view",
+    "node_places",
+    "picture",
     "reconstruction_section",
     "stability_section",
+    "training_of",
     "training_section",
 ]
+
+LIVE = 20_000  # rows up to which a report holds a map that can be moved
 
 
 def curvature_text(c: float) -> str:
@@ -52,11 +64,25 @@ def curvature_text(c: float) -> str:
     return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
 
 
-def _picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
-    with warnings.catch_warnings():
-        # A letter that the font lacks, in a label say, is drawn as a box; the tables have it.
-        warnings.filterwarnings("ignore", "Glyph")
-        return Picture(figure_bytes(figure), caption, alt, wide)
+def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
+    return Picture(figure_bytes(figure), caption, alt, wide)
+
+
+def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
+    """The map to be moved; `more` as for `View`, with points of the disc in ball coordinates."""
+    ball = PoincareBall(2, embedding.c)
+    # Space parts tell points far out apart that in ball coordinates round to the rim.
+    space = embedding.space if embedding.dim == 2 else ball.to_lorentz(projection.points)
+    if (hierarchy := more.pop("hierarchy", None)) is not None:
+        more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
+    # A deviation says nothing about the spread of a projection.
+    return View(space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more)
+
+
+def node_places(tree: Tree, ball: PoincareBall, points: Tensor) -> Tensor:
+    """Where nodes lie: at the Fréchet mean of their observations, of which all have equally many."""
+    order = np.argsort(tree.node, kind="stable").reshape(len(tree.parent), -1)
+    return ball.frechet_mean(points[torch.from_numpy(order)])
 
 
 def map_picture(
@@ -65,42 +91,50 @@ def map_picture(
     title: str | None = None,
     tree: Tree | None = None,
     projection: Projection | None = None,
+    label_name: str | None = None,
+    wide: bool = False,
 ) -> Picture:
-    """The map, projected where it has more than two dimensions, with the true hierarchy where it is known."""
+    """The map, projected where it has more than two dimensions, with the true hierarchy where it is known.
+
+    Of up to 20,000 rows it can be moved where scripts run; it knows labels, but no ids nor the order of the rows.
+    """
     figure = Figure(figsize=(5.2, 4.6))
     projection = project_to_disc(embedding.ball, embedding.c) if projection is None else projection
     ball = PoincareBall(2, embedding.c)
-    hierarchy = None
-    if tree is not None:
-        # A node lies at the Fréchet mean of its observations, of which all have equally many.
-        order = np.argsort(tree.node, kind="stable").reshape(len(tree.parent), -1)
-        hierarchy = ball.frechet_mean(projection.points[torch.from_numpy(order)]), tree.edges
+    hierarchy = None if tree is None else (node_places(tree, ball, projection.points), tree.edges)
     latent_map(figure.subplots(), ball, projection.points, labels, hierarchy=hierarchy, title=title)
     caption = f"Posterior centres, {curvature_text(embedding.c)}."
     if embedding.dim > 2:
         caption += f" {projection.sentence[0].upper()}{projection.sentence[1:]}."
-    return _picture(figure, caption, "map of the rows on the disc")
+    live = None
+    if len(projection.points) <= LIVE:
+        columns = {} if labels is None else {label_name or "label": labels}
+        live = map_view(embedding, projection, columns=columns, hierarchy=hierarchy, anonymous=True, title=title or "")
+    return replace(picture(figure, caption, "map of the rows on the disc", wide), live=live)
 
 
-def map_section(data: Dataset, embedding: Embedding) -> Section:
+def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
     projection = project_to_disc(embedding.ball, embedding.c)
-    pictures = [map_picture(embedding, data.labels, projection=projection)]
+    pictures = [
+        map_picture(embedding, data.labels, projection=projection, label_name=data.label_name, wide=len(data) <= LIVE)
+    ]
     if len(data.shape) == 2:
         figure = Figure(figsize=(5.2, 5.2))
         images = data.x.reshape(-1, *data.shape)  # images are never sparse
         mosaic(figure.subplots(), PoincareBall(2, embedding.c), projection.points, images, cmap="gray")
-        pictures.append(_picture(figure, "The images at their places.", "images at their embedding"))
+        pictures.append(picture(figure, "The images at their places.", "images at their embedding"))
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
+        f"The map by itself, with ids, search and selection: {view_command}",
     ]
     return Section("The map", text, pictures)
 
 
 def likelihood_section(found: Likelihoods | None, rows: str, compare_command: str) -> Section:
     if found is None:
-        text = [f"No rows were held out. To compare with curvature 0 and PCA on held-out rows: {compare_command}"]
-        return Section("Held-out likelihood", text)
+        text = ["No rows were held out. To compare with curvature 0 and PCA on held-out rows:"]
+        return Section("Held-out likelihood", text, command=compare_command)
     original = found.mean + found.log_jacobian
     table = Table(
         ["units", "log-likelihood, nats a row", "95 % interval"],
@@ -113,17 +147,17 @@ def likelihood_section(found: Likelihoods | None, rows: str, compare_command: st
     )
     return Section(
         "Held-out likelihood",
-        [f"Curvature 0 and PCA were not run. To compare with them: {compare_command}"],
+        ["Curvature 0 and PCA were not run. To compare with them:"],
         (),
         [table],
+        command=compare_command,
     )
 
 
 def stability_section(found: Stability | None, command: str) -> Section:
     if found is None:
-        return Section(
-            "Stability", [f"One training. To see what of the map is the data's and what is chance: {command}"]
-        )
+        text = ["One training. To see what of the map is the data's and what is chance:"]
+        return Section("Stability", text, command=command)
     return Section(
         "Stability",
         [
@@ -134,6 +168,18 @@ def stability_section(found: Stability | None, command: str) -> Section:
 
 
 def training_section(fitted: Fitted, embedding: Embedding) -> Section:
+    last, config = fitted.last, fitted.config
+    facts = [
+        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
+        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+    ]
+    return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
+
+
+def training_of(
+    fitted: Fitted | FittedGraph, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
+) -> Section:
+    """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
     last, config = fitted.last, fitted.config
@@ -143,18 +189,17 @@ def training_section(fitted: Fitted, embedding: Embedding) -> Section:
     )
     active = active_dimensions(embedding, last["prior_scale"])
     rows = [
-        ["reconstruction, nats a row", f"{last['reconstruction']:.2f}"],
-        ["divergence from the prior (KL), nats a row", f"{last['kl']:.2f}"],
+        [f"reconstruction, nats a {unit}", f"{last['reconstruction']:.2f}"],
+        [f"divergence from the prior (KL), nats a {unit}", f"{last['kl']:.2f}"],
         ["active dimensions", f"{active} of {config.dim}"],
         ["curvature", curvature_text(last["c"])],
         ["prior scale σ0", f"{last['prior_scale']:.4g}"],
-        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
-        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+        *facts,
         ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
     ]
     pictures = [
-        _picture(figure, "Lines are the training rows, dashes the validation rows.", "learning curves", wide=True),
-        _picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
+        picture(figure, caption, "learning curves", wide=True),
+        picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
     ]
     return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
 
@@ -170,25 +215,19 @@ def reconstruction_section(
     rows = data.x[chosen]
     originals = rows if isinstance(rows, np.ndarray) else rows.toarray()
     made = reconstruct(fitted, embedding.space[chosen])
+    caption = f"The {kind} rows with the lowest, median and highest likelihood."
+    if fitted.config.scales and len(data.shape) != 2:
+        # Columns of other units could not share an axis.
+        originals, made = (fitted.scaling.apply(values) for values in (originals, made))
+        caption += " Every feature is shown from its mean, in units of its deviation."
     reconstructions(figure.subplots(1, 3), originals, made, data.shape, titles)
-    return Section(
-        "Reconstructions",
-        (),
-        [
-            _picture(
-                figure,
-                f"The {kind} rows with the lowest, median and highest likelihood.",
-                "reconstructions",
-                wide=True,
-            )
-        ],
-    )
+    return Section("Reconstructions", (), [picture(figure, caption, "reconstructions", wide=True)])
 
 
 def samples_picture(images: NDArray[Any]) -> Picture:
     figure = Figure(figsize=(4, 4))
     sample_grid(figure.subplots(), images, cmap="gray")
-    return _picture(figure, "Expected images at random points of the latent space.", "samples")
+    return picture(figure, "Expected images at random points of the latent space.", "samples")
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
@@ -246,10 +285,10 @@ def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
     dendrogram(tree.subplots(), found.merges, known, "path length" if found.kind == "graph" else "distance")
     kept = "degrees" if found.kind == "graph" else "covariance spectrum"
     pictures = [
-        _picture(
+        picture(
             beside, f"Scores, beside those of surrogates with the same {kept}.", "scores and surrogates", wide=True
         ),
-        _picture(
+        picture(
             tree, "Average linkage. Any points have a dendrogram; the test says what it is worth.", "dendrogram", True
         ),
     ]

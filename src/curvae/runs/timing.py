@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..data import Graph
 from ..errors import CurvaeError
 from ..training import Config, fit_many
+from ..training.graphs import GraphConfig, fit_graph
 from ..training.rows import Matrix
 
-__all__ = ["duration", "training_seconds"]
+__all__ = ["duration", "graph_seconds", "training_seconds"]
 
 _STEPS = 5  # of a model that is thrown away
 
@@ -46,6 +48,17 @@ def training_seconds(
     seconds = time.perf_counter() - began
     steps = [math.ceil(rows / config.batch_size) for rows in (len(train), few.shape[0])]
     return seconds * steps[0] / steps[1] * config.epochs_for(len(train))
+
+
+def graph_seconds(config: GraphConfig, graph: Graph, device: torch.device | str = "cpu", models: int = 1) -> float:
+    """Time of so many trainings on a graph, one after the other, from a few steps; NaN as above."""
+    if torch.device(device).type == "cuda":
+        return math.nan
+    try:
+        few = fit_graph(replace(config, epochs=3), graph)
+    except CurvaeError:
+        return math.nan
+    return min(record["seconds"] for record in few.history) * config.epochs * models
 
 
 def duration(seconds: float) -> str:

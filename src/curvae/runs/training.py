@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,15 +14,24 @@ from scipy import sparse
 
 from ..data import Dataset, Schema
 from ..errors import CurvaeError
-from ..report import Report
 from ..training import Config, Fitted, build, fit, fit_many, random_split
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
-from ..training.storage import CONFIG, description_of, read_description, save_fitted, versions
+from ..training.storage import CONFIG, description_of, save_fitted
 from ..training.tasks import resolve
 from ..training.workers import processes
 from . import pages
-from .folder import Source, Voice, command_line, embedding_table, new_folder, today, write_table
+from .folder import (
+    Source,
+    Voice,
+    command_line,
+    embedding_table,
+    new_folder,
+    without_folder,
+    write_report,
+    write_table,
+)
+from .resuming import begun, given
 from .timing import duration, training_seconds
 
 __all__ = ["FitRequest", "fit_run"]
@@ -38,7 +48,8 @@ class FitRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """of `Config`, those that were given"""
     output: Path | None = None
-    repeats: int = 1
+    repeats: int | None = None
+    """trainings; one, or as many as the run was begun with"""
     resume: bool = False
     force: bool = False
     device: torch.device | str = "cpu"
@@ -50,6 +61,8 @@ class FitResult:
 
     folder: Path
     source: Source
+    settings: dict[str, Any]
+    """those that were given, when it was begun"""
     fitted: Fitted
     embedding: Embedding
     summary: dict[str, Any]
@@ -58,30 +71,33 @@ class FitResult:
 
 def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: B008 - frozen
     """Train a model and write its run folder."""
-    if request.repeats < 1:
-        raise CurvaeError(f"repeats must be at least 1, got {request.repeats}")
-    folder: Path | None = None
-    begun: dict[str, Any] = {}
-    if request.resume:
-        folder, source, config, begun = _begun(request)
-    else:
-        source, config = request.source, Config(**request.settings)
+    source, settings, repeats = request.source, dict(request.settings), request.repeats
+    if repeats is not None and repeats < 1:
+        raise CurvaeError(f"repeats must be at least 1, got {repeats}")
+    known = (
+        begun("fit DATA", "vae", request.output, source, Config, settings, repeats=repeats) if request.resume else None
+    )
+    if known is not None:
+        source, settings, repeats = known.source, given(known.config), known.more["repeats"]
+    repeats = repeats or 1
+    config = Config(**settings)
     data, schema = source.load()
-    if folder is not None and data.fingerprint != begun["data"]["fingerprint"]:
-        raise CurvaeError(
-            f"{source.path} is not the data that {folder} was started with; "
-            "give that data, or start a new run without --resume"
-        )
+    if known is not None:
+        known.require_same(data.fingerprint)
     if not _varies(data.x):
         raise CurvaeError(f"nothing varies in {source.path}: every column is constant, so there is nothing to learn")
     split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
     config, reason = resolve(config, data.x, split, data.blocks)
     build(config, data.x.shape[1], data.blocks)  # what cannot be built is said before anything is written
-    reason = begun.get("likelihood_reason", reason)
-    description = _describe(begun.get("command", command_line()), source, data, schema, config, reason)
-    if folder is None:
+    before = {} if known is None else known.description
+    reason = before.get("likelihood_reason", reason)
+    command = before.get("command", command_line())
+    description = _describe(command, source, repeats, data, schema, config, reason)
+    if known is None:
         folder = new_folder(request.output, source.name, request.force)
         write_json(folder / CONFIG, description)
+    else:
+        folder = known.folder
     for text in data.notes:
         voice.say(text)
     for text in data.warnings:
@@ -91,34 +107,35 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
             f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise --validation"
         )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
-    jobs = min(processes(request.device), request.repeats)
-    seconds = training_seconds(config, data.x, split.train, data.blocks, request.device, request.repeats, jobs)
-    about = duration(seconds)
+    jobs = min(processes(request.device), repeats)
+    about = ""
+    if known is None:  # how much is left of one that has begun is not known
+        about = duration(training_seconds(config, data.x, split.train, data.blocks, request.device, repeats, jobs))
     voice.say(f"run folder {folder}" + (f"; {about} of training" if about else ""))
 
     began = time.perf_counter()
     where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
-    if request.repeats == 1:
-        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=_figures(voice))]
+    if repeats == 1:
+        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=figures(voice))]
     else:
         found = fit_many(
-            [replace(config, seed=config.seed + i) for i in range(request.repeats)],
+            [replace(config, seed=config.seed + i) for i in range(repeats)],
             data.x,
             blocks=data.blocks,
-            splits=[split] * request.repeats,
+            splits=[split] * repeats,
             **where,
             jobs=jobs,
-            progress=lambda done, total: voice.progress("training", done, total, f"{request.repeats} models"),
+            progress=lambda done, total: voice.progress("training", done, total, f"{repeats} models"),
             warn=voice.warn,
         )
     if found[0].failure is not None:
         raise CurvaeError(found[0].failure)
     fitted = replace(found[0], reason=reason)
     maps = [embed(one, data.x) for one in found if one.failure is None]
-    return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source)
+    return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source, settings)
 
 
-def _figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
+def figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
     """The progress of one training, with its figures."""
 
     def progress(record: dict[str, Any], epochs: int) -> None:
@@ -128,43 +145,9 @@ def _figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
     return progress
 
 
-def _given(config: Config) -> dict[str, Any]:
-    """Settings that differ from the default."""
-    default = Config()
-    return {name: value for name, value in vars(config).items() if value != getattr(default, name)}
-
-
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those that `curvae compare` takes: it chooses the curvature and the split itself."""
     return {name: value for name, value in settings.items() if name not in _OWN_CHOICE}
-
-
-def _begun(request: FitRequest) -> tuple[Path, Source, Config, dict[str, Any]]:
-    """Folder, source, settings and description of a run to resume."""
-    if request.output is None:
-        raise CurvaeError("--resume needs the run folder: curvae fit DATA -o RUN --resume")
-    description = read_description(request.output, "vae")
-    try:
-        config = Config.from_json(description["config"])
-        stored = {name: description["source"][name] for name in vars(request.source) if name != "path"}
-        source = replace(request.source, **{**stored, "categorical": tuple(stored["categorical"])})
-        known = description["data"]["fingerprint"], description["command"], description["likelihood_reason"]
-        if not all(isinstance(value, str) for value in known):
-            raise TypeError("its data are not described")
-    except (KeyError, TypeError, ValueError) as error:
-        raise CurvaeError(
-            f"{request.output} cannot be resumed: its {CONFIG} is incomplete ({error}); start a new run"
-        ) from error
-    before = {**vars(config), **vars(source)}
-    given = {**request.settings, **request.source.options}
-    other = [
-        f"{name} {before[name]}, not {value}"
-        for name, value in given.items()
-        if value != before[name] and not (name == "likelihood" and value == "auto")
-    ]
-    if other:
-        raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
-    return request.output, source, config, description
 
 
 def _varies(x: Any) -> bool:
@@ -173,13 +156,14 @@ def _varies(x: Any) -> bool:
 
 
 def _describe(
-    command: str, source: Source, data: Dataset, schema: Schema, config: Config, reason: str
+    command: str, source: Source, repeats: int, data: Dataset, schema: Schema, config: Config, reason: str
 ) -> dict[str, Any]:
     return {
         **description_of(config, "vae"),
         "likelihood_reason": reason,
         "command": command,
         "source": source.to_json(),
+        "repeats": repeats,
         "data": {
             "fingerprint": data.fingerprint,
             "rows": len(data),
@@ -188,6 +172,7 @@ def _describe(
             "blocks": list(data.blocks),
             "notes": list(data.notes),
             "warnings": list(data.warnings),
+            "label": data.label_name,
             "schema": schema.to_json(),
         },
     }
@@ -202,6 +187,7 @@ def _finish(
     voice: Voice,
     seconds: float,
     source: Source,
+    settings: dict[str, Any],
 ) -> FitResult:
     config, embedding, held = fitted.config, maps[0], fitted.split.validation
     apart = len(held) >= 3
@@ -226,12 +212,14 @@ def _finish(
         "stability": None if stable is None else vars(stable),
         "warnings": warnings,
     }
-    write_table(folder / "embedding.csv", embedding_table(data, embedding, fitted.split.names(len(data))))
-    named, settings = replace(source, path=description["source"]["name"]), _given(config)
-    compare = named.command("compare", settings=comparable(settings))
-    again = f"{named.command('fit', settings=settings)} --repeats 5"
+    write_table(
+        folder / "embedding.csv", embedding_table(embedding, data.ids, data.labels, fitted.split.names(len(data)))
+    )
+    named = replace(source, path=description["source"]["name"])
+    compare = named.command("compare", settings=comparable(given(config)))
+    again = f"{named.command('fit', settings=given(config))} --repeats 5"
     sections = [
-        pages.map_section(data, embedding),
+        pages.map_section(data, embedding, shlex.join(["curvae", "view", without_folder(str(folder))])),
         pages.likelihood_section(found if apart else None, f"{len(held)} validation rows", compare),
         pages.stability_section(stable, again),
         pages.training_section(fitted, embedding),
@@ -244,24 +232,12 @@ def _finish(
         f"{len(data)} rows on a map of {config.dim} dimensions, {pages.curvature_text(embedding.c)}: "
         f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
     )
-    tone = "neutral" if warnings else "good"
-    report = Report(
-        f"Map of {description['source']['name']}",
-        verdict,
-        tone,  # type: ignore[arg-type]
-        warnings,
-        sections,
-        description["command"],
-        versions(),
-        config.seed,
-        today(),
-    )
-    write_bytes(folder / "report.html", report.html().encode())
-    extra = {key: description[key] for key in ("command", "source", "data")}
+    write_report(folder, f"Map of {description['source']['name']}", verdict, warnings, sections, description)
+    extra = {key: description[key] for key in ("command", "source", "repeats", "data")}
     save_fitted(folder, fitted, embedding, {**extra, "summary": summary})
     if stable is not None:
         voice.say(sections[2].text[0])
     voice.say(verdict)
     for text in unhealthy:
         voice.warn(text)
-    return FitResult(folder, source, fitted, embedding, summary, warnings)
+    return FitResult(folder, source, settings, fitted, embedding, summary, warnings)

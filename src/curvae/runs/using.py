@@ -12,23 +12,33 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Dataset, Schema, load, memory
+from ..data.missing import Missing
 from ..errors import CurvaeError
 from ..training import Fitted
 from ..training.evaluate import Likelihoods, embed, likelihoods
 from ..training.files import write_bytes
 from ..training.rows import choose_likelihood
-from ..training.storage import load_fitted
-from . import pages
-from .folder import Voice, embedding_table, new_file, write_table
+from ..training.storage import kind_of, load_fitted
+from . import graph_using, pages
+from .folder import Voice, embedding_table, missing_as_run, output_file, write_table
 
 __all__ = ["embed_run", "evaluate_run", "sample_run"]
 
+_SAMPLES = 5000  # importance samples a row
 
-def _open(run: Path, path: str, missing: Any, device: torch.device | str) -> tuple[Fitted, Dataset, dict[str, Any]]:
-    """A run and new data, read as the run's own data were."""
+
+def _open(
+    run: Path, path: str, missing: Missing | None, device: torch.device | str, voice: Voice
+) -> tuple[Fitted, Dataset, dict[str, Any]]:
+    """A run and new data, read as the run's own data were; so are rows that lack values, unless `missing` is given."""
     fitted, _, description = load_fitted(run, device=device)
-    data, _ = load(path, schema=Schema.from_json(description["data"]["schema"]), missing=missing)
+    schema = Schema.from_json(description["data"]["schema"])
+    data, _ = load(path, schema=schema, missing=missing_as_run(missing, description))
     choose_likelihood(data.x, fitted.config.likelihood, data.blocks)
+    for text in data.notes:
+        voice.say(text)
+    for text in data.warnings:
+        voice.warn(text)
     return fitted, data, description
 
 
@@ -37,17 +47,25 @@ def embed_run(
     path: str,
     output: Path | None = None,
     *,
-    missing: Any = "error",
+    missing: Missing | None = None,
     force: bool = False,
     device: torch.device | str = "cpu",
+    nodes: str | None = None,
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> Path:
-    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`."""
-    fitted, data, _ = _open(run, path, missing, device)
-    for text in data.warnings:
-        voice.warn(text)
-    target = new_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
-    write_table(target, embedding_table(data, embed(fitted, data.x), "new"))
+    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`.
+
+    `nodes` is a table of nodes, where the run is one of a graph.
+    """
+    if kind_of(run) == "graph":
+        table = graph_using.embedded(run, path, nodes, missing, device, voice)
+    elif nodes is not None:
+        raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave --nodes out")
+    else:
+        fitted, data, _ = _open(run, path, missing, device, voice)
+        table = embedding_table(embed(fitted, data.x), data.ids, data.labels, "new")
+    target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
+    write_table(target, table)
     return target
 
 
@@ -60,9 +78,16 @@ def sample_run(
     force: bool = False,
     device: torch.device | str = "cpu",
 ) -> list[Path]:
-    """Draw new rows; returns the files: a CSV table, or for images an array and a picture."""
+    """Draw new rows; returns the files: a CSV table, or for images an array and a picture.
+
+    From a model of a graph, new graphs: a CSV table of edges.
+    """
     if count < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {count}")
+    if kind_of(run) == "graph":
+        target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        write_table(target, graph_using.drawn(run, count, seed, device))
+        return [target]
     fitted, _, description = load_fitted(run, device=device)
     schema = Schema.from_json(description["data"]["schema"])
     # Noise, outputs, draws and their text.
@@ -70,15 +95,15 @@ def sample_run(
     generator = torch.Generator(fitted.model.device).manual_seed(seed)
     rows = fitted.scaling.invert(fitted.model.sample(count, generator).cpu().double().numpy())
     if schema.kind != "images":
-        target = new_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
+        target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
         if target.suffix == ".npy":
             raise CurvaeError(f"rows of a table are written as CSV, so {target} should end in .csv")
         write_table(target, _table(rows, schema))
         return [target]
-    target = new_file(output, Path(f"{run.resolve().name}-samples.npy"), force)
+    target = output_file(output, Path(f"{run.resolve().name}-samples.npy"), force)
     if target.suffix != ".npy":
         raise CurvaeError(f"images are written as .npy, so {target} should end in .npy")
-    picture = new_file(None, target.with_suffix(".png"), force)
+    picture = output_file(None, target.with_suffix(".png"), force)
     generator.manual_seed(seed)
     means = fitted.scaling.invert(fitted.model.sample(min(count, 100), generator, mean=True).cpu().double().numpy())
     write_bytes(target, _npy(rows.reshape(-1, *schema.shape).astype(np.float32)))
@@ -107,19 +132,25 @@ def _npy(array: Any) -> bytes:
 def evaluate_run(
     run: Path,
     path: str,
-    samples: int = 5000,
+    samples: int | None = None,
     *,
     seed: int = 0,
-    missing: Any = "error",
+    missing: Missing | None = None,
     device: torch.device | str = "cpu",
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
-    """Marginal log-likelihood of data under a trained run, for each part of the data that the run knows apart."""
+    """Marginal log-likelihood of data under a trained run, for each part of the data that the run knows apart.
+
+    `samples` are importance samples a row, 5000 by default. Of a graph: how well its edges are told from other pairs.
+    """
+    if kind_of(run) == "graph":
+        if samples is not None:
+            raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave --samples out")
+        return graph_using.judged(run, path, seed, voice)
+    samples = _SAMPLES if samples is None else samples
     if samples < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {samples}")
-    fitted, data, description = _open(run, path, missing, device)
-    for text in data.warnings:
-        voice.warn(text)
+    fitted, data, description = _open(run, path, missing, device, voice)
     # The run's own data are reported by part: rows that were trained on say nothing about new ones.
     same = data.fingerprint == description["data"].get("fingerprint")
     names = fitted.split.names(len(data)) if same else np.full(len(data), "new")

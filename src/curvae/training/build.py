@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from threading import Lock
 
@@ -15,10 +17,18 @@ from ..models import VAE, Bernoulli, Categorical, Gaussian, Likelihood, Posterio
 from ..nn import Curvature, decoder, mlp
 from .config import Config
 
-__all__ = ["build"]
+__all__ = ["build", "seeded"]
 
 # Fresh weights come from torch's one generator, which threads share.
 _LOCK = Lock()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw fresh weights from a seed, and leave torch's generator as it was."""
+    with _LOCK, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None) -> VAE:
@@ -37,8 +47,7 @@ def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDA
         f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
         mend="lower hidden or the dimension",
     )
-    with _LOCK, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
         hidden = config.hidden
         model = VAE(

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from ..models import Terms
 from ..models.tracing import trace
-from .engine import Engine, Failure, Passed, losses
+from .batches import BatchEngine, losses
+from .engine import Failure, Passed
 
 __all__ = ["Captured"]
 
 # Milliseconds that compiling saves a step, about: of any stack, and of every model in it; and what it costs.
-_SAVED, _SAVED_EACH, _COMPILING = 0.3, 0.03, 30e3
+_SAVED, _SAVED_EACH, _COMPILING = 2.0, 0.03, 15e3
 
 _WATCHED = 512  # validation rows at once
 
@@ -53,7 +54,7 @@ class _Loop:
             self.graph.replay()
 
 
-class Captured(Engine):
+class Captured(BatchEngine):
     """Gather of the batch, forward, backward and optimiser of all models in one CUDA graph."""
 
     def __init__(self, *args: Any) -> None:

@@ -7,35 +7,33 @@ differences with the variance corrected for training sets that overlap.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from sklearn.decomposition import PCA
 
 from ..errors import CurvaeError
 from .build import build
+from .checkpoints import seen
 from .config import Config
+from .course import Tick, Warn
 from .device import choose_device
 from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
-from .loop import run
+from .loop import planned, run
+from .paired import Outcome, Paired, by_split, curved_values
 from .rows import Matrix
 from .splits import Split, random_split
-from .tasks import Task, plan_tasks, resolve, scaling_for
-from .workers import Tick, Warn, processes, spread
+from .tasks import Task, resolve, scaling_for
+from .workers import processes, spread
 
-__all__ = ["Comparison", "Outcome", "Repeat", "compare", "mean_interval", "plan"]
-
-Outcome = Literal["hyperbolic", "none", "euclidean"]
+__all__ = ["Comparison", "Repeat", "compare", "plan"]
 
 _VALIDATION, _TEST = 0.1, 0.2
-_LEVEL = 0.05
-_FEWEST = 3  # repeats
 
 
 @dataclass(frozen=True)
@@ -73,42 +71,32 @@ class Comparison:
     reason: str
 
     @property
-    def gain(self) -> float:
-        """Mean difference on test rows, nats a row; positive when curved is better."""
-        return float(np.mean([r.difference for r in self.repeats]))
+    def paired(self) -> Paired:
+        """The differences on test rows, nats a row."""
+        return Paired([r.difference for r in self.repeats], self.ratio)
 
     @property
-    def _error(self) -> float:
-        # Nadeau and Bengio (2003): training sets of different splits share rows.
-        differences = [r.difference for r in self.repeats]
-        return float(np.std(differences, ddof=1) * math.sqrt(1 / len(differences) + self.ratio))
+    def gain(self) -> float:
+        """Mean difference on test rows, nats a row; positive when curved is better."""
+        return self.paired.mean
 
     @property
     def interval(self) -> float:
         """Half-width of the 95 % interval of `gain`."""
-        return float(stats.t.ppf(1 - _LEVEL / 2, len(self.repeats) - 1) * self._error)
+        return self.paired.interval
 
     @property
     def p_value(self) -> float:
-        if self._error == 0:
-            return 1.0 if self.gain == 0 else 0.0
-        return float(2 * stats.t.sf(abs(self.gain) / self._error, len(self.repeats) - 1))
+        return self.paired.p_value
 
     @property
     def outcome(self) -> Outcome:
-        if self.p_value >= _LEVEL:
-            return "none"
-        return "hyperbolic" if self.gain > 0 else "euclidean"
+        return self.paired.outcome
 
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        margin = f"{self.interval:.2f} nats a row (p = {self.p_value:.2g})"
-        if self.outcome == "none":
-            return f"No detectable difference: use curvature 0. Curved minus flat is {self.gain:+.2f} ± {margin}."
-        name = "Hyperbolic" if self.outcome == "hyperbolic" else "Euclidean"
-        advice = f"use c = {self.best:g}" if self.outcome == "hyperbolic" else "use curvature 0"
-        return f"{name} better by {abs(self.gain):.2f} ± {margin}: {advice}."
+        return self.paired.verdict("nats a row", self.best)
 
     @property
     def best(self) -> float:
@@ -142,12 +130,6 @@ class Comparison:
         }
 
 
-def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half-width of its 95 % interval over repeats."""
-    half = stats.t.ppf(1 - _LEVEL / 2, len(figures) - 1) * np.std(figures, ddof=1) / math.sqrt(len(figures))
-    return float(np.mean(figures)), float(half)
-
-
 def compare(
     config: Config,
     x: Matrix,
@@ -160,6 +142,8 @@ def compare(
     device: str = "auto",
     jobs: int | None = None,
     scheduler: str | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
@@ -179,6 +163,7 @@ def compare(
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         jobs: processes; by default one a core, with one thread each, and a single one on CUDA.
         scheduler: address of a Dask cluster to train on instead.
+        folder, resume: keep checkpoints, and go on from them; as of `fit_many`. What was trained is not trained again.
         progress: told the epochs done and to do, counted over all models.
         warn: told of models that failed.
     """
@@ -187,39 +172,30 @@ def compare(
     patience = config.patience or config.epochs_for(len(splits[0].train))
     config = replace(config, patience=patience, validation=_VALIDATION)
     cells = [(i, c) for i in range(repeats) for c in values]
-    tasks, sources = plan_tasks(
-        [replace(config, curvature=c, seed=config.seed + i) for i, c in cells], x, blocks, [splits[i] for i, _ in cells]
-    )
+    configs = [replace(config, curvature=c, seed=config.seed + i) for i, c in cells]
+    folder = folder if folder is None or scheduler is None else folder.absolute()
+    tasks, sources, known = planned(configs, x, blocks, [splits[i] for i, _ in cells], None, folder, resume)
     results = spread(
         tasks,
         sources,
-        partial(_judged, samples=samples, device=device),
+        partial(_judged, samples=samples, device=device, folder=folder, resume=resume),
         jobs=jobs or processes(device),
         scheduler=scheduler,
+        begun=known,
         progress=progress,
         warn=warn,
     )
-    found: list[Repeat] = []
-    maps: dict[float, list[Embedding]] = {c: [] for c in values}
-    for i, split in enumerate(splits):
-        mine = dict(zip(values, results[i * len(values) : (i + 1) * len(values)], strict=True))
-        failures = [result.failure for result in mine.values() if result.failure is not None]
-        if failures:
-            warn(f"the split of seed {config.seed + i} is left out: a model of it failed")
-            continue
-        for c, result in mine.items():
-            maps[c].append(result.embedding)
-        found.append(
-            Repeat(
-                config.seed + i,
-                {c: r.validation for c, r in mine.items()},
-                {c: r.test for c, r in mine.items()},
-                _pca(x, split, tasks[0].config),
-            )
+    kept = by_split(results, values, config.seed, warn)
+    found = [
+        Repeat(
+            config.seed + i,
+            {c: r.validation for c, r in mine.items()},
+            {c: r.test for c, r in mine.items()},
+            _pca(x, splits[i], tasks[0].config),
         )
-    if len(found) < _FEWEST:
-        failure = next(result.failure for result in results if result.failure is not None)
-        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
+        for i, mine in kept.items()
+    ]
+    maps = {c: [mine[c].embedding for mine in kept.values()] for c in values}
     ratio = float(np.mean([len(s.test) / len(s.train) for s in splits]))
     return Comparison(
         found,
@@ -240,15 +216,7 @@ def plan(
     groups: NDArray[Any] | None = None,
 ) -> tuple[list[float], list[Split]]:
     """Values of c, 0 first, and the split of each repeat; raises for what cannot be compared."""
-    if repeats < _FEWEST:
-        raise CurvaeError(
-            f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"
-        )
-    if not curvatures or not all(c > 0 for c in curvatures):
-        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
-    if config.learn_curvature:
-        raise CurvaeError("a comparison chooses among fixed curvatures; drop learn_curvature")
-    values = [0.0, *dict.fromkeys(float(c) for c in curvatures)]
+    values = curved_values(curvatures, repeats, config.learn_curvature)
     splits = [random_split(x.shape[0], _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
     if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
         raise CurvaeError(f"{x.shape[0]} rows are too few for a comparison; at least 20 rows (or groups) are needed")
@@ -266,10 +234,18 @@ class _Result:
 
 
 def _judged(
-    tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, samples: int, device: str
+    tasks: Sequence[Task],
+    sources: Sequence[Matrix],
+    tick: Tick,
+    warn: Warn,
+    samples: int,
+    device: str,
+    folder: Path | None,
+    resume: bool,
 ) -> list[_Result]:
     """A stack, trained and judged where it was trained: only figures and maps travel."""
-    fitted = run(tasks, sources, choose_device(device), progress=tick, warn=warn)
+    place = choose_device(device)
+    fitted = run(tasks, sources, place, folder=seen(folder, warn), resume=resume, progress=tick, warn=warn)
     data = [sources[task.source] for task in tasks]
     validation, test = (
         likelihoods_many(fitted, [x[getattr(task.split, part)] for x, task in zip(data, tasks, strict=True)], samples)
@@ -285,6 +261,5 @@ def _pca(x: Matrix, split: Split, config: Config) -> float | None:
     """Held-out log-likelihood of probabilistic PCA, in the same units."""
     if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
         return None
-    scaling = scaling_for(config, x, split)
-    scaled = (x - scaling.shift) / scaling.scale
+    scaled = scaling_for(config, x, split).apply(x)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..models import VAE, Stack, Terms
-from .config import Config
-from .rows import Pool
+from ..models import Stack
+from ..models.stack import Stackable
+from .config import Settings
 
-__all__ = ["Engine", "Failure", "Passed", "losses"]
+__all__ = ["Engine", "Failure", "Passed"]
+
+Model = TypeVar("Model", bound=Stackable)
+Config = TypeVar("Config", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -38,43 +42,20 @@ class Passed:
     failures: dict[int, Failure] = field(default_factory=dict)
 
 
-def losses(terms: Terms, config: Config, beta: Tensor | float, weight: Tensor | None = None) -> Tensor:
-    """The loss of every model, (models,); rows count by their `weight`, if given."""
-    reconstruction, kl = terms
-    if config.objective == "iwae":
-        rows = math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2)
-    elif weight is None:
-        return (beta * kl - reconstruction).mean((-2, -1))
-    else:
-        rows = (beta * kl - reconstruction).mean(-2)
-    return rows.mean(-1) if weight is None else (rows * weight).sum(-1) / weight.sum()
-
-
-class Engine:
-    """A stack of models with its optimiser and data: what one epoch and one validation are made of.
-
-    Model k sees its own rows in its own order with its own noise, all from (its seed, epoch) alone.
+class Engine(ABC, Generic[Model, Config]):
+    """A stack of models with its optimiser: what all kinds of models have in common. Their data are a matter of the
+    descendants.
 
     Arguments:
         models: of one architecture.
         configs: of these models; what is not a number of its own (seed, curvature, prior scale, learning rate, beta)
             they have in common.
-        rows: data of every model.
-        train, validation: which of them, (models, ·).
     """
 
-    def __init__(
-        self, models: Sequence[VAE], configs: Sequence[Config], rows: Pool, train: Tensor, validation: Tensor
-    ) -> None:
+    def __init__(self, models: Sequence[Model], configs: Sequence[Config]) -> None:
         self.stack, self.configs, self.config = Stack(models), list(configs), configs[0]
-        self.rows, self.train, self.validation = rows, train, validation
-        beta = [config.beta for config in configs]
-        self.beta: Tensor | float = beta[0]
-        if len(set(beta)) > 1:
-            self.beta = torch.tensor(beta, dtype=torch.float64, device=self.stack.device).view(-1, 1, 1)
         self.step = 0
         self._build_optimiser()
-        self._watch: Tensor | None = None
 
     def _build_optimiser(self) -> None:
         """Adam with one rate a model: parameters are cut where the rate changes, and nowhere when it does not."""
@@ -101,11 +82,6 @@ class Engine:
     def __len__(self) -> int:
         return len(self.stack)
 
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch."""
-        return math.ceil(self.train.shape[1] / self.config.batch_size)
-
     def load(self, moments: dict[str, tuple[Tensor, Tensor]], step: int) -> None:
         """Set the optimiser's state, after `step` steps."""
         self.step = step
@@ -115,68 +91,41 @@ class Engine:
         for state in self.optimiser.state.values():
             state["step"].fill_(float(step))
 
-    def keep(self, places: Sequence[int]) -> Engine:
+    @abstractmethod
+    def _subset(self, places: list[int]) -> Self:
+        """A fresh engine of some of the models, with their data."""
+
+    def keep(self, places: Sequence[int]) -> Self:
         """An engine that goes on with some of the models."""
         index = list(places)
-        new = type(self)(
-            [self.stack.models[i] for i in index],
-            [self.configs[i] for i in index],
-            self.rows.keep(index),
-            self.train[index],
-            self.validation[index],
-        )
+        new = self._subset(index)
         new.load({name: (a[index], b[index]) for name, (a, b) in self.moments.items()}, self.step)
         return new
 
-    # --- randomness -------------------------------------------------------------------------------------------------
-
-    def draws(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """Order of the rows, (models, rows), and noise for all of them, (models, k, rows, d)."""
-        made: dict[int, tuple[Tensor, Tensor]] = {}
-        count, device = self.train.shape[1], self.stack.device
-        for config in self.configs:
-            if config.seed not in made:
-                generator = _generator(device, config.seed, epoch)
-                order = torch.randperm(count, generator=generator, device=device)
-                made[config.seed] = order, self._noise(count, generator)
-        orders, noises = zip(*(made[config.seed] for config in self.configs), strict=True)
-        return torch.stack(orders), torch.stack(noises)
-
-    def watch(self) -> Tensor:
-        """Noise for the validation rows, the same in every epoch."""
-        if self._watch is None:
-            device, count = self.stack.device, self.validation.shape[1]
-            noises = [self._noise(count, _generator(device, config.seed, None)) for config in self.configs]
-            self._watch = torch.stack(noises)
-        return self._watch
-
-    def _noise(self, rows: int, generator: torch.Generator) -> Tensor:
-        return self.stack.models[0].noise(rows, self.config.samples, generator)
-
-    # --- an epoch ---------------------------------------------------------------------------------------------------
-
+    @abstractmethod
     def epoch(self, epoch: int) -> Passed:
-        """One pass over the training rows."""
-        order, noise = self.draws(epoch)
-        size, stack = self.config.batch_size, self.stack
-        totals = torch.zeros(2, len(stack), dtype=torch.float64, device=stack.device)
-        failures: dict[int, Failure] = {}
-        leaves = list(stack.leaves.values())
-        for model in stack.models:
-            model.train()
-        for step, batch in enumerate(order.split(size, 1), 1):
-            rows = self.rows.batch(self.train.gather(1, batch))
-            terms = self._step_terms(rows, noise[:, :, (step - 1) * size : step * size])
-            loss = losses(terms, self.config, self.beta)
-            found = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves)
-            gradients = dict(zip(stack.leaves, found, strict=True))
-            self.step += 1
-            self._check(loss.reshape(-1).tolist(), step, gradients, failures)
-            if len(failures) == len(stack):
-                break
+        """One pass over the training data."""
+
+    def validate(self) -> Tensor | None:
+        """Mean reconstruction and divergence of data held out, (models, 2), if there are any."""
+        return None
+
+    def _weights(self, dims: int) -> Tensor | float:
+        """β of every model, to be multiplied with figures that have so many dimensions after the models'."""
+        beta = [config.beta for config in self.configs]
+        if len(set(beta)) == 1:
+            return beta[0]
+        return torch.tensor(beta, dtype=torch.float64, device=self.stack.device).view(-1, *[1] * dims)
+
+    def _learn(self, loss: Tensor, step: int, failures: dict[int, Failure]) -> None:
+        """One step down the losses of all models, unless each is lost."""
+        stack = self.stack
+        found = torch.autograd.grad(loss.sum() if loss.dim() else loss, list(stack.leaves.values()))
+        gradients = dict(zip(stack.leaves, found, strict=True))
+        self.step += 1
+        self._check(loss.reshape(-1).tolist(), step, gradients, failures)
+        if len(failures) < len(stack):
             self._descend(gradients)
-            totals += torch.stack([term.detach().mean(-2).sum(-1) for term in terms]).view(2, -1)
-        return Passed(totals.T.cpu() / self.train.shape[1], failures)
 
     def _descend(self, gradients: dict[str, Tensor]) -> None:
         for name, part, parameter in self._cuts:
@@ -186,10 +135,6 @@ class Engine:
                 gradient = gradient.reshape(-1).view(self.stack.tensors[name].shape)[part].view_as(parameter)
             parameter.grad = gradient
         self.optimiser.step()
-
-    def _step_terms(self, rows: Tensor, noise: Tensor) -> Terms:
-        """Of the stack; without its dimension for a model alone, which would cost it some percent of the time."""
-        return self.stack.terms(rows, noise) if len(self) > 1 else self.stack.models[0].terms(rows[0], noise[0])
 
     def _check(self, loss: list[float], step: int, gradients: dict[str, Tensor], failures: dict[int, Failure]) -> None:
         """Note the models whose loss is not a number, and why."""
@@ -211,22 +156,7 @@ class Engine:
         every = [t.reshape(len(self), -1).isfinite().all(1) for t in self.stack.tensors.values()]
         return torch.stack(every).all(0).tolist()
 
-    def validate(self) -> Tensor | None:
-        """Mean reconstruction and divergence of the validation rows, (models, 2), with the same noise every time."""
-        if not self.validation.shape[1]:
-            return None
-        noise, size = self.watch(), max(self.config.batch_size, 512)
-        totals = torch.zeros(2, len(self), dtype=torch.float64, device=self.stack.device)
-        for model in self.stack.models:
-            model.eval()
-        with torch.no_grad():
-            for i, index in enumerate(self.validation.split(size, 1)):
-                terms = self.stack.terms(self.rows.batch(index), noise[:, :, i * size : (i + 1) * size])
-                totals += torch.stack([term.mean(-2).sum(-1) for term in terms])
-        return totals.T.cpu() / self.validation.shape[1]
-
-
-def _generator(device: torch.device, seed: int, epoch: int | None) -> torch.Generator:
-    """The source of randomness of an epoch; None stands for the validation."""
-    entropy = np.random.SeedSequence([seed, 0 if epoch is None else epoch + 1]).generate_state(1, np.uint64)[0]
-    return torch.Generator(device).manual_seed(int(entropy >> 1))
+    def _generator(self, seed: int, epoch: int | None) -> torch.Generator:
+        """The source of randomness of an epoch; None stands for the validation."""
+        entropy = np.random.SeedSequence([seed, 0 if epoch is None else epoch + 1]).generate_state(1, np.uint64)[0]
+        return torch.Generator(self.stack.device).manual_seed(int(entropy >> 1))

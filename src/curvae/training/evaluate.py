@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..geometry import Lorentz, PoincareBall
 from ..models import Stack, marginal_likelihood
+from ..models.stack import architecture
 from .fitted import Fitted
 from .rows import Matrix, Pool
 
@@ -27,6 +28,7 @@ __all__ = [
     "health",
     "likelihoods",
     "likelihoods_many",
+    "map_health",
     "reconstruct",
     "stability",
 ]
@@ -34,7 +36,11 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _ROWS = 1024  # encoded at once
+_NUMBERS = (
+    1 << 24
+)  # of a model's rows that a CUDA device holds at once, for the likelihood compiles for each such batch
 _RIM = 0.99  # √c·|z| of a point that a picture of the disc cannot tell from its rim
+_EMPTY = 0.1  # nats below which the latent space tells nothing
 _OVERFIT = 2.0  # nats a row that the validation ELBO may fall from its best, more than its noise
 _ACTIVE = 0.01  # share of the prior's variance above which a direction is in use
 
@@ -169,14 +175,19 @@ def likelihoods_many(
         tf32: on CUDA, matrix products with TF32 inputs.
     """
     found: dict[int, Likelihoods] = {}
-    for places in _alike(fitted, x):
+    # On a CPU, whose caches are small, each alone.
+    cpu = all(one.model.device.type == "cpu" for one in fitted)
+    for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, x):
         models = [fitted[i].model for i in places]
-        model = models[0] if len(places) == 1 else Stack(deepcopy(models))
+        # Copies one by one, for a model may be in the list twice, or share its curvature with others.
+        model = models[0] if len(places) == 1 else Stack([deepcopy(one) for one in models])
         rows = Pool.of([(x[i], fitted[i].scaling) for i in places], models[0].device, models[0].dtype)
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
-        for index in torch.arange(x[places[0]].shape[0], device=rows.device).split(_ROWS):
+        count, features = x[places[0]].shape
+        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // features)
+        for index in torch.arange(count, device=rows.device).split(at_once):
             if shared:
                 generator.set_state(state)
             batch = rows.batch(index.expand(len(places), -1))
@@ -196,13 +207,16 @@ def _times(advance: Callable[[int], None], places: Sequence[int]) -> Callable[[i
 
 
 def _alike(fitted: Sequence[Fitted], x: Sequence[Matrix]) -> list[list[int]]:
-    """Places of the models that can be evaluated together; on a CPU, whose caches are small, each alone."""
-    groups: dict[Any, list[int]] = {}
+    """Places of the models that can be evaluated together: of one architecture, on equally many rows."""
+    groups: list[tuple[Any, list[int]]] = []
     for i, (one, rows) in enumerate(zip(fitted, x, strict=True)):
-        shapes = tuple((name, t.shape) for name, t in one.model.named_parameters())
-        key = (i,) if one.model.device.type == "cpu" else (shapes, rows.shape, one.model.dtype, one.config.posterior)
-        groups.setdefault(key, []).append(i)
-    return list(groups.values())
+        kind = architecture(one.model), rows.shape
+        places = next((places for other, places in groups if other == kind), None)
+        if places is None:
+            groups.append((kind, [i]))
+        else:
+            places.append(i)
+    return [places for _, places in groups]
 
 
 def active_dimensions(embedding: Embedding, prior_scale: float) -> int:
@@ -215,22 +229,28 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
     """Warnings about the map, each with its mend; none when all is well."""
     config, last = fitted.config, fitted.last
     kl: float = last["validation_kl"] if "validation_kl" in last else last["kl"]
-    if kl < 0.1:
+    warnings = []
+    watched = [record["validation_elbo"] for record in fitted.history if "validation_elbo" in record]
+    if kl >= _EMPTY and config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
+        warnings.append(
+            f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
+            f"fallen by {max(watched) - watched[-1]:.1f} nats; stop early with patience {max(10, len(watched) // 10)}"
+        )
+    return warnings + map_health(embedding, kl, last["prior_scale"])
+
+
+def map_health(embedding: Embedding, kl: float, prior_scale: float) -> list[str]:
+    """Warnings about a map of any kind, given the divergence from the prior, each with its mend."""
+    if kl < _EMPTY:
         return [
             f"the map is empty: the divergence from the prior is {kl:.2g} nat, so the latent space is not used; "
             "the data may have no structure, else train longer, lower beta or widen hidden"
         ]
     warnings = []
-    watched = [record["validation_elbo"] for record in fitted.history if "validation_elbo" in record]
-    if config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
+    active = active_dimensions(embedding, prior_scale)
+    if active < embedding.dim:
         warnings.append(
-            f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
-            f"fallen by {max(watched) - watched[-1]:.1f} nats; stop early with patience {max(10, len(watched) // 10)}"
-        )
-    active = active_dimensions(embedding, last["prior_scale"])
-    if active < config.dim:
-        warnings.append(
-            f"only {active} of {config.dim} latent dimensions are in use; "
+            f"only {active} of {embedding.dim} latent dimensions are in use; "
             f"dimension {max(active, 1)} is enough, or lower beta"
         )
     rim = float((np.sqrt(embedding.c) * np.linalg.norm(embedding.ball, axis=1) > _RIM).mean()) if embedding.c else 0.0

@@ -18,9 +18,12 @@ from ..errors import CurvaeError
 
 __all__ = [
     "json_text",
+    "make_folder",
     "read_json",
+    "read_metadata",
     "read_records",
     "read_tensors",
+    "remove_files",
     "write_bytes",
     "write_json",
     "write_records",
@@ -48,6 +51,19 @@ def _readable(path: Path) -> Iterator[None]:
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise CurvaeError(f"{path} is damaged ({reason}); restore it from a copy or train again") from error
+
+
+def make_folder(path: Path) -> None:
+    """A folder, with those it lies in."""
+    with _explained(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_files(paths: Sequence[Path]) -> None:
+    """Remove files, where they exist."""
+    for path in paths:
+        with _explained(path):
+            path.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -118,6 +134,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     """Tensors as safetensors; one that has several names is stored under each."""
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     write_bytes(path, safetensors.torch.save(own, dict(metadata or {})))
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Metadata of a safetensors file, without its tensors."""
+    with _readable(path), safetensors.safe_open(path, "pt") as file:
+        return dict(file.metadata() or {})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -44,7 +44,10 @@ class Fitted:
 
     @property
     def last(self) -> Record:
-        """Record of the epoch whose weights the model has: the last, or with early stopping the best."""
-        if self.config.patience is None:
+        """Record of the epoch whose weights the model has: the last good one, or with early stopping the best.
+
+        A model that failed has the weights of its last good epoch in any case.
+        """
+        if self.config.patience is None or self.failure is not None:
             return self.history[-1]
         return max(self.history, key=lambda record: record["validation_elbo"])

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from ..data.graphs.ranking import neighbourhood_map
 from ..errors import CurvaeError
-from ..hierarchy.ranking import neighbourhood_map
 
 __all__ = ["link_scores", "neighbourhood_map"]
 

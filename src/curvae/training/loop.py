@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +13,21 @@ import torch
 from ..data import Dataset
 from ..data.missing import column_means
 from ..errors import CurvaeError
+from ..models import VAE
+from .batches import BatchEngine
 from .build import build
 from .captured import Captured
+from .checkpoints import begun, seen
 from .config import Config
-from .engine import Engine
-from .fitted import METRICS, Fitted, Record
+from .course import Tick, Warn, train_tasks
+from .fitted import Fitted, Record
 from .rows import Matrix, Pool, Scaling
 from .splits import Split
-from .stacks import Checkpoint, Member, train
-from .tasks import Task, plan_tasks
-from .workers import Tick, Warn, spread
+from .stacks import Member
+from .tasks import Task, fingerprinted, plan_tasks
+from .workers import spread
 
-__all__ = ["fit", "fit_many", "run"]
+__all__ = ["fit", "fit_many", "planned", "run"]
 
 # Steps from which on capturing a CUDA graph pays.
 _CAPTURE = 200
@@ -59,7 +60,8 @@ def fit(
         device: where to train.
         dtype: of the networks; the latent space is always float64.
         folder: keeps `metrics.jsonl` and `checkpoint/`; without it nothing is written.
-        resume: go on from the checkpoint in `folder`, if there is one.
+        resume: go on from the checkpoint in `folder`, if there is one; otherwise it is removed. Settings and data must
+            be those of the start, but for more epochs.
         progress: called after each epoch with its record and the number of epochs.
 
     Example:
@@ -68,8 +70,8 @@ def fit(
         >>> sorted(fitted.history[0])[:5]
         ['c', 'elbo', 'epoch', 'kl', 'prior_scale']
     """
-    tasks, sources = plan_tasks(
-        [config], x, blocks, None if split is None else [split], None if scaling is None else [scaling]
+    tasks, sources, _ = planned(
+        [config], x, blocks, None if split is None else [split], None if scaling is None else [scaling], folder, resume
     )
     epochs = tasks[0].config.epochs or 0
     (fitted,) = run(tasks, sources, device, dtype, folder, resume, lambda place, record: progress(record, epochs))
@@ -106,8 +108,10 @@ def fit_many(
         data: rows for all of them, or a list with the rows of each.
         blocks, device, dtype: as of `fit`.
         splits, scalings: of each.
-        folder: keeps `checkpoint/`, and `metrics.jsonl` of the first model.
-        resume: go on from the checkpoints in `folder`, where there are any.
+        folder: keeps `checkpoint/`, and `metrics.jsonl` of the first model. Workers of a cluster must see it too.
+        resume: go on from the checkpoints in `folder`, where there are any, in the stacks that they hold; otherwise
+            they are removed. Settings and data must be those of the start, but for more epochs or a list that goes on
+            after its end; `jobs` may be another.
         jobs: processes to spread the stacks over, with one thread each. On a CPU, as many as there are cores; the
             script that asks for several must be importable (`if __name__ == "__main__":`).
         scheduler: address of a Dask cluster to spread them over instead, a stack a worker.
@@ -125,13 +129,32 @@ def fit_many(
         >>> len(fitted), fitted[7].config.seed, fitted[7].config.curvature
         (100, 1, 0.8)
     """
-    tasks, sources = plan_tasks(configs, data, blocks, splits, scalings)
+    folder = folder if folder is None or scheduler is None else folder.absolute()
+    tasks, sources, known = planned(configs, data, blocks, splits, scalings, folder, resume)
     work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume)
-    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, progress=progress, warn=warn)
+    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, begun=known, progress=progress, warn=warn)
 
 
-def _fitted(tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, **settings: Any) -> list[Fitted]:
-    return run(tasks, sources, **settings, progress=tick, warn=warn)
+def planned(
+    configs: Sequence[Config],
+    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    blocks: tuple[int, ...],
+    splits: Sequence[Split] | None,
+    scalings: Sequence[Scaling] | None,
+    folder: Path | None,
+    resume: bool,
+) -> tuple[list[Task], list[Matrix], list[list[int]]]:
+    """Tasks with their data (`plan_tasks`), and which of them are in checkpoints of the folder (`begun`)."""
+    tasks, sources = plan_tasks(configs, data, blocks, splits, scalings)
+    if folder is None:
+        return tasks, sources, []
+    return fingerprinted(tasks, sources), sources, begun(folder, resume, len(tasks))
+
+
+def _fitted(
+    tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, folder: Path | None, **settings: Any
+) -> list[Fitted]:
+    return run(tasks, sources, **settings, folder=seen(folder, warn), progress=tick, warn=warn)
 
 
 def run(
@@ -145,83 +168,35 @@ def run(
     warn: Warn = lambda text: None,
 ) -> list[Fitted]:
     """Train one stack. Where it does not fit into the memory of the device, one half after the other."""
-    try:
-        return _run(tasks, sources, device, dtype, folder, resume, progress, warn)
-    except torch.OutOfMemoryError as error:
-        if len(tasks) == 1:
-            raise CurvaeError(
-                f"{tasks[0].name} does not fit into the memory of {device}; lower hidden or batch_size, or use the CPU"
-            ) from error
-    _release()
-    half = len(tasks) // 2
-    warn(f"{len(tasks)} models do not fit into the memory of {device} at once; trying {len(tasks) - half} and {half}")
+    prepare = partial(_prepare, sources=sources, device=device, dtype=dtype)
+    members = train_tasks(tasks, prepare, device=device, folder=folder, resume=resume, progress=progress, warn=warn)
     return [
-        fitted
-        for part in (tasks[: len(tasks) - half], tasks[len(tasks) - half :])
-        for fitted in run(part, sources, device, dtype, folder, resume, progress, warn)
+        Fitted(task.config, member.model, task.scaling, task.reason, task.split, member.history, member.failure)
+        for task, member in zip(tasks, members, strict=True)
     ]
 
 
-def _run(
-    tasks: Sequence[Task],
-    sources: Sequence[Matrix],
-    device: torch.device | str,
-    dtype: torch.dtype,
-    folder: Path | None,
-    resume: bool,
-    progress: Tick,
-    warn: Warn,
-) -> list[Fitted]:
+def _prepare(
+    tasks: Sequence[Task], sources: Sequence[Matrix], device: torch.device | str, dtype: torch.dtype
+) -> tuple[list[Member], Callable[[list[VAE], list[int]], BatchEngine]]:
     members = []
     means: dict[Any, Any] = {}
     for task in tasks:
         x, scaling, rows = sources[task.source], task.scaling, (task.source, id(task.split))
         if rows not in means:
             means[rows] = column_means(x[task.split.train])
-        mean = (means[rows] - scaling.shift) / scaling.scale
-        model = build(task.config, x.shape[1], task.blocks, mean).to(device, dtype)
-        members.append(Member(task.name, task.config, task.split, model))
-    places = {id(member): i for i, member in enumerate(members)}
+        model = build(task.config, x.shape[1], task.blocks, scaling.apply(means[rows])).to(device, dtype)
+        members.append(Member(task.name, task.config, model, task.config.patience, task.data))
     pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
 
-    def engine(active: Sequence[Member]) -> Engine:
+    def engine(models: list[VAE], places: list[int]) -> BatchEngine:
+        own = [tasks[place] for place in places]
         train, validation = (
-            torch.from_numpy(np.stack([getattr(member.split, part) for member in active])).to(device)
+            torch.from_numpy(np.stack([getattr(task.split, part) for task in own])).to(device)
             for part in ("train", "validation")
         )
-        own = pool.keep([places[id(member)] for member in active])
-        steps = (tasks[0].config.epochs or 0) * -(-train.shape[1] // tasks[0].config.batch_size)
-        kind = Captured if pool.device.type == "cuda" and not pool.sparse and steps >= _CAPTURE else Engine
-        # A model that is done but still among the others when they are resumed must not be trained any more.
-        models = [deepcopy(member.model) if member.finished else member.model for member in active]
-        return kind(models, [member.config for member in active], own, train, validation)
+        steps = (own[0].config.epochs or 0) * -(-train.shape[1] // own[0].config.batch_size)
+        kind = Captured if pool.device.type == "cuda" and not pool.sparse and steps >= _CAPTURE else BatchEngine
+        return kind(models, [task.config for task in own], pool.keep(places), train, validation)
 
-    train(
-        members,
-        engine,
-        None if folder is None else _checkpoint(tasks, folder, resume),
-        lambda member, record: progress(tasks[places[id(member)]].place, record),
-        warn,
-    )
-    _release()
-    fitted = []
-    for task, member in zip(tasks, members, strict=True):
-        member.model.eval()
-        fitted.append(
-            Fitted(task.config, member.model, task.scaling, task.reason, task.split, member.history, member.failure)
-        )
-    return fitted
-
-
-def _release() -> None:
-    """Give back the memory of captured graphs, which are held in circles."""
-    if torch.cuda.is_available():
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def _checkpoint(tasks: Sequence[Task], folder: Path, resume: bool) -> Checkpoint:
-    places = [task.place for task in tasks]
-    name = "state.safetensors" if places == [0] else f"state-{min(places)}-{len(places)}.safetensors"
-    watched = places.index(0) if 0 in places else None
-    return Checkpoint(folder / "checkpoint" / name, resume, folder / METRICS, watched)
+    return members, engine

@@ -27,6 +27,9 @@ class Scaling:
 
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
+    constant: NDArray[np.bool_] | None = None
+    """columns of which only one value is known, to which `invert` leads back whatever a model says; None: there are
+    none"""
 
     @classmethod
     def identity(cls, features: int) -> Scaling:
@@ -34,22 +37,29 @@ class Scaling:
 
     @classmethod
     def standard(cls, x: Matrix) -> Scaling:
-        """To mean 0 and variance 1; a constant column is only centred."""
+        """To mean 0 and variance 1; a constant column becomes 0."""
         if sparse.issparse(x):
             mean, deviation = _sparse_moments(sparse.csr_array(x))
         else:
             mean = x.mean(0, dtype=np.float64)
             deviation = x.std(0, dtype=np.float64)
         constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1e-290)
-        return cls(mean, np.where(constant, 1.0, deviation))
+        if not constant.any():
+            return cls(mean, deviation)
+        first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]  # their mean may be off by a rounding
+        return cls(np.where(constant, first, mean), np.where(constant, 1.0, deviation), constant)
 
     @property
     def log_jacobian(self) -> float:
         """What to add to a log-density of scaled rows to have that of the original ones."""
         return float(-np.log(self.scale).sum())
 
+    def apply(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        return (x - self.shift) / self.scale
+
     def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        return x * self.scale + self.shift
+        original = x * self.scale + self.shift
+        return original if self.constant is None else np.where(self.constant, self.shift, original)
 
 
 def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -101,8 +111,7 @@ class Rows:
         for start in range(0, x.shape[0], _BLOCK):
             part = x[start : start + _BLOCK]
             part = part.toarray() if sparse.issparse(part) else part
-            part = (part - self._scaling.shift) / self._scaling.scale
-            scaled[start : start + _BLOCK] = torch.from_numpy(part)
+            scaled[start : start + _BLOCK] = torch.from_numpy(self._scaling.apply(part))
         return scaled.to(self.device)
 
     def batch(self, index: Tensor) -> Tensor:

@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import CurvaeError
-from ..models import VAE
 from ..models.tracing import matmul_precision
-from .config import Config
+from .checkpoints import Checkpoint, fitting
+from .config import Settings
 from .engine import Engine
 from .files import read_tensors, write_records, write_tensors
 from .fitted import Record
-from .splits import Split
 
-__all__ = ["Checkpoint", "Member", "train"]
+__all__ = ["Member", "train"]
 
 # A checkpoint is written this many seconds after the last, and later if that took more than a twentieth of the time.
 _CHECKPOINT_EVERY = 2.0
@@ -37,9 +34,13 @@ class Member:
     """A model in training, and what became of it."""
 
     name: str
-    config: Config
-    split: Split
-    model: VAE
+    config: Settings
+    model: Any
+    """a `VAE` or `GraphVAE`"""
+    patience: int | None = None
+    """epochs without progress on validation data after which the training ends"""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """fingerprints of what it is trained on, by name"""
     history: list[Record] = field(default_factory=list)
     best: float = -math.inf
     best_epoch: int = 0
@@ -48,7 +49,7 @@ class Member:
 
     def gives_up(self, epoch: int) -> bool:
         """Whether early stopping ends the training."""
-        return self.config.patience is not None and epoch - self.best_epoch >= self.config.patience
+        return self.patience is not None and epoch - self.best_epoch >= self.patience
 
     def take(self, weights: Tensors) -> None:
         """Weights of its own, no longer those of the stack."""
@@ -57,25 +58,9 @@ class Member:
             parameter.data, parameter.grad = weights[name].detach().clone(), None
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """Where a stack keeps its state."""
-
-    path: Path
-    resume: bool
-    metrics: Path
-    """where to write the records of a model for people to watch"""
-    watched: int | None
-    """which of the members that is"""
-
-    @property
-    def shown(self) -> str:
-        return f"{self.path.parent.name}/{self.path.name}"
-
-
 def train(
     members: Sequence[Member],
-    engine: Callable[[Sequence[Member]], Engine],
+    engine: Callable[[Sequence[Member]], Engine[Any, Any]],
     checkpoint: Checkpoint | None = None,
     progress: Callable[[Member, Record], None] = lambda member, record: None,
     warn: Callable[[str], None] = lambda text: None,
@@ -99,7 +84,7 @@ class _Training:
     def __init__(
         self,
         members: Sequence[Member],
-        make: Callable[[Sequence[Member]], Engine],
+        make: Callable[[Sequence[Member]], Engine[Any, Any]],
         checkpoint: Checkpoint | None,
         progress: Callable[[Member, Record], None],
         warn: Callable[[str], None],
@@ -115,15 +100,15 @@ class _Training:
         if not self.active:
             return
         self.engine = make(self.active)
-        if state:
-            with self._fitting():
+        if checkpoint is not None and state:
+            with fitting(checkpoint.folder):
                 moments = {name: (state[f"first.{name}"], state[f"second.{name}"]) for name in self.engine.moments}
                 self.engine.load(moments, self.step)
         self._begin()
 
     def _begin(self) -> None:
         tensors = self.engine.stack.tensors
-        if self.active[0].config.patience is not None and not self.best:
+        if self.active[0].patience is not None and not self.best:
             self.best = {name: t.clone() for name, t in tensors.items()}
         self.last = {name: t.clone() for name, t in tensors.items()}
         self.learned = self.active[0].config.learn_curvature or self.active[0].config.learn_prior_scale
@@ -259,7 +244,9 @@ class _Training:
             padded = [row + [math.nan] * (longest - len(row)) for row in rows]
             tensors[f"history.{key}"] = torch.tensor(padded, dtype=torch.float64)
         counters = {
+            "places": list(self.checkpoint.places),
             "configs": [member.config.to_json() for member in self.members],
+            "data": [dict(member.data) for member in self.members],
             "passed": self.passed,
             "step": self.step,
             "active": [self.members.index(member) for member in self.active],
@@ -281,31 +268,24 @@ class _Training:
         self.saved = time.monotonic()
         self.pause = max(_CHECKPOINT_EVERY, (self.saved - began) / _CHECKPOINT_SHARE)
 
-    def _require_same(self, configs: Sequence[dict[str, Any]]) -> None:
+    def _require_same(self, configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]) -> None:
         """A run may be given more epochs; all else must be as it was."""
-        for member, known in zip(self.members, configs, strict=True):
+        for member, known, marks in zip(self.members, configs, data, strict=True):
             own = member.config.to_json()
             other = [name for name in own if name != "epochs" and own[name] != known.get(name)]
             if other:
                 raise ValueError(f"{other[0]} was {known.get(other[0])}, not {own[other[0]]}")
-
-    @contextmanager
-    def _fitting(self) -> Iterator[None]:
-        try:
-            yield
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
-            assert self.checkpoint is not None
-            message = str(error).splitlines()[0]
-            raise CurvaeError(
-                f"the checkpoint in {self.checkpoint.path.parent} does not fit this run ({message}); "
-                "start again with --force, or in another folder"
-            ) from error
+            other = [name for name in member.data if member.data[name] != marks.get(name)]
+            if other:
+                raise ValueError(f"other data: not the {other[0]} that {member.name} was begun with")
+        if len({member.config.epochs for member in self.members}) > 1:
+            raise ValueError("models that were trained together must be given the same epochs")
 
     def _load(self, checkpoint: Checkpoint) -> Tensors:
         tensors, metadata = read_tensors(checkpoint.path)
-        with self._fitting():
+        with fitting(checkpoint.folder):
             counters = json.loads(metadata["state"])
-            self._require_same(counters["configs"])
+            self._require_same(counters["configs"], counters["data"])
             keys = {name.removeprefix("history."): t for name, t in tensors.items() if name.startswith("history.")}
             for i, (member, known) in enumerate(zip(self.members, counters["members"], strict=True)):
                 with torch.no_grad():

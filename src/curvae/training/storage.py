@@ -4,30 +4,69 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from .. import __version__
 from ..data import Schema
 from ..errors import CurvaeError
 from .build import build
-from .config import Config
+from .config import Config, Settings
 from .evaluate import Embedding
 from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
-from .fitted import METRICS, Fitted
+from .fitted import METRICS, Fitted, Record
 from .rows import Scaling
 from .splits import Split
 
-__all__ = ["FORMAT", "description_of", "load_fitted", "read_description", "save_fitted", "versions"]
+__all__ = [
+    "FORMAT",
+    "description_of",
+    "kind_of",
+    "load_fitted",
+    "read_description",
+    "read_model",
+    "require_figures",
+    "restore",
+    "restore_embedding",
+    "restore_scaling",
+    "save_fitted",
+    "scaling_arrays",
+    "versions",
+    "whole_run",
+    "write_model",
+]
 
 FORMAT = 1
 
 CONFIG, MODEL = "config.json", "model.safetensors"
+
+_KINDS = {"vae": "a model of a table", "graph": "a model of a graph", "comparison": "a comparison"}
+_COMMANDS = {"vae": "curvae fit", "graph": "curvae graph", "comparison": "curvae compare"}
+_MODELS = ("vae", "graph")
+_ANY_COMMAND = " or ".join(_COMMANDS[kind] for kind in _MODELS)
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class Savable(Protocol):
+    """What was trained, of any kind."""
+
+    @property
+    def config(self) -> Settings: ...
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def history(self) -> list[Record]: ...
 
 
 def versions() -> dict[str, str]:
@@ -40,7 +79,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def description_of(config: Config, kind: str) -> dict[str, Any]:
+def description_of(config: Settings, kind: str) -> dict[str, Any]:
     """How `config.json` begins, whatever the kind of run."""
     return {
         "format": FORMAT,
@@ -55,43 +94,110 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def save_fitted(
-    folder: Path, fitted: Fitted, embedding: Embedding, description: Mapping[str, Any], kind: str = "vae"
+def write_model(
+    folder: Path,
+    fitted: Savable,
+    embedding: Embedding,
+    arrays: Mapping[str, NDArray[Any]],
+    kind: str,
+    description: Mapping[str, Any],
 ) -> None:
-    """Write a model and the embedding of its training data.
+    """Write a model of any kind, its records and its embedding, and last what describes them.
 
-    `description` is what else `config.json` shall hold, `data` with the `schema` among it.
+    Arguments:
+        folder: of the run.
+        fitted: what was trained.
+        embedding: of its training data.
+        arrays: what else the model needs, by name.
+        kind: of the run.
+        description: what else `config.json` shall hold.
     """
     tensors = {f"model.{name}": t.float() for name, t in fitted.model.state_dict().items()}
-    rows = sum(len(part) for part in (fitted.split.train, fitted.split.validation, fitted.split.test))
-    split = np.zeros(rows, np.int8)
-    split[fitted.split.validation], split[fitted.split.test] = 1, 2
-    arrays = {
-        "scaling.shift": fitted.scaling.shift,
-        "scaling.scale": fitted.scaling.scale,
-        "split": split,
-        "embedding.space": embedding.space,
-        "embedding.sigma": embedding.sigma,
-    }
+    arrays = {**arrays, "embedding.space": embedding.space, "embedding.sigma": embedding.sigma}
     write_records(folder / METRICS, fitted.history)
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
     write_json(
         folder / CONFIG,
-        {
-            **description_of(fitted.config, kind),
-            "likelihood_reason": fitted.reason,
-            "model_sha256": _digest(folder / MODEL),
-            **description,
-        },
+        {**description_of(fitted.config, kind), "model_sha256": _digest(folder / MODEL), **description},
     )
+
+
+def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What `write_model` wrote, as it was written: the description and the tensors."""
+    description = read_description(folder, kind)
+    if "model_sha256" not in description:
+        raise CurvaeError(f"{folder} is not finished; go on with {_COMMANDS[kind]} --resume")
+    tensors, _ = read_tensors(folder / MODEL)
+    if _digest(folder / MODEL) != description["model_sha256"]:
+        raise CurvaeError(
+            f"{folder / MODEL} is not the file that was written (its checksum differs); restore it or train again"
+        )
+    return description, tensors
+
+
+@contextmanager
+def whole_run(folder: Path) -> Iterator[None]:
+    """Whatever goes wrong while the parts of a model are put together, told in one line."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        message = str(error).splitlines()[0].removesuffix("; train again")
+        raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error
+
+
+def restore(tensors: Mapping[str, Tensor], inputs: int, config: Settings, make: Callable[[], Model]) -> Model:
+    """The model that `make` makes, with its weights; `inputs` is the width of what it reads."""
+    state = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    # The encoder alone holds so many weights: sizes that someone made up are refused before they are allocated.
+    sizes = (inputs, *config.hidden, config.dim)
+    if sum(a * b for a, b in pairwise(sizes)) > sum(t.numel() for t in state.values()):
+        raise ValueError(f"layers of {', '.join(map(str, sizes))} are larger than the file")
+    model = make()
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def restore_embedding(tensors: Mapping[str, Tensor], curvature: Tensor) -> Embedding:
+    """The embedding of the training data."""
+    space, sigma = (tensors[f"embedding.{name}"].numpy() for name in ("space", "sigma"))
+    return Embedding(space, sigma, float(curvature.detach()))
+
+
+def scaling_arrays(scaling: Scaling) -> dict[str, NDArray[Any]]:
+    """What `restore_scaling` makes a scaling of."""
+    return {f"scaling.{name}": values for name, values in vars(scaling).items() if values is not None}
+
+
+def restore_scaling(tensors: Mapping[str, Tensor]) -> Scaling:
+    constant = tensors["scaling.constant"].numpy() if "scaling.constant" in tensors else None
+    return Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy(), constant)
+
+
+def require_figures(record: Record) -> None:
+    """Raise unless a record has everything that reports show."""
+    if lacking := {"epoch", "reconstruction", "kl", "c", "prior_scale"} - set(record):
+        raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
+
+
+def save_fitted(folder: Path, fitted: Fitted, embedding: Embedding, description: Mapping[str, Any]) -> None:
+    """Write a model and the embedding of its training data.
+
+    `description` is what else `config.json` shall hold, `data` with the `schema` among it.
+    """
+    rows = sum(len(part) for part in (fitted.split.train, fitted.split.validation, fitted.split.test))
+    split = np.zeros(rows, np.int8)
+    split[fitted.split.validation], split[fitted.split.test] = 1, 2
+    arrays = {**scaling_arrays(fitted.scaling), "split": split}
+    write_model(folder, fitted, embedding, arrays, "vae", {"likelihood_reason": fitted.reason, **description})
 
 
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """`config.json` of a run folder, checked for format and kind."""
+    command = _ANY_COMMAND if kind is None else _COMMANDS[kind]
     if not folder.is_dir():
-        raise CurvaeError(f"{folder} is not a folder; give the folder that curvae fit wrote")
+        raise CurvaeError(f"{folder} is not a folder; give the folder that {command} wrote")
     if not (folder / CONFIG).exists():
-        raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that curvae fit wrote")
+        raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that {command} wrote")
     description = read_json(folder / CONFIG)
     if not isinstance(description, dict) or type(found := description.get("format")) is not int or found < 1:
         raise CurvaeError(f"{folder / CONFIG} is not the description of a run; train again")
@@ -101,45 +207,38 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
             "upgrade with pip install --upgrade curvae"
         )
     if kind is not None and description.get("kind") != kind:
-        raise CurvaeError(
-            f"{folder} holds a {description.get('kind')}, not a model ({kind}); give a folder that curvae fit wrote"
-        )
+        raise _wrong_kind(folder, description, _KINDS[kind], command)
     return description
 
 
-def load_fitted(
-    folder: Path, kind: str | None = "vae", device: torch.device | str = "cpu"
-) -> tuple[Fitted, Embedding, dict[str, Any]]:
+def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, command: str) -> CurvaeError:
+    own = description.get("kind")
+    held = _KINDS.get(own, f"a {own}") if isinstance(own, str) else "nothing that has a name"
+    return CurvaeError(f"{folder} holds {held}, not {wanted}; give a folder that {command} wrote")
+
+
+def kind_of(folder: Path) -> str:
+    """Whether a run folder holds a model of a table, "vae", or of a graph, "graph"; anything else is an error."""
+    description = read_description(folder)
+    if (kind := description.get("kind")) not in _MODELS:
+        raise _wrong_kind(folder, description, "a model", _ANY_COMMAND)
+    return str(kind)
+
+
+def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitted, Embedding, dict[str, Any]]:
     """A model written by `save_fitted`, the embedding of its training data, and the whole of its `config.json`."""
-    description = read_description(folder, kind)
-    if "model_sha256" not in description:
-        raise CurvaeError(f"{folder} is not finished; go on with curvae fit --resume")
-    tensors, _ = read_tensors(folder / MODEL)
-    if _digest(folder / MODEL) != description["model_sha256"]:
-        raise CurvaeError(
-            f"{folder / MODEL} is not the file that was written (its checksum differs); restore it or train again"
-        )
-    try:
+    description, tensors = read_model(folder, "vae")
+    with whole_run(folder):
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
-        state = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
-        # The encoder alone holds so many weights: sizes that someone made up are refused before they are allocated.
-        sizes = (len(schema.names), *config.hidden, config.dim)
-        if sum(a * b for a, b in pairwise(sizes)) > sum(t.numel() for t in state.values()):
-            raise ValueError(f"layers of {', '.join(map(str, sizes))} are larger than the file")
-        model = build(config, len(schema.names), schema.blocks)
-        model.load_state_dict(state)
-        scaling = Scaling(tensors["scaling.shift"].numpy(), tensors["scaling.scale"].numpy())
+        inputs = len(schema.names)
+        model = restore(tensors, inputs, config, lambda: build(config, inputs, schema.blocks))
+        scaling = restore_scaling(tensors)
         split = tensors["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))
-        fitted = Fitted(config, model.eval(), scaling, reason, parts, read_records(folder / METRICS))
-        space, sigma = (tensors[f"embedding.{name}"].numpy() for name in ("space", "sigma"))
-        embedding = Embedding(space, sigma, float(fitted.double().model.prior.curvature().detach()))
-        if lacking := {"epoch", "reconstruction", "kl", "c", "prior_scale"} - set(fitted.last):
-            raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        message = str(error).splitlines()[0].removesuffix("; train again")
-        raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error
+        fitted = Fitted(config, model, scaling, reason, parts, read_records(folder / METRICS))
+        require_figures(fitted.last)
+        embedding = restore_embedding(tensors, fitted.double().model.prior.curvature())
     fitted.model.to(device)
     return fitted, embedding, description

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..data import Dataset
+from ..data.dataset import hash_rows
 from ..errors import CurvaeError
 from .config import Config, LikelihoodKind
+from .course import Planned
 from .rows import Matrix, Scaling, choose_likelihood
 from .splits import Split, random_split
 
-__all__ = ["Task", "plan_tasks", "resolve", "scaling_for", "stacks"]
+__all__ = ["Task", "fingerprinted", "plan_tasks", "resolve", "scaling_for", "stacks"]
+
+Kind = TypeVar("Kind", bound=Planned)
 
 
 @dataclass(frozen=True)
@@ -33,14 +40,14 @@ class Task:
     split: Split
     scaling: Scaling
     blocks: tuple[int, ...]
+    data: Mapping[str, str] = field(default_factory=dict)
+    """fingerprints, by name, that a checkpoint keeps; see `fingerprinted`"""
 
     @property
     def architecture(self) -> Any:
         """What the models of one stack have in common."""
-        config = self.config
-        flat = not config.learn_curvature and config.curvature == 0
-        alike = replace(config, seed=0, curvature=0.0 if flat else 1.0, prior_scale=1.0, learning_rate=1.0, beta=1.0)
-        return alike, self.blocks, len(self.scaling.shift), len(self.split.train), len(self.split.validation)
+        sizes = len(self.scaling.shift), len(self.split.train), len(self.split.validation)
+        return self.config.architecture, self.blocks, sizes
 
 
 def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
@@ -113,15 +120,52 @@ def plan_tasks(
     return tasks, sources
 
 
-def stacks(tasks: Sequence[Task], shares: int = 1) -> list[list[Task]]:
-    """Tasks of one architecture together, in about so many pieces of like size; equal learning rates lie together."""
-    groups: dict[Any, list[Task]] = {}
+def fingerprinted(tasks: Sequence[Task], sources: Sequence[Matrix]) -> list[Task]:
+    """The same tasks with what a checkpoint is to know of their data: a digest of rows, split and scaling."""
+    made: dict[Any, str] = {}
+
+    def rows(task: Task) -> str:
+        key = task.source, task.blocks
+        if key not in made:
+            x = sources[task.source]
+            digest = hashlib.sha256(json.dumps([x.shape, task.blocks]).encode())
+            hash_rows(x, digest)
+            made[key] = digest.hexdigest()
+        return made[key]
+
+    def split(task: Task) -> str:
+        parts = (task.split.train, task.split.validation, task.split.test)
+        return _digest(*(part.astype("<i8") for part in parts))
+
+    def scaling(task: Task) -> str:
+        # To six digits: other machines round the last ones of a mean otherwise.
+        shift, scale = task.scaling.shift, task.scaling.scale
+        with np.errstate(all="ignore"):
+            figures = np.stack([shift / scale, np.log(scale)])
+        return _digest(np.round(figures, 6).astype("<f8") + 0.0)
+
+    return [replace(task, data={"rows": rows(task), "split": split(task), "scaling": scaling(task)}) for task in tasks]
+
+
+def _digest(*arrays: NDArray[Any]) -> str:
+    return hashlib.sha256(b"\n".join(array.tobytes() for array in arrays)).hexdigest()
+
+
+def stacks(tasks: Sequence[Kind], shares: int = 1, begun: Sequence[Sequence[int]] = ()) -> list[list[Kind]]:
+    """Tasks of one architecture together, in about so many pieces of like size; equal learning rates lie together.
+
+    Stacks that have begun, given by the places of their tasks, stay as they are.
+    """
+    groups: dict[Any, list[Kind]] = {}
     for task in tasks:
         groups.setdefault(task.architecture, []).append(task)
-    found = []
+    known = {task.place: task for task in tasks}
+    found = [[known.pop(place) for place in places] for places in begun]
     for group in groups.values():
         group.sort(key=lambda task: task.config.learning_rate)
         pieces = min(len(group), max(1, round(shares * len(group) / len(tasks))))
         ends = [len(group) * i // pieces for i in range(pieces + 1)]
-        found += [group[a:b] for a, b in pairwise(ends)]
+        # What has not begun stays together as it would have been, if the shares are those of before.
+        left = ([task for task in group[a:b] if task.place in known] for a, b in pairwise(ends))
+        found += [piece for piece in left if piece]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,29 +15,29 @@ import numpy as np
 import torch
 
 from ..errors import CurvaeError
+from .course import Planned, Tick, Warn
 from .device import choose_device
 from .fitted import Record
-from .rows import Matrix
-from .tasks import Task, stacks
+from .tasks import stacks
 
-__all__ = ["Tick", "Warn", "processes", "spread"]
+__all__ = ["processes", "spread"]
 
-Tick = Callable[[int, Record], None]
-"""told of an epoch: the place of the model in the list, and the record"""
-Warn = Callable[[str], None]
+Task = TypeVar("Task", bound=Planned)
+Source = TypeVar("Source")
 Result = TypeVar("Result")
-Work = Callable[[Sequence[Task], Sequence[Matrix], Tick, Warn], list[Result]]
+Work = Callable[[Sequence[Task], Sequence[Source], Tick, Warn], list[Result]]
 
 _LOOK_EVERY = 0.2  # seconds between two looks at what the processes have done
 
 
 def spread(
     tasks: Sequence[Task],
-    sources: Sequence[Matrix],
-    work: Work[Result],
+    sources: Sequence[Source],
+    work: Work[Task, Source, Result],
     *,
     jobs: int = 1,
     scheduler: str | None = None,
+    begun: Sequence[Sequence[int]] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
 ) -> list[Result]:
@@ -48,24 +49,24 @@ def spread(
         work: called with the tasks of a stack, the data, and two functions: one to tell of every epoch, one to warn.
         jobs: processes on this machine, with one thread each; 1 is this process.
         scheduler: address of a Dask cluster to use instead, one stack a worker; work whose worker dies is done again.
-        progress: told the epochs done and to do, counted over all models.
+        begun: places of the tasks of stacks that have checkpoints, and go on as they are.
+        progress: told the epochs done and to do, counted over all models; an epoch that is done again counts once.
         warn: told what stacks have to say.
     """
     total = sum(task.config.epochs or 0 for task in tasks)
     found: dict[int, Result] = {}
     if jobs == 1 and scheduler is None:
-        done = 0
+        counts = np.zeros(len(tasks), np.int64)
 
         def tick(place: int, record: Record) -> None:
-            nonlocal done
-            done += 1
-            progress(done, total)
+            _count(counts, place, record)
+            progress(int(counts.sum()), total)
 
-        for stack in stacks(tasks):
+        for stack in stacks(tasks, begun=begun):
             found |= zip((task.place for task in stack), work(stack, sources, tick, warn), strict=True)
     else:
         with _workers(scheduler, jobs) as (parallel, shares), _counters(len(tasks), total, progress) as path:
-            pieces = stacks(tasks, shares)
+            pieces = stacks(tasks, shares, begun)
             calls = (joblib.delayed(_apart)(work, stack, sources, path) for stack in pieces)
             for stack, (results, warnings) in zip(pieces, parallel(calls), strict=True):
                 found |= zip((task.place for task in stack), results, strict=True)
@@ -80,8 +81,13 @@ def processes(device: torch.device | str) -> int:
     return 1 if choose_device(str(device)).type == "cuda" else int(joblib.cpu_count())
 
 
+def _count(counts: Any, place: int, record: Record) -> None:
+    """Note how far a model is: no less than before, for halves of a stack, or another worker, may begin again."""
+    counts[place] = max(counts[place], record["epoch"])
+
+
 def _apart(
-    work: Work[Result], stack: Sequence[Task], sources: Sequence[Matrix], path: str
+    work: Work[Task, Source, Result], stack: Sequence[Task], sources: Sequence[Source], path: str
 ) -> tuple[list[Result], list[str]]:
     """In a process of its own: the results, and what there was to warn of."""
     torch.set_num_threads(1)
@@ -91,7 +97,7 @@ def _apart(
 
     def tick(place: int, record: Record) -> None:
         if counts is not None:
-            counts[place] = record["epoch"]
+            _count(counts, place, record)
 
     return work(stack, sources, tick, warnings.append), warnings
 
@@ -106,6 +112,9 @@ def _workers(scheduler: str | None, jobs: int) -> Iterator[tuple[joblib.Parallel
         from distributed import Client
     except ImportError:
         raise CurvaeError('a Dask cluster needs dask: pip install "curvae[cluster]"') from None
+    # A client that did not connect may still wait to be collected. While another starts, that would be a deadlock: both
+    # take the same lock.
+    gc.collect()
     try:
         client = Client(scheduler, timeout=10)
     except (OSError, ValueError) as error:
@@ -115,7 +124,7 @@ def _workers(scheduler: str | None, jobs: int) -> Iterator[tuple[joblib.Parallel
         workers = len(client.scheduler_info()["workers"])
         if workers == 0:
             raise CurvaeError(f"the Dask cluster at {scheduler} has no workers; start some with: dask worker ADDRESS")
-        with joblib.parallel_config("dask", client=client, retries=3):
+        with joblib.parallel_config("dask", client=client):
             yield joblib.Parallel(n_jobs=workers), workers
 
 

@@ -11,7 +11,7 @@ from ...errors import CurvaeError
 from ..remarks import count
 from .graph import Graph
 
-__all__ = ["EdgeSplit", "split_edges"]
+__all__ = ["EdgeSplit", "absent_pairs", "split_edges"]
 
 Edges = NDArray[np.int64]
 
@@ -55,26 +55,37 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
                 f"a share of {share:g} of {count(graph.n_edges, 'edge')} is none to keep for {name}; "
                 f"use a graph of {int(np.ceil(1 / share)):,} edges or more, or a larger share"
             )
+    random = np.random.default_rng(seed)
+    order = random.permutation(graph.n_edges)
+    drawn = absent_pairs(graph, sum(sizes), random, mend="use smaller shares")
+    cuts = np.cumsum(sizes)
+    held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
+    return EdgeSplit(kept, held, tested, *(_sorted(part) for part in np.split(drawn, cuts[:1])))
+
+
+def absent_pairs(graph: Graph, number: int, random: np.random.Generator, mend: str) -> Edges:
+    """Different pairs i < j without an edge, drawn uniformly; `mend` says what to do where there are too few.
+
+    Example:
+        >>> path = Graph(np.array(list("abc")), np.array([[0, 1], [1, 2]]))
+        >>> absent_pairs(path, 1, np.random.default_rng(0), "").tolist()
+        [[0, 2]]
+    """
     # Pairs i < j counted row by row: those of row i start at starts[i].
     nodes = np.arange(graph.n_nodes, dtype=np.int64)
     starts = nodes * (2 * graph.n_nodes - nodes - 1) // 2
     absent = graph.n_nodes * (graph.n_nodes - 1) // 2 - graph.n_edges
-    if absent < sum(sizes):
+    if absent < number:
         raise CurvaeError(
-            f"the graph is too dense: {count(absent, 'pair')} of nodes without an edge where {sum(sizes):,} are "
-            "needed; use smaller shares"
+            f"the graph is too dense: {count(absent, 'pair')} of nodes without an edge where {number:,} are "
+            f"needed; {mend}"
         )
-    random = np.random.default_rng(seed)
-    order = random.permutation(graph.n_edges)
-    ranks = random.choice(absent, sum(sizes), replace=False)
+    ranks = random.choice(absent, number, replace=False)
     # Going up the pairs without an edge, one skips the edges below.
     present = starts[graph.edges[:, 0]] + graph.edges[:, 1] - graph.edges[:, 0] - 1
     pairs = ranks + np.searchsorted(present - np.arange(graph.n_edges), ranks, side="right")
     row = np.searchsorted(starts, pairs, side="right") - 1
-    drawn = np.stack([row, pairs - starts[row] + row + 1], axis=1)
-    cuts = np.cumsum(sizes)
-    held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
-    return EdgeSplit(kept, held, tested, *(_sorted(part) for part in np.split(drawn, cuts[:1])))
+    return np.stack([row, pairs - starts[row] + row + 1], axis=1)
 
 
 def _sorted(pairs: Edges) -> Edges:

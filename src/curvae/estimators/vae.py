@@ -1,39 +1,46 @@
-"""The scikit-learn face."""
+"""A table or images as a scikit-learn transformer."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .data import Column, Schema
-from .data.dataset import feature_names
-from .errors import CurvaeError
-from .geometry import Lorentz, PoincareBall
-from .models.latent import Law
-from .nn.networks import DecoderKind
-from .training.config import Config, LikelihoodKind
-from .training.device import choose_device
-from .training.evaluate import Embedding, embed, health, likelihoods, reconstruct
-from .training.fitted import Fitted
-from .training.loop import fit, fit_many
-from .training.splits import random_split
-from .training.storage import load_fitted, save_fitted
+from ..data import Column, Schema
+from ..data.dataset import feature_names
+from ..errors import CurvaeError
+from ..geometry import Lorentz, PoincareBall
+from ..models.latent import Law
+from ..nn.networks import DecoderKind
+from ..training.config import Config, LikelihoodKind
+from ..training.device import choose_device
+from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct
+from ..training.fitted import Fitted
+from ..training.loop import fit, fit_many
+from ..training.splits import random_split
+from ..training.storage import load_fitted, save_fitted
+from .shared import (
+    Array,
+    Output,
+    config_of,
+    coordinates,
+    empty_folder,
+    nearest,
+    parameters,
+    plain,
+    require,
+)
 
 __all__ = ["PoincareVAE"]
 
-Array = NDArray[Any]
-
-# Names of the estimator's parameters that a configuration calls otherwise.
-_RENAMED = {"n_components": "dim"}
 # Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
 _EXTRA = ("output", "importance_samples", "n_init")
 
@@ -48,7 +55,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         decoder: first layer of the decoder: "gyroplane", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian" or "categorical".
-        hidden: widths of the hidden layers.
+        hidden: widths of the hidden layers, or the width of a single one.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid).
         epochs: passes over the data; None makes about 8,000 steps.
@@ -89,8 +96,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         decoder: DecoderKind = "gyroplane",
         prior_scale: float = 1.0,
         likelihood: LikelihoodKind = "auto",
-        hidden: tuple[int, ...] = (200,),
-        output: Literal["ball", "tangent", "lorentz"] = "ball",
+        hidden: int | tuple[int, ...] = (200,),
+        output: Output = "ball",
         epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 1e-3,
@@ -148,13 +155,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return self.n_components
 
     def _config(self) -> Config:
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(2**31 - 1)
-        names = {field.name for field in fields(Config)}
-        given = {_RENAMED.get(name, name): value for name, value in self.get_params().items()}
-        values = {name: _plain(value) for name, value in given.items() if name in names}
-        return Config(**values, seed=int(seed))
+        return config_of(Config, self.get_params())
 
     def _rows(self, X: Any, reset: bool = False) -> Any:
         return validate_data(
@@ -192,12 +193,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _check(self) -> None:
         """Raise for parameters that no configuration holds."""
-        if not (isinstance(self.n_init, int | np.integer) and self.n_init >= 1):
-            raise CurvaeError(f"n_init must be a number of at least 1, got {self.n_init!r}")
-        if self.output not in ("ball", "tangent", "lorentz"):
-            raise CurvaeError(f"output must be one of ball, tangent, lorentz; got {self.output!r}")
-        if not (isinstance(self.importance_samples, int | np.integer) and self.importance_samples >= 1):
-            raise CurvaeError(f"importance_samples must be a number of at least 1, got {self.importance_samples!r}")
+        require(self.output, n_init=self.n_init, importance_samples=self.importance_samples)
 
     def _take(self, fitted: Fitted) -> None:
         self._fitted = fitted.double()
@@ -217,9 +213,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return embed(self._fitted, x), x.dtype
 
     def _coordinates(self, embedding: Embedding) -> Array:
-        if self.output == "lorentz":
-            return embedding.space
-        return embedding.ball if self.output == "ball" else embedding.tangent
+        return coordinates(embedding, self.output)
 
     def transform(self, X: ArrayLike) -> Any:
         """Posterior centres of rows, in the coordinates of `output`."""
@@ -273,21 +267,14 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         check_is_fitted(self)
         own = X is None
         table = self._embedding.distances() if X is None else self._embed(X)[0].distances(self._embedding)
-        if not 1 <= k <= table.shape[1] - own:
-            raise CurvaeError(f"k must lie between 1 and {table.shape[1] - own}, got {k}")
-        if own:
-            np.fill_diagonal(table, np.inf)
-        index = np.argsort(table, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(table, index, 1), index
+        return nearest(table, k, own)
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a run folder (JSON and safetensors), which `load` and the command line read."""
         check_is_fitted(self)
-        folder = Path(path)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise CurvaeError(f"{folder} exists and is no empty folder; choose another name or remove it")
+        folder = empty_folder(path)
         names = getattr(self, "feature_names_in_", None)
         features = int(self.n_features_in_)
         columns = tuple(Column(str(name)) for name in (feature_names(features) if names is None else names))
@@ -299,7 +286,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 "blocks": [],
                 "schema": schema.to_json(),
             },
-            "estimator": {name: _plain(getattr(self, name)) for name in _EXTRA},
+            "estimator": {name: plain(getattr(self, name)) for name in _EXTRA},
         }
         save_fitted(folder, self._fitted, self._embedding, description)
 
@@ -307,17 +294,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
         fitted, embedding, description = load_fitted(Path(path))
-        settings = fitted.config.to_json()
-        own = {
-            name: settings[_RENAMED.get(name, name)]
-            for name in cls().get_params()
-            if _RENAMED.get(name, name) in settings
-        }
-        extra = description.get("estimator", {})
-        if not isinstance(extra, dict):
-            raise CurvaeError(f"{path} holds no parameters of an estimator but {extra!r}; train again")
-        new = cls(**{**own, **{name: extra[name] for name in _EXTRA if name in extra}})
-        new.set_params(hidden=tuple(new.hidden), random_state=fitted.config.seed)
+        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
         new._check()
         schema = Schema.from_json(description["data"]["schema"])
         new.n_features_in_ = len(schema.names)
@@ -329,12 +306,3 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         new.embedding_ = new._coordinates(embedding)
         new.warnings_ = health(new._fitted, embedding)
         return new
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of numpy, as grid searches make them, as Python's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, tuple | list):
-        return tuple(_plain(entry) for entry in value)
-    return value

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data import Graph
-from ..errors import CurvaeError
+from ...errors import CurvaeError
+from .graph import Graph
 
 __all__ = ["average_precision", "neighbourhood_map"]
 
@@ -18,7 +18,7 @@ Distances = Callable[[int, int], ArrayLike]
 _BLOCK = 1 << 22  # distances held at once
 
 
-def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike) -> float:
+def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDArray[np.int64] | None = None) -> float:
     """Mean average precision with which the nearest nodes of a node are its neighbours in the graph.
 
     For each neighbour the precision is the share of neighbours among the nodes that lie no farther; it is averaged over
@@ -29,8 +29,9 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike) -> float:
 
     Arguments:
         graph: whose edges are to be found again.
-        distances: of all nodes, (nodes, nodes), or a function that takes the first and the last but one row and gives
-            these rows, so that not all must be held at once.
+        distances: from the nodes asked about to all nodes, or a function that takes the first and the last but one of
+            these rows and gives them, so that not all must be held at once.
+        nodes: places of the nodes to ask about, all by default; the mean is over those of them that have neighbours.
 
     Example:
         >>> path = Graph(np.array(["a", "b", "c"]), np.array([[0, 1], [1, 2]]))
@@ -40,18 +41,21 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike) -> float:
     """
     if not graph.n_edges:
         raise CurvaeError("a graph without edges has no neighbourhoods; give one with edges")
-    nodes, adjacency = graph.n_nodes, graph.adjacency()
+    asked = np.arange(graph.n_nodes) if nodes is None else nodes
+    adjacency = graph.adjacency()
+    if not np.diff(adjacency.indptr)[asked].any():
+        raise CurvaeError("none of the nodes asked about has a neighbour; choose nodes with edges")
     rows: Distances = distances if callable(distances) else _rows(distances)
-    step = max(1, _BLOCK // nodes)
+    step = max(1, _BLOCK // graph.n_nodes)
     precisions = []
-    for start in range(0, nodes, step):
-        stop = min(start + step, nodes)
+    for start in range(0, len(asked), step):
+        stop = min(start + step, len(asked))
         block = np.asarray(rows(start, stop))
-        if block.shape != (stop - start, nodes):
+        if block.shape != (stop - start, graph.n_nodes):
             raise CurvaeError(f"distances of shape {block.shape} for rows {start} to {stop}; give every node a column")
         if np.isnan(block).any():
             raise CurvaeError("distances are not numbers; the model has diverged: lower the learning rate")
-        for node, row in zip(range(start, stop), block, strict=True):
+        for node, row in zip(asked[start:stop], block, strict=True):
             neighbours = adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]]
             if len(neighbours):
                 precisions.append(average_precision(row, node, neighbours))

@@ -1,0 +1,227 @@
+"""A graph, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ..data import Graph, load_graph, split_edges
+from ..errors import CurvaeError
+from ..models.latent import Law
+from ..training.device import choose_device
+from ..training.evaluate import Embedding, map_health
+from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, link_figures
+from ..training.graphs.config import EdgeKind
+from ..training.graphs.evaluate import pair_distances
+from ..training.graphs.storage import load_fitted_graph, save_fitted_graph
+from .shared import Array, Output, config_of, coordinates, empty_folder, nearest, parameters, plain, require
+
+__all__ = ["PoincareGraphVAE"]
+
+# Parameters that a configuration does not hold.
+_EXTRA = ("output",)
+
+
+class PoincareGraphVAE(BaseEstimator):
+    """A variational auto-encoder of a graph with a hyperbolic latent space: a place for every node.
+
+    Arguments:
+        n_components: dimension of the latent space.
+        curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary variational graph auto-encoder.
+        posterior: law of posterior and prior, "wrapped" or "riemannian".
+        prior_scale: deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
+        edges: probability of an edge at distance d: "geodesic", 1 − tanh d, or "fermi_dirac" with learned radius and
+            temperature.
+        weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
+        hidden: widths of the hidden layers.
+        output: coordinates of `embedding_`: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for other
+            estimators) or "lorentz" (space parts on the hyperboloid).
+        epochs: steps, each over the whole graph.
+        learning_rate: of Adam.
+        learn_curvature, learn_prior_scale: train them, starting from their values above.
+        diagonal: one posterior deviation an axis (wrapped only).
+        samples, beta: draws a step, weight of the divergence.
+        tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
+        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        random_state: seed, generator or None.
+
+    Attributes:
+        embedding_: nodes in the coordinates of `output`, in the order of `nodes_`.
+        nodes_: names of the nodes.
+        graph_: the graph as it was read; `graph_.notes` say what was done to it.
+        history_: one record an epoch.
+        curvature_, prior_scale_: as trained.
+        warnings_: what looks wrong with the graph or the map, each with its mend.
+
+    Example:
+        >>> tree = [(i, (i - 1) // 2) for i in range(1, 31)]
+        >>> model = PoincareGraphVAE(epochs=5, random_state=0).fit(tree)
+        >>> model.embedding_.shape, model.link_probability([("0", "1")]).shape
+        ((31, 2), (1,))
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        curvature: float = 1.0,
+        posterior: Law = "wrapped",
+        prior_scale: float = 1.0,
+        edges: EdgeKind = "geodesic",
+        weight: float = 2.0,
+        hidden: tuple[int, ...] = (32,),
+        output: Output = "ball",
+        epochs: int = 800,
+        learning_rate: float = 1e-2,
+        learn_curvature: bool = False,
+        learn_prior_scale: bool = False,
+        diagonal: bool = False,
+        samples: int = 1,
+        beta: float = 1.0,
+        tf32: bool = True,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.curvature = curvature
+        self.posterior = posterior
+        self.prior_scale = prior_scale
+        self.edges = edges
+        self.weight = weight
+        self.hidden = hidden
+        self.output = output
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.learn_curvature = learn_curvature
+        self.learn_prior_scale = learn_prior_scale
+        self.diagonal = diagonal
+        self.samples = samples
+        self.beta = beta
+        self.tf32 = tf32
+        self.device = device
+        self.random_state = random_state
+
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on a graph; y is ignored.
+
+        Arguments:
+            X: a `curvae.data.Graph`, or whatever `curvae.data.load_graph` reads: a file, a graph of networkx, a sparse
+                adjacency matrix, a `Data` of torch-geometric, a frame or list of edges.
+        """
+        require(self.output)
+        config, graph = config_of(GraphConfig, self.get_params()), _graph(X)
+        self._take(fit_graph(config, graph, device=choose_device(self.device)), graph)
+        return self
+
+    def _take(self, fitted: FittedGraph, graph: Graph, embedding: Embedding | None = None) -> None:
+        self._fitted, self.graph_, self.nodes_ = fitted.double(), graph, graph.names
+        self.history_ = fitted.history
+        prior = self._fitted.model.prior
+        self.curvature_, self.prior_scale_ = (float(value.detach()) for value in (prior.curvature(), prior.scale()))
+        self._embedding = embed_graph(self._fitted, graph) if embedding is None else embedding
+        self.embedding_ = coordinates(self._embedding, self.output)
+        self.warnings_ = [*graph.warnings, *map_health(self._embedding, self.history_[-1]["kl"], self.prior_scale_)]
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
+        """Train, and return the embedding of the nodes."""
+        return self.fit(X, y).embedding_
+
+    def link_prediction(self, X: Any, n_splits: int = 5) -> dict[str, Array]:
+        """How well edges that were held out are told from pairs without one, by distance.
+
+        For each of `n_splits` random splits a model is trained on 85 % of the edges, all at once, and judged on 10 %.
+        The model of `fit`, which sees all edges, takes no part.
+
+        Returns:
+            Area under the ROC curve as "auc" and average precision as "ap", one figure a split.
+        """
+        require(self.output, n_splits=n_splits)
+        config, graph = config_of(GraphConfig, self.get_params()), _graph(X)
+        configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(n_splits)]
+        splits = [split_edges(graph, seed=one.seed) for one in configs]
+        found = fit_graphs(configs, graph, splits=splits, device=choose_device(self.device))
+        for one in found:
+            if one.failure is not None:
+                raise CurvaeError(one.failure)
+        links = [link_figures(one, graph)["test"] for one in found]
+        return {"auc": np.array([link.auc for link in links]), "ap": np.array([link.ap for link in links])}
+
+    # --- pairs of nodes ---------------------------------------------------------------------------------------------
+
+    def _places(self, nodes: ArrayLike) -> Array:
+        """Places of nodes, given by place or by name."""
+        check_is_fitted(self)
+        given = np.asarray(nodes)
+        if given.dtype.kind in "iu":
+            if given.size and not (given.min() >= 0 and given.max() < len(self.nodes_)):
+                raise CurvaeError(f"places of nodes lie between 0 and {len(self.nodes_) - 1}; give names as text")
+            return given.astype(np.int64)
+        known = {name: i for i, name in enumerate(self.nodes_.tolist())}
+        names = given.astype(str)
+        unknown = [name for name in np.unique(names).tolist() if name not in known]
+        if unknown:
+            raise CurvaeError(f"the graph has no node {unknown[0]!r}; nodes_ lists them")
+        return np.array([known[name] for name in names.ravel().tolist()], dtype=np.int64).reshape(names.shape)
+
+    def link_probability(self, pairs: ArrayLike) -> Array:
+        """Probability of an edge between the centres of nodes.
+
+        Arguments:
+            pairs: (·, 2), names of nodes, or whole numbers for their places in `nodes_`.
+        """
+        places = self._places(pairs)
+        if places.ndim != 2 or places.shape[1] != 2:
+            raise CurvaeError(f"pairs must have the shape (·, 2), got {places.shape}")
+        with torch.no_grad():
+            distances = torch.from_numpy(pair_distances(self._embedding, places))
+            return self._fitted.model.edges.cpu().probability(distances).numpy()
+
+    def distances(self, nodes: ArrayLike | None = None) -> Array:
+        """Geodesic distances from some nodes, or all, to all nodes."""
+        check_is_fitted(self)
+        return self._some(nodes).distances(self._embedding)
+
+    def _some(self, nodes: ArrayLike | None) -> Embedding:
+        if nodes is None:
+            return self._embedding
+        places = self._places(nodes)
+        return Embedding(self._embedding.space[places], self._embedding.sigma[places], self._embedding.c)
+
+    def kneighbors(self, nodes: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
+        """Geodesic distances to the k nearest nodes, and their places, for some nodes or all."""
+        table = self.distances(nodes)
+        places = np.arange(len(table)) if nodes is None else self._places(nodes)
+        table[np.arange(len(table)), places] = np.inf
+        return nearest(table, k, own=False)
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a run folder (JSON and safetensors), which `load` and the command line read."""
+        check_is_fitted(self)
+        description = {"estimator": {name: plain(getattr(self, name)) for name in _EXTRA}}
+        save_fitted_graph(empty_folder(path), self._fitted, self.graph_, self._embedding, description)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
+        fitted, graph, embedding, description = load_fitted_graph(Path(path))
+        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
+        require(new.output)
+        fitted.model.to(choose_device(new.device))
+        new._take(fitted, graph, embedding)
+        return new
+
+
+def _graph(X: Any) -> Graph:
+    return X if isinstance(X, Graph) else load_graph(X)

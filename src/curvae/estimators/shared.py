@@ -1,0 +1,95 @@
+"""What the estimators have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from ..errors import CurvaeError
+from ..training.config import Settings
+from ..training.evaluate import Embedding
+
+__all__ = ["Array", "Output", "config_of", "coordinates", "empty_folder", "nearest", "parameters", "plain", "require"]
+
+Array = NDArray[Any]
+Output = Literal["ball", "tangent", "lorentz"]
+Kind = TypeVar("Kind", bound=Settings)
+
+# Names of the estimators' parameters that settings call otherwise.
+_RENAMED = {"n_components": "dim"}
+
+
+def plain(value: Any) -> Any:
+    """Numbers of numpy, as grid searches make them, as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple | list):
+        return tuple(plain(entry) for entry in value)
+    return value
+
+
+def config_of(kind: type[Kind], params: Mapping[str, Any]) -> Kind:
+    """The settings that the parameters of an estimator stand for."""
+    seed = params["random_state"]
+    if not isinstance(seed, int | np.integer):
+        seed = check_random_state(seed).randint(2**31 - 1)
+    names = {field.name for field in fields(kind)}
+    given = {_RENAMED.get(name, name): value for name, value in params.items()}
+    values = {name: plain(value) for name, value in given.items() if name in names}
+    if isinstance(values["hidden"], int):
+        values["hidden"] = (values["hidden"],)
+    return kind(**values, seed=int(seed))
+
+
+def parameters(
+    names: Sequence[str], config: Settings, description: Mapping[str, Any], extra: Sequence[str], path: Any
+) -> dict[str, Any]:
+    """The parameters of an estimator from what `save` wrote: those of its settings, and those that are its own."""
+    settings = config.to_json()
+    own = description.get("estimator", {})
+    if not isinstance(own, dict):
+        raise CurvaeError(f"{path} holds no parameters of an estimator but {own!r}; train again")
+    found = {name: settings[_RENAMED.get(name, name)] for name in names if _RENAMED.get(name, name) in settings}
+    found |= {name: own[name] for name in extra if name in own}
+    return {**found, "hidden": config.hidden, "random_state": config.seed}
+
+
+def require(output: Any, **counts: Any) -> None:
+    """Raise for parameters that no settings hold."""
+    for name, value in counts.items():
+        if not (isinstance(value, int | np.integer) and value >= 1):
+            raise CurvaeError(f"{name} must be a number of at least 1, got {value!r}")
+    if output not in get_args(Output):
+        raise CurvaeError(f"output must be one of {', '.join(get_args(Output))}; got {output!r}")
+
+
+def coordinates(embedding: Embedding, output: Output) -> Array:
+    """The centres in the coordinates of `output`."""
+    if output == "lorentz":
+        return embedding.space
+    return embedding.ball if output == "ball" else embedding.tangent
+
+
+def nearest(table: Array, k: int, own: bool) -> tuple[Array, Array]:
+    """The k smallest distances of each row and their columns; with `own`, the diagonal does not count."""
+    if not 1 <= k <= table.shape[1] - own:
+        raise CurvaeError(f"k must lie between 1 and {table.shape[1] - own}, got {k}")
+    if own:
+        np.fill_diagonal(table, np.inf)
+    index = np.argsort(table, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(table, index, 1), index
+
+
+def empty_folder(path: str | os.PathLike[str]) -> Path:
+    """A folder to write to."""
+    folder = Path(path)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CurvaeError(f"{folder} exists and is no empty folder; choose another name or remove it")
+    return folder

@@ -1,0 +1,131 @@
+"""Trainings gathered into the cells of a table, each beside the paper's figure and beside the ordinary VAE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..training import Config
+from .experiment import Results
+from .pages import SIGNS, interval_text, number
+from .statistics import Printed, Test, against_printed, estimate, mark, paired
+from .trainings import configuration
+
+__all__ = [
+    "beside",
+    "cell",
+    "cell_text",
+    "difference_text",
+    "figures",
+    "gather",
+    "kind",
+    "trainings_of",
+    "worst_divergence",
+]
+
+Key = TypeVar("Key", bound=Hashable)
+Record = Mapping[str, Any]
+
+
+def kind(config: Config) -> str:
+    """The model in the paper's words."""
+    if config.curvature == 0 and not config.learn_curvature:
+        return "N-VAE"
+    return "Riemannian" if config.posterior == "riemannian" else "wrapped"
+
+
+def trainings_of(results: Results) -> Iterator[tuple[Config, Record]]:
+    """Every training with its whole configuration."""
+    for result in results.values():
+        for record in result.get("trainings", ()):
+            yield configuration(result["settings"]["config"], record["config"]), record
+
+
+def gather(results: Results, key: Callable[[Config], Key]) -> dict[Key, dict[int, Record]]:
+    """Trainings by cell and seed."""
+    found: dict[Key, dict[int, Record]] = {}
+    for config, record in trainings_of(results):
+        found.setdefault(key(config), {})[config.seed] = record
+    return found
+
+
+def figures(records: Mapping[int, Record], name: str = "nll") -> dict[int, float]:
+    """A figure by seed, without trainings that failed."""
+    return {seed: r[name] for seed, r in records.items() if "failure" not in r and r[name] is not None}
+
+
+def cell(
+    records: Mapping[int, Record],
+    printed: Printed | None = None,
+    flat: Mapping[int, Record] | None = None,
+    name: str = "nll",
+    lower_is_better: bool = True,
+) -> dict[str, Any]:
+    """The figures of a cell and its two comparisons.
+
+    Arguments:
+        records: trainings of the cell by seed.
+        printed: what the paper has there.
+        flat: trainings of the ordinary VAE by seed, on the same data.
+        name: of the figure.
+        lower_is_better: the direction of the figure.
+    """
+    values = figures(records, name)
+    result: dict[str, Any] = {
+        "seeds": {str(seed): value for seed, value in values.items()},
+        "failed": len(records) - len(values),
+    }
+    if not values:
+        return result
+    result["ours"] = asdict(estimate(list(values.values())))
+    if printed is not None:
+        result["paper"] = asdict(printed)
+        if len(values) > 1:
+            result["against_paper"] = _marked(against_printed(list(values.values()), printed), lower_is_better)
+    if flat is not None:
+        test = beside(records, flat, name)
+        if test is not None:
+            result["against_flat"] = _marked(test, lower_is_better)
+    return result
+
+
+def beside(records: Mapping[int, Record], other: Mapping[int, Record], name: str = "nll") -> Test | None:
+    """The first minus the second, over the seeds that they share; None for fewer than two."""
+    a, b = figures(records, name), figures(other, name)
+    shared = sorted(a.keys() & b.keys())
+    return paired([a[s] for s in shared], [b[s] for s in shared]) if len(shared) > 1 else None
+
+
+def _marked(test: Test, lower_is_better: bool) -> dict[str, Any]:
+    return {**test.to_json(), "mark": mark(test, lower_is_better)}
+
+
+def cell_text(found: Mapping[str, Any], digits: int = 2) -> tuple[str, str]:
+    """Paper and ours, the latter with its sign against the paper and its failures."""
+    text = interval_text(found.get("ours"), digits)
+    if "against_paper" in found:
+        text += f" {SIGNS[found['against_paper']['mark']]}"
+    if found.get("failed"):
+        text += f" ({found['failed']} failed)"
+    paper = found.get("paper")
+    return interval_text(paper, 1) if paper else "–", text
+
+
+def difference_text(test: Mapping[str, Any] | None, digits: int = 2) -> str:
+    """ "−1.05 ± 0.11"."""
+    if test is None:
+        return "–"
+    return f"{number(test['difference'], digits, sign=True)} ± {test['half']:.{digits}f}"
+
+
+def worst_divergence(results: Results) -> dict[str, float]:
+    """How far below 0 any model's mean divergence from the prior lies, in standard errors, and the lowest of a row."""
+    records = [record for _, record in trainings_of(results)]
+    return {
+        "lowest_in_errors": float(min(r["kl"] / max(r["kl_error"], 1e-12) for r in records)),
+        "lowest": float(min(r["kl"] for r in records)),
+        "lowest_row": float(np.min([r["kl_lowest_row"] for r in records])),
+    }

@@ -1,0 +1,128 @@
+"""What an experiment of the paper is made of, and where a piece of it is computed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import joblib
+import torch
+
+from ..report import Section
+from ..report.page import Tone
+from ..runs.folder import Voice
+
+__all__ = ["FIGURES", "Bench", "Experiment", "Page", "Plan", "Results", "Shard", "device_text"]
+
+_PAUSE = 0.2  # seconds between two moves of a progress bar
+
+FIGURES = "figures"
+"""folder of pictures, beside the results"""
+Results = Mapping[str, Mapping[str, Any]]
+"""what the shards of an experiment gave, by name"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of an experiment to do.
+
+    Attributes:
+        quick: the same code with fewer seeds, epochs, cells and samples; its figures mean little.
+        seed: the first of the seeds.
+    """
+
+    quick: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a shard is computed, and to whom it speaks."""
+
+    device: torch.device
+    cache: Path
+    """for trained models that other experiments can use"""
+    jobs: int = 1
+    """processes for trainings on a CPU"""
+    voice: Voice = field(default_factory=Voice)
+    task: str = ""
+    """how the work is named in messages"""
+
+    @property
+    def figures(self) -> Path:
+        """For pictures."""
+        return self.cache.parent / FIGURES
+
+    def progress(self, what: str) -> Callable[[float, float], None]:
+        """A function to be told work done and work in all, which passes on what is news to a reader."""
+        shown = -math.inf
+
+        def tell(done: float, total: float) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            # Hundreds of models finish an epoch every few milliseconds; a bar that moved with each would slow them.
+            if now - shown > _PAUSE or done >= total:
+                shown = now
+                self.voice.progress(f"{self.task} {what}", done, total, "")
+
+        return tell
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A piece of an experiment, small enough for a few minutes on one CUDA device.
+
+    Attributes:
+        name: unique within the experiment.
+        settings: all that determines its figures, as JSON values; a stored result with others is out of date.
+        work: computes its figures, as JSON values.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    work: Callable[[Bench], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a result says: a verdict, and sections for HTML and Markdown alike."""
+
+    verdict: str
+    tone: Tone
+    sections: Sequence[Section]
+    warnings: Sequence[str] = ()
+    gallery: Mapping[str, str] = field(default_factory=dict)
+    """captions of pictures that shards drew, by file name in the folder of figures"""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a set of figures of the paper.
+
+    Attributes:
+        name: on the command line.
+        title: in words.
+        shards: the pieces, for a plan.
+        summarise: cells and tests from the figures of all shards, as JSON values.
+        page: from that summary.
+        minutes: about how long all shards take on one H200.
+    """
+
+    name: str
+    title: str
+    shards: Callable[[Plan], Sequence[Shard]]
+    summarise: Callable[[Results], dict[str, Any]]
+    page: Callable[[Mapping[str, Any]], Page]
+    minutes: float
+
+
+def device_text(device: torch.device) -> str:
+    """ "one NVIDIA H200", or the number of cores."""
+    if device.type == "cuda":
+        return f"one {torch.cuda.get_device_name(device)}"
+    cores = joblib.cpu_count()
+    return f"{cores} CPU core{'s' if cores > 1 else ''}"

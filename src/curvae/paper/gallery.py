@@ -1,0 +1,138 @@
+"""The paper's figures: of the geometry, of maps of the branching diffusion, and of maps of the digits."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+from ..data import branching_diffusion
+from ..plotting import figure_bytes
+from ..training import Config
+from ..training.files import write_bytes
+from . import figures, table1, table2
+from .baselines import scaled
+from .experiment import Bench, Experiment, Page, Plan, Results, Shard
+from .gplvm import GPLVM, principal_components
+from .maps import DRAWS, HYPERPLANES, Map, digit_maps, distance_maps, tree_maps
+from .trainings import spread_settings, train
+
+__all__ = ["EXPERIMENT"]
+
+CURVATURES = (1.2, 0.3, 0.1)
+"""of the maps in appendix D; the comparison with other methods and the heat map have c = 1"""
+TREE = replace(table1.SETTINGS, prior_scale=1.7, posterior="riemannian")
+DIGITS_CURVATURE = 1.4
+SAMPLES = 100
+
+CAPTIONS = {
+    "tree": "A regular tree in the Poincaré disc; all edges have the same length.",
+    "geodesics": "Geodesics, and exponential maps of tangent vectors.",
+    "densities": "Riemannian and wrapped normal for several means, c = 10, at the same σ.",
+    "anisotropic": "The wrapped normal with diagonal covariance, c = 1; σ are deviations.",
+    "projection": "Orthogonal projection on a hyperplane, in the disc and in the plane.",
+    "acceptance": "Acceptance rates of the appendix's radius samplers, c = 1.",
+    "maps-models": "The branching diffusion: P-VAE, N-VAE, PCA and GPLVM. Dots are posterior samples, lines the true "
+    "hierarchy, colours its branches; the models see neither.",
+    "maps-curvatures": "The branching diffusion for decreasing curvature, with posterior samples.",
+    "maps-gyroplanes": f"The same maps with the {HYPERPLANES} steepest hyperplanes of the decoder.",
+    "maps-distance": "The log distance to the hyperplane that divides the rows most evenly, in the ball and the plane.",
+    "maps-digits": "MNIST, in the ball and in the plane: posterior means, test images at their places, and samples of "
+    "the model.",
+}
+
+
+SHADED = ("densities", "anisotropic", "maps-distance")
+"""pictures of continuous colour, which a palette would cut into bands"""
+
+
+def shards(plan: Plan) -> list[Shard]:
+    """Geometry, branching diffusion, digits."""
+    tree = [replace(TREE, curvature=c, seed=plan.seed) for c in (*CURVATURES, 1.0, 0.0)]
+    if plan.quick:
+        tree = [replace(config, epochs=60) for config in tree]
+    iterations = 20 if plan.quick else table1.GPLVM_ITERATIONS
+    base, _, rows, test = table2.sizes(plan)
+    digits = [
+        replace(base, dim=2, curvature=DIGITS_CURVATURE, posterior="riemannian", seed=plan.seed),
+        replace(base, dim=2, curvature=0.0, posterior="wrapped", seed=plan.seed),
+    ]
+    names = ["maps-models", "maps-curvatures", "maps-gyroplanes", "maps-distance"]
+    return [
+        Shard("geometry", {"files": list(figures.FIGURES)}, _geometry),
+        Shard("tree", _described(tree, names) | {"gplvm_iterations": iterations}, partial(_tree, tree, iterations)),
+        Shard("digits", _described(digits, ["maps-digits"]), partial(_digits, digits, rows, test)),
+    ]
+
+
+def _described(configs: Sequence[Config], names: Sequence[str]) -> dict[str, Any]:
+    common, own = spread_settings(configs)
+    return {"files": list(names), "config": common, "trainings": own}
+
+
+def _save(bench: Bench, drawn: Mapping[str, Figure]) -> dict[str, Any]:
+    for name, figure in drawn.items():
+        png = figure_bytes(figure)
+        write_bytes(bench.figures / f"{name}.png", png if name in SHADED else _small(png))
+    return {"files": list(drawn)}
+
+
+def _small(png: bytes) -> bytes:
+    """The same picture with a palette of 256 colours, a third of the size."""
+    stream = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE).save(stream, "PNG", optimize=True)
+    return stream.getvalue()
+
+
+def _geometry(bench: Bench) -> dict[str, Any]:
+    return _save(bench, {name: draw() for name, draw in figures.FIGURES.items()})
+
+
+def _tree(configs: Sequence[Config], iterations: int, bench: Bench) -> dict[str, Any]:
+    material = table1.material(configs[0].seed)
+    tree = branching_diffusion(seed=configs[0].seed)
+    fitted = train(configs, [material] * len(configs), bench, "tree-maps")
+    *decreasing, unit, flat = (Map(one, material.x, DRAWS) for one in fitted)
+    y = scaled(tree)
+    others = {"PCA": principal_components(y), "GPLVM": GPLVM.fit(y, iterations=iterations).x}
+    drawn = {
+        "maps-models": tree_maps([unit, flat], tree, others),
+        "maps-curvatures": tree_maps([*decreasing, flat], tree),
+        "maps-gyroplanes": tree_maps([*decreasing, flat], tree, gyroplanes=True),
+        "maps-distance": distance_maps([unit, flat], tree),
+    }
+    return _save(bench, drawn)
+
+
+def _digits(configs: Sequence[Config], rows: int | None, test: int | None, bench: Bench) -> dict[str, Any]:
+    material = table2.material(0, rows, test)
+    fitted = train(configs, [material] * len(configs), bench, "digit-maps")
+    _, labels = table2.digits("test", test)
+
+    def samples(one: Map) -> torch.Tensor:
+        generator = torch.Generator(one.fitted.model.device).manual_seed(0)
+        return one.fitted.model.sample(SAMPLES, generator, mean=True).cpu()
+
+    maps = [Map(one, material.test) for one in fitted]
+    return _save(bench, {"maps-digits": digit_maps(maps, material.test, labels, samples)})
+
+
+def summarise(results: Results) -> dict[str, Any]:
+    """Which pictures there are."""
+    return {"files": [name for result in results.values() for name in result["files"]]}
+
+
+def page(result: Mapping[str, Any]) -> Page:
+    """All pictures with their captions."""
+    gallery = {f"{name}.png": CAPTIONS[name] for name in result["files"]}
+    return Page(f"{len(gallery)} figures.", "neutral", [], (), gallery)
+
+
+EXPERIMENT = Experiment("figures", "The paper's figures", shards, summarise, page, minutes=1)

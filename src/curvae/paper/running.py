@@ -1,0 +1,212 @@
+"""`curvae paper`: shards computed one by one and kept, so that an interrupted run goes on; then merged and shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from ..errors import CurvaeError
+from ..report import Picture, Report, Section
+from ..runs.folder import Voice, command_line, today
+from ..training.files import json_text, read_json, write_bytes, write_json
+from ..training.storage import versions
+from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
+from .pages import markdown
+
+__all__ = ["CACHE", "State", "Store", "run_experiment"]
+
+State = Literal["done", "missing", "outdated"]
+
+CACHE = "cache"
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of an experiment's results: `<out>/<name>/<shard>.json`, `<out>/<name>.json`, `.md` and `.html`."""
+
+    out: Path
+    experiment: Experiment
+    plan: Plan
+
+    @property
+    def shards(self) -> list[Shard]:
+        return list(self.experiment.shards(self.plan))
+
+    def path(self, shard: Shard) -> Path:
+        return self.out / self.experiment.name / f"{shard.name}.json"
+
+    def merged(self, ending: str = "json") -> Path:
+        return self.out / f"{self.experiment.name}.{ending}"
+
+    def read(self, shard: Shard) -> dict[str, Any] | None:
+        """The stored result of a shard, unless there is none or its settings were others."""
+        stored = self._stored(shard)
+        return stored if stored is not None and stored.get("settings") == _plain(shard.settings) else None
+
+    def _stored(self, shard: Shard) -> dict[str, Any] | None:
+        """From its own file, or from the merged one, which holds all shards."""
+        if self.path(shard).exists():
+            return dict(read_json(self.path(shard)))
+        if self.merged().exists():
+            return read_json(self.merged())["shards"].get(shard.name)
+        return None
+
+    def state(self, shard: Shard) -> State:
+        if self.read(shard) is not None:
+            return "done"
+        return "missing" if self._stored(shard) is None else "outdated"
+
+    def states(self) -> dict[str, State]:
+        """The state of every shard."""
+        return {shard.name: self.state(shard) for shard in self.shards}
+
+    def compute(self, shard: Shard, bench: Bench) -> None:
+        """Compute a shard and write its result."""
+        began = time.perf_counter()
+        with _few_threads() if bench.device.type == "cuda" else nullcontext():
+            figures = shard.work(bench)
+        write_json(
+            self.path(shard),
+            {
+                "experiment": self.experiment.name,
+                "shard": shard.name,
+                "quick": self.plan.quick,
+                "device": device_text(bench.device),
+                "seconds": round(time.perf_counter() - began, 1),
+                "versions": versions(),
+                "date": today(),
+                "settings": _plain(shard.settings),
+                **figures,
+            },
+        )
+
+    def merge(self) -> dict[str, Any] | None:
+        """All shards and their summary, written as JSON, Markdown and HTML; None while shards are missing."""
+        found = {shard.name: self.read(shard) for shard in self.shards}
+        known = {name: result for name, result in found.items() if result is not None}
+        if len(known) < len(found):
+            return None
+        first = next(iter(known.values()))
+        result = {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "quick": self.plan.quick,
+            "seed": self.plan.seed,
+            "device": _together(known, "device"),
+            "seconds": round(sum(one["seconds"] for one in known.values()), 1),
+            "versions": first["versions"],
+            "date": max(one["date"] for one in known.values()),
+            **_plain(self.experiment.summarise(known)),
+            "shards": known,
+        }
+        write_bytes(self.merged(), (json_text(result, 1) + "\n").encode())
+        self.show(result)
+        return result
+
+    def show(self, result: Mapping[str, Any]) -> None:
+        """The pages of a merged result, and their pictures as files."""
+        page = self.experiment.page(result)
+        warnings = [*page.warnings]
+        if result["quick"]:
+            warnings.insert(0, "This was a quick run that only shows that everything works; its figures mean little.")
+        files: dict[int, str] = {}
+        for section in page.sections:
+            for picture in section.pictures:
+                files[id(picture)] = f"{FIGURES}/{self.experiment.name}-{len(files) + 1}.png"
+                write_bytes(self.out / files[id(picture)], picture.png)
+        text = markdown(self.experiment.title, replace(page, warnings=warnings), _note(result), files)
+        write_bytes(self.merged("md"), text.encode())
+        drawn = [
+            Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
+            for name, caption in page.gallery.items()
+        ]
+        report = Report(
+            self.experiment.title,
+            page.verdict,
+            page.tone,
+            warnings,
+            [*page.sections, Section("Pictures", (), drawn)],
+            command_line(),
+            result["versions"],
+            result["seed"],
+            result["date"],
+        )
+        write_bytes(self.merged("html"), report.html().encode())
+
+
+# Beside a CUDA device the CPU has only small tasks, which a thread for every core of a large machine slows down.
+_THREADS = 4
+
+
+@contextmanager
+def _few_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, _THREADS))
+    try:
+        with threadpool_limits(_THREADS):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from a JSON file."""
+    return json.loads(json_text(value, None))
+
+
+def _together(results: Mapping[str, Mapping[str, Any]], key: str) -> str:
+    return " and ".join(dict.fromkeys(str(one[key]) for one in results.values()))
+
+
+def _note(result: Mapping[str, Any]) -> str:
+    minutes = result["seconds"] / 60
+    named = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return f"{minutes:.1f} minutes on {result['device']}; {named}."
+
+
+def run_experiment(
+    experiment: Experiment,
+    plan: Plan,
+    out: Path,
+    bench: Bench,
+    only: Sequence[str] = (),
+    force: bool = False,
+    voice: Voice = Voice(),  # noqa: B008 - frozen
+) -> tuple[Store, dict[str, Any] | None]:
+    """Compute the shards that are missing, all or those that are named; merge and show when all are there.
+
+    With `force`, shards that are done are computed again.
+    """
+    store = Store(out, experiment, plan)
+    shards = store.shards
+    if unknown := [name for name in only if name not in [shard.name for shard in shards]]:
+        raise CurvaeError(
+            f"{experiment.name} has no shard {', '.join(unknown)}; curvae paper {experiment.name} --shards lists them"
+        )
+    _refuse_mixture(store)
+    for number, shard in enumerate(shards, 1):
+        if only and shard.name not in only:
+            continue
+        if store.state(shard) == "done" and not force:
+            if only:
+                voice.say(f"{shard.name} is done; --force computes it again")
+            continue
+        voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
+        store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))
+    return store, store.merge()
+
+
+def _refuse_mixture(store: Store) -> None:
+    """Quick results and full ones do not share a folder: each would overwrite the other."""
+    for path in (*(store.out / store.experiment.name).glob("*.json"), *store.out.glob(f"{store.experiment.name}.json")):
+        if read_json(path).get("quick") != store.plan.quick:
+            kind = "full" if store.plan.quick else "quick"
+            raise CurvaeError(f"{store.out} holds results of {kind} runs; choose another folder with --out")

@@ -1,0 +1,102 @@
+"""A small search for settings, chosen on rows that are kept from the training data, then trained in full and judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..training import Config
+from .experiment import Bench, Shard
+from .trainings import Material, Trainings, seeds
+
+__all__ = ["Search"]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Families of models that get the same number of settings to choose from.
+
+    Attributes:
+        families: settings to try, by name.
+        epochs: of the trainings that choose.
+        numbers: how many seeds choose, and how many are judged.
+        first: the first of the seeds that are judged; those that choose lie far from them.
+        trial: data of the trainings that choose, with the rows to choose by as its test rows.
+        material: data of the trainings that are judged.
+        samples: importance samples for choosing and for judging.
+        data: what distinguishes the data.
+        tf32: as of `Trainings`.
+    """
+
+    families: Mapping[str, Sequence[Config]]
+    epochs: int
+    numbers: tuple[int, int]
+    first: int
+    trial: Callable[[int], Material]
+    material: Callable[[int], Material]
+    samples: tuple[int, int]
+    data: Mapping[str, Any]
+    tf32: bool = False
+
+    def __post_init__(self) -> None:
+        if len({len(tried) for tried in self.families.values()}) > 1:
+            raise ValueError("every family must be given as many settings as the others")
+
+    def shard(self, name: str) -> Shard:
+        settings = {
+            "families": {family: [one.to_json() for one in tried] for family, tried in self.families.items()},
+            "epochs_of_the_search": self.epochs,
+            "seeds_of_the_search": self.numbers[0],
+            "trainings": self.numbers[1],
+            "first_seed": self.first,
+            "samples_of_the_search": self.samples[0],
+            "samples": self.samples[1],
+            "data": dict(self.data),
+            "tf32_likelihoods": self.tf32,
+        }
+        return Shard(name, settings, self.run)
+
+    def run(self, bench: Bench) -> dict[str, Any]:
+        """For every family what was tried, what was chosen, and the figures of the chosen."""
+        return {"families": {family: self._family(tried, bench) for family, tried in self.families.items()}}
+
+    def _family(self, tried: Sequence[Config], bench: Bench) -> dict[str, Any]:
+        began = time.perf_counter()
+        short = [
+            one
+            for config in tried
+            for one in seeds(replace(config, epochs=self.epochs), self.numbers[0], _FAR + self.first)
+        ]
+        found = self._trained(short, self.samples[0], self.trial, bench)
+        scores = np.array([_score(record) for record in found["trainings"]]).reshape(len(tried), -1).mean(1)
+        best = int(scores.argmin())
+        middle = time.perf_counter()
+        chosen = seeds(tried[best], self.numbers[1], self.first)
+        result = self._trained(chosen, self.samples[1], self.material, bench)
+        for record in result["trainings"]:
+            record["seed"] = record.pop("config")["seed"]
+        return {
+            "validation_nll": [float(score) for score in scores],
+            "chosen": tried[best].to_json(),
+            "trainings": result["trainings"],
+            "seconds_of_the_search": middle - began,
+            "seconds_of_the_trainings": time.perf_counter() - middle,
+        }
+
+    def _trained(
+        self, configs: Sequence[Config], samples: int, material: Callable[[int], Material], bench: Bench
+    ) -> dict[str, Any]:
+        return Trainings(configs, samples, material, self.data, self.tf32).run(bench)
+
+
+# Seeds of the search are this far from those that are judged.
+_FAR = 1000
+
+
+def _score(record: Mapping[str, Any]) -> float:
+    """A training that failed is never chosen."""
+    return float("inf") if "failure" in record else float(record["nll"])

@@ -1,0 +1,239 @@
+"""Shards of trainings: a list of configurations, trained as stacks and judged by marginal likelihood."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..models import VAE
+from ..training import Config, Fitted, Scaling, Split, build, fit_many
+from ..training.evaluate import Embedding, Likelihoods, active_dimensions, likelihoods_many
+from ..training.files import read_tensors, write_tensors
+from ..training.rows import Matrix, Rows
+from .experiment import Bench, Shard
+
+__all__ = ["Material", "Trainings", "configuration", "seeds", "spread_settings", "train"]
+
+# Models whose likelihoods are computed at once: more would not be faster, and take more memory.
+_AT_ONCE = 40
+# Draws a row for the divergence from the prior.
+_DRAWS = 32
+_ROWS = 4096
+# Rows on which TF32 products are checked against float32 ones.
+_CHECKED = 200
+
+
+@dataclass(frozen=True)
+class Material:
+    """Data of a training: rows with their split, their scaling, and the rows to judge by."""
+
+    x: Matrix
+    split: Split
+    scaling: Scaling
+    test: Matrix
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """What a shard trains.
+
+    Attributes:
+        configs: of the trainings.
+        samples: importance samples a row for the likelihoods.
+        material: data for every seed; called once a seed.
+        data: what distinguishes the data, for the settings of the shard.
+        tf32: compute likelihoods on CUDA with TF32 products; a check against float32 is recorded.
+        extra: more figures of a trained model, from the model and its data.
+        cache: name under which the trained models are kept.
+    """
+
+    configs: Sequence[Config]
+    samples: int
+    material: Callable[[int], Material]
+    data: Mapping[str, Any]
+    tf32: bool = False
+    extra: Callable[[Fitted, Material], dict[str, Any]] | None = None
+    cache: str | None = None
+
+    def shard(self, name: str) -> Shard:
+        common, own = spread_settings(self.configs)
+        settings = {
+            "config": common,
+            "trainings": own,
+            "samples": self.samples,
+            "data": dict(self.data),
+            "tf32_likelihoods": self.tf32,
+        }
+        return Shard(name, settings, self.run)
+
+    def run(self, bench: Bench) -> dict[str, Any]:
+        """Figures of every training."""
+        materials = self.materials()
+        began = time.perf_counter()
+        fitted = train(self.configs, materials, bench, self.cache, again=True)
+        trained = time.perf_counter()
+        found, gap = self._judge(fitted, materials, bench)
+        judged = time.perf_counter()
+        _, own = spread_settings(self.configs)
+        tests = {id(m): Rows(m.test, m.scaling, bench.device) for m in materials}
+        records = [
+            {"config": settings, **self._figures(one, material, tests[id(material)], likelihoods)}
+            for settings, one, material, likelihoods in zip(own, fitted, materials, found, strict=True)
+        ]
+        seconds = {
+            "training": trained - began,
+            "likelihoods": judged - trained,
+            "other": time.perf_counter() - judged,
+        }
+        result: dict[str, Any] = {"trainings": records, "seconds_by_part": seconds}
+        return result if gap is None else result | {"tf32_gap": gap}
+
+    def materials(self) -> list[Material]:
+        """Data of every training; those of one seed share it."""
+        made: dict[int, Material] = {}
+        for config in self.configs:
+            if config.seed not in made:
+                made[config.seed] = self.material(config.seed)
+        return [made[config.seed] for config in self.configs]
+
+    def _judge(
+        self, fitted: Sequence[Fitted], materials: Sequence[Material], bench: Bench
+    ) -> tuple[list[Likelihoods], float | None]:
+        tests = [material.test for material in materials]
+        total, done, tell = sum(test.shape[0] for test in tests), 0, bench.progress("likelihoods")
+
+        def advance(rows: int) -> None:
+            nonlocal done
+            done += rows
+            tell(done, total)
+
+        found: list[Likelihoods] = []
+        for start in range(0, len(fitted), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            found += likelihoods_many(fitted[part], tests[part], self.samples, advance=advance, tf32=self.tf32)
+        if not (self.tf32 and bench.device.type == "cuda"):
+            return found, None
+        few = tests[0][:_CHECKED]
+        exact, rough = (likelihoods_many(fitted[:1], [few], self.samples, tf32=tf32)[0].mean for tf32 in (False, True))
+        return found, rough - exact
+
+    def _figures(self, fitted: Fitted, material: Material, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
+        figures: dict[str, Any] = {
+            "nll": -likelihoods.mean,
+            "nll_error": float(np.sqrt((likelihoods.error**2).sum()) / len(likelihoods.error)),
+            "median_ess": float(np.median(likelihoods.ess)),
+            **_posterior(fitted, test),
+            "training_elbo": fitted.last["elbo"],
+        }
+        if fitted.config.learn_curvature or fitted.config.learn_prior_scale:
+            figures |= {"c": fitted.last["c"], "prior_scale": fitted.last["prior_scale"]}
+        if fitted.failure is not None:
+            figures["failure"] = fitted.failure
+        return figures if self.extra is None else figures | self.extra(fitted, material)
+
+
+def train(
+    configs: Sequence[Config],
+    materials: Sequence[Material],
+    bench: Bench,
+    cache: str | None = None,
+    again: bool = False,
+) -> list[Fitted]:
+    """Train models; with `cache`, keep them under that name, and unless `again` take those that are there."""
+    path = None if cache is None else bench.cache / f"{cache}.safetensors"
+    if path is not None and path.exists() and not again:
+        known = _load(configs, materials, bench, read_tensors(path))
+        if known is not None:
+            return known
+    fitted = fit_many(
+        configs,
+        [material.x for material in materials],
+        splits=[material.split for material in materials],
+        scalings=[material.scaling for material in materials],
+        device=bench.device,
+        jobs=bench.jobs,
+        progress=bench.progress("training"),
+        warn=bench.voice.warn,
+    )
+    if path is not None:
+        tensors = {f"{i}.{name}": t for i, one in enumerate(fitted) for name, t in one.model.state_dict().items()}
+        write_tensors(path, tensors, {"configs": _text([one.config for one in fitted])})
+    return fitted
+
+
+def _load(
+    configs: Sequence[Config], materials: Sequence[Material], bench: Bench, stored: tuple[dict[str, Any], Any]
+) -> list[Fitted] | None:
+    """Models as they were kept, unless they were trained with other settings."""
+    tensors, metadata = stored
+    if metadata.get("configs") != _text(configs):
+        return None
+    fitted = []
+    for i, (config, material) in enumerate(zip(configs, materials, strict=True)):
+        model: VAE = build(config, material.x.shape[1])
+        prefix = f"{i}."
+        model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        model = model.to(bench.device).eval()
+        fitted.append(Fitted(config, model, material.scaling, "as asked", material.split, []))
+    return fitted
+
+
+def _text(configs: Sequence[Config]) -> str:
+    return json.dumps([config.to_json() for config in configs])
+
+
+def _posterior(fitted: Fitted, rows: Rows) -> dict[str, Any]:
+    """Where the posteriors of rows lie, and their divergence from the prior.
+
+    The divergence is the mean over rows of log q(z|x) − log p(z), with its Monte Carlo standard error, and the lowest
+    mean of any row.
+    """
+    model = fitted.model
+    generator = torch.Generator(model.device).manual_seed(0)
+    means, variances, centres = [], [], []
+    with torch.no_grad():
+        for index in torch.arange(len(rows), device=model.device).split(_ROWS):
+            batch = rows.batch(index)
+            centres.append(model.encode(batch).loc)
+            _, kl = model.draw(batch, model.noise(len(batch), _DRAWS, generator))
+            means.append(kl.mean(0))
+            variances.append(kl.var(0) / _DRAWS)
+        mean, variance, space = torch.cat(means), torch.cat(variances), torch.cat(centres).cpu().numpy()
+        scale, c = float(model.prior.scale()), float(model.prior.curvature())
+    embedding = Embedding(space, np.empty(0), c)
+    return {
+        "kl": float(mean.mean()),
+        "kl_error": float(variance.sum().sqrt()) / len(mean),
+        "kl_lowest_row": float(mean.min()),
+        "active_dimensions": active_dimensions(embedding, scale),
+        "mean_radius": float(embedding.radius.mean()),
+    }
+
+
+def spread_settings(configs: Sequence[Config]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What all configurations have in common, and what is each one's own; the seed is always its own.
+
+    Example:
+        >>> common, own = spread_settings([Config(seed=0), Config(seed=1)])
+        >>> own, common["dim"]
+        ([{'seed': 0}, {'seed': 1}], 2)
+    """
+    every = [config.to_json() for config in configs]
+    common = {k: v for k, v in every[0].items() if k != "seed" and all(other[k] == v for other in every)}
+    return common, [{k: v for k, v in one.items() if k not in common} for one in every]
+
+
+def configuration(common: Mapping[str, Any], own: Mapping[str, Any]) -> Config:
+    """One of the configurations that `spread_settings` took apart."""
+    return Config.from_json({**common, **own})
+
+
+def seeds(config: Config, count: int, first: int = 0) -> list[Config]:
+    """The configuration with so many seeds."""
+    return [replace(config, seed=seed) for seed in range(first, first + count)]

@@ -1,0 +1,256 @@
+"""Pictures and pages of runs on graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ..data import EdgeSplit, Graph
+from ..geometry import PoincareBall
+from ..models import FermiDirac
+from ..models.pairs import exact
+from ..plotting import graph_map, project_to_disc
+from ..plotting.networks import EDGES_DRAWN, edges_drawn
+from ..report import Picture, Section, Table
+from ..training.evaluate import Embedding
+from ..training.graphs import FittedGraph
+from ..training.graphs.evaluate import Neighbourhood
+from ..training.paired import mean_interval
+from .pages import LIVE, curvature_text, map_view, picture, training_of
+
+__all__ = [
+    "Centre",
+    "LinkFigures",
+    "data_section",
+    "links_section",
+    "map_picture",
+    "map_section",
+    "severed",
+    "training_section",
+    "verdict",
+]
+
+
+@dataclass(frozen=True)
+class LinkFigures:
+    """How well hidden edges were found again: for each split the seed, `validation` and `test` with `auc` and `ap`, and
+    what `severed` tells."""
+
+    splits: Sequence[dict[str, Any]]
+
+    def figures(self, name: str, part: str = "test") -> list[float]:
+        return [row[part][name] for row in self.splits]
+
+    def text(self, name: str) -> str:
+        """In percent, with its interval where there are several splits."""
+        values = self.figures(name)
+        if len(values) < 2:
+            return f"{100 * values[0]:.1f} %"
+        mean, half = mean_interval(values)
+        return f"{100 * mean:.1f} ± {100 * half:.1f} %"
+
+    def share(self, name: str) -> str:
+        return f"{np.mean([row[name] for row in self.splits]):.0%}"
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"splits": list(self.splits)}
+        for name in ("auc", "ap"):
+            values = self.figures(name)
+            found[name] = float(np.mean(values)) if values else None
+            found[f"{name}_interval"] = mean_interval(values)[1] if len(values) > 1 else None
+        return found
+
+
+@dataclass(frozen=True)
+class Centre:
+    """The middle of the map and of the graph.
+
+    Arguments:
+        nearest: nodes by their distance from the origin, the nearest first.
+        closest: the node of the highest closeness in the graph.
+        steps: from there, infinite where there is no path.
+    """
+
+    nearest: NDArray[np.intp]
+    closest: int
+    steps: NDArray[np.float64]
+
+    def sentence(self, graph: Graph) -> str:
+        first, name = self.nearest[0], graph.names[self.closest]
+        middle = f"nearest to the centre of the map is node {graph.names[first]}"
+        if first == self.closest:
+            return f"{middle}, which is also the most central of the graph (closeness)"
+        far = self.steps[first]
+        away = f"{far:.0f} step{'' if far == 1 else 's'} from it" if math.isfinite(far) else "in another component"
+        return f"{middle}; the most central of the graph (closeness) is {name}, {away}"
+
+
+def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
+    """What was lost with the hidden edges: the share of test edges that join parts which the training edges leave
+    `apart`, and the shares of test edges and of the pairs beside them with an end that is left `alone`, without any."""
+    parts = Graph(graph.names, split.train).components
+    alone = np.bincount(split.train.ravel(), minlength=graph.n_nodes) == 0
+    return {
+        "apart": float((parts[split.test[:, 0]] != parts[split.test[:, 1]]).mean()),
+        "alone": float(alone[split.test].any(1).mean()),
+        "alone_absent": float(alone[split.test_absent].any(1).mean()),
+    }
+
+
+def _capital(sentence: str) -> str:
+    return f"{sentence[0].upper()}{sentence[1:]}"
+
+
+def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
+    """What was found, in one or two sentences."""
+    text = (
+        f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on a map of {embedding.dim} dimensions, "
+        f"{curvature_text(embedding.c)}: neighbours come first on it with mean average precision {near.map:.3f}."
+    )
+    if links.splits:
+        text += (
+            f" Models that did not see a tenth of the edges tell them from pairs that are not joined with AUC "
+            f"{links.text('auc')} and average precision {links.text('ap')}."
+        )
+    return text
+
+
+def map_picture(graph: Graph, embedding: Embedding, centre: Centre) -> Picture:
+    """The map with its edges, projected where it has more than two dimensions."""
+    figure = Figure(figsize=(6.2, 5.2))
+    projection = project_to_disc(embedding.ball, embedding.c)
+    steps = f"steps from {graph.names[centre.closest]}"
+    graph_map(
+        figure.subplots(),
+        PoincareBall(2, embedding.c),
+        projection.points,
+        graph.edges,
+        graph.labels,
+        steps=(centre.steps, steps) if graph.labels is None else None,
+        names=graph.names,
+        central=list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)])),
+    )
+    caption = f"Posterior centres of the nodes, {curvature_text(embedding.c)}."
+    if embedding.dim > 2:
+        caption += f" {_capital(projection.sentence)}."
+    if graph.n_edges > EDGES_DRAWN:
+        caption += f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
+    still = picture(figure, caption, "map of the graph on the disc", wide=graph.n_nodes <= LIVE)
+    if graph.n_nodes > LIVE:
+        return still
+    reached = np.where(np.isfinite(centre.steps), centre.steps, np.nan)
+    columns = {steps: reached} if graph.labels is None else {graph.label_name or "label": graph.labels}
+    edges = edges_drawn(graph.edges).T
+    return replace(still, live=map_view(embedding, projection, columns=columns, edges=edges, anonymous=True, title=""))
+
+
+def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command: str) -> Section:
+    colours = (
+        f"Colours are the column {graph.label_name!r}."
+        if graph.labels is not None
+        else f"Colours are steps along edges from node {graph.names[centre.closest]}, grey where no path leads."
+    )
+    bent = ": it bends towards the centre, and distances grow towards the rim" if embedding.c else ""
+    text = [
+        "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours; each "
+        f"line is an edge, drawn as the shortest path of the space{bent}. The model expects an edge where nodes are "
+        f"near; long edges, which it did not expect, are fainter. {colours}",
+        f"{_capital(centre.sentence(graph))}. The first has a ring, the second a square.",
+        f"The map by itself, with names, search and selection: {view_command}",
+    ]
+    return Section("The map", text, [map_picture(graph, embedding, centre)])
+
+
+def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str) -> Section:
+    """Every figure beside the model that it comes from."""
+    asked = f"a random sample of {near.asked:,} nodes" if near.sampled else f"all {near.asked:,} nodes with an edge"
+    own = f"the model of the map, trained on all edges; {asked}"
+    rows = [["neighbourhoods on the map, mean average precision", f"{near.map:.3f}", own]]
+    text = [
+        "Mean average precision of neighbourhoods asks whether the nodes nearest to a node on the map are its "
+        "neighbours in the graph: 1 when they always come first. It says how well the map shows the graph; it predicts "
+        "nothing."
+    ]
+    tables = []
+    if links.splits:
+        seeds = [row["seed"] for row in links.splits]
+        others = f"{len(seeds)} other model{'' if len(seeds) == 1 else 's'}, each trained on 85 % of the edges"
+        rows = [
+            ["hidden edges, AUC", links.text("auc"), others],
+            ["hidden edges, average precision", links.text("ap"), others],
+            *rows,
+        ]
+        text.insert(
+            0,
+            "AUC and average precision ask whether 10 % of the edges, hidden from the training, lie nearer than as "
+            "many pairs that are not joined: 50 % is chance.",
+        )
+        text += _lost(graph, links)
+        tables.append(_by_split(links))
+    note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
+    text.append("Whether another curvature, or none, is better, on edges kept apart:")
+    found = Table(["figure", "value", "model"], rows, note)
+    return Section("How well edges are found", text, (), [found, *tables], command=compare)
+
+
+def _lost(graph: Graph, links: LinkFigures) -> list[str]:
+    """What hiding edges did to the graph, and so what AUC can tell."""
+    share = f"{links.share('apart')} of the hidden edges join parts of the graph that the other edges leave apart"
+    if graph.n_edges == graph.n_nodes - int(graph.components.max()) - 1:
+        kind = "tree" if graph.components.max() == 0 else "forest"
+        text = (
+            f"The graph is a {kind}: whatever edge is taken out, its ends fall into two parts, and the training edges "
+            f"do not tell how these lie to each other. So {share}, and an AUC far from 100 % is a property of the "
+            "task, not of the map."
+        )
+    else:
+        text = f"{share}. Of how these parts lie to each other the training edges tell nothing."
+    return [
+        text,
+        f"{links.share('alone')} of the hidden edges, and {links.share('alone_absent')} of the pairs beside them, have "
+        "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes "
+        "are put, in the middle or at the rim.",
+    ]
+
+
+def _by_split(links: LinkFigures) -> Table:
+    rows = []
+    for row in links.splits:
+        cells = [f"{100 * row[part][name]:.1f}" for part in ("validation", "test") for name in ("auc", "ap")]
+        rows.append([f"{row['seed']}", *cells, f"{row['apart']:.0%}", f"{row['alone']:.0%}"])
+    figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
+    header = ["seed of the split", *figures, "ends apart", "an end alone"]
+    return Table(
+        header, rows, "Validation edges, 5 %, were hidden too and decided nothing; hidden edges above are test edges."
+    )
+
+
+def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
+    config, edges = fitted.config, fitted.model.edges
+    law = "geodesic, p = 1 − tanh d"
+    if isinstance(edges, FermiDirac):
+        with torch.no_grad():
+            radius, temperature = (float(t) for t in edges.numbers())
+        law = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
+    facts = [["edge model", law], ["weight of the likelihood", f"{config.weight:g}"]]
+    return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
+
+
+def data_section(graph: Graph) -> Section:
+    text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(_capital(note) for note in graph.notes)]
+    if graph.weights is not None:
+        text.append(
+            "Weights say how much a node hears of each neighbour; whether there is an edge is what is modelled."
+        )
+    if graph.features is not None:
+        text.append(f"{len(graph.feature_names)} features were centred and scaled to unit variance.")
+    if not exact(graph.n_nodes):
+        text.append("The graph is too large to look at all pairs of nodes: each step looked at a weighted sample.")
+    return Section("What was done to the data", text)

@@ -1,0 +1,97 @@
+"""Runs that go on: what they were begun with, and that it is asked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ..errors import CurvaeError
+from ..training.config import Settings
+from ..training.storage import CONFIG, read_description
+from .folder import Given
+
+__all__ = ["Begun", "begun", "given"]
+
+# What a description says besides settings and source, made what it should be.
+_SOUND: dict[str, Callable[[Any], Any]] = {
+    "repeats": int,
+    "splits": int,
+    "curvatures": lambda values: [float(c) for c in values],
+}
+
+Source = TypeVar("Source", bound=Given)
+Config = TypeVar("Config", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Begun(Generic[Source, Config]):
+    """A run to go on with, as its `config.json` describes it."""
+
+    folder: Path
+    source: Source
+    config: Config
+    more: dict[str, Any]
+    """what else was asked for at the start"""
+    description: dict[str, Any]
+
+    def require_same(self, fingerprint: str) -> None:
+        """Raise unless the data are those of the start."""
+        if fingerprint != self.description["data"]["fingerprint"]:
+            raise CurvaeError(
+                f"{self.source.path} is not the data that {self.folder} was started with; "
+                "give that data, or start a new run without --resume"
+            )
+
+
+def begun(
+    command: str,
+    kind: str,
+    folder: Path | None,
+    source: Source,
+    configs: type[Config],
+    settings: Mapping[str, Any],
+    **more: Any,
+) -> Begun[Source, Config]:
+    """The run in a folder; what is asked for must be what it was begun with, or be left out.
+
+    Arguments:
+        command: that makes such runs.
+        kind: of the run.
+        folder: that was given, if any.
+        source: data, and how to read them where that was given.
+        configs: what its settings are.
+        settings: those that were given.
+        more: what else was asked for, by its name in `config.json`; None where it was not.
+    """
+    if folder is None:
+        raise CurvaeError(f"--resume needs the run folder: curvae {command} -o RUN --resume")
+    description = read_description(folder, kind)
+    try:
+        config = configs.from_json(description["config"])
+        known = source.again(description["source"])
+        texts = description["data"]["fingerprint"], description["command"], description.get("likelihood_reason", "")
+        if not all(isinstance(value, str) for value in texts):
+            raise TypeError("its data are not described")
+        others = {name: _SOUND[name](description[name]) for name in more}
+    except (KeyError, TypeError, ValueError) as error:
+        raise CurvaeError(
+            f"{folder} cannot be resumed: its {CONFIG} is incomplete ({error}); start a new run"
+        ) from error
+    before = {**vars(config), **vars(known), **others}
+    asked = {**settings, **source.options, **{name: value for name, value in more.items() if value is not None}}
+    other = [
+        f"{name} {before[name]}, not {value}"
+        for name, value in asked.items()
+        if value != before[name] and not (name == "likelihood" and value == "auto")
+    ]
+    if other:
+        raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
+    return Begun(folder, known, config, others, description)
+
+
+def given(config: Settings) -> dict[str, Any]:
+    """Settings that differ from the default."""
+    default = type(config)()
+    return {name: value for name, value in vars(config).items() if value != getattr(default, name)}

@@ -1,0 +1,190 @@
+"""`curvae view`: the map of a run as a page that can be moved, or as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ..data import Schema, load
+from ..data.cells import texts_of
+from ..data.reading import EXACT, UNNAMED
+from ..data.remarks import Remarks, quoted
+from ..data.sources import BUILT_IN
+from ..data.tables import read_frame
+from ..errors import CurvaeError
+from ..geometry import Lorentz
+from ..plotting import project_to_disc
+from ..training.evaluate import Embedding
+from ..training.files import read_tensors, write_bytes
+from ..training.storage import MODEL, read_description
+from ..viewer import View
+from . import pages
+from .folder import Voice, output_file
+
+__all__ = ["ViewRequest", "view_run"]
+
+_OWN = ("split", "radius", "sigma")  # columns of embedding.csv that may be shown
+_LARGEST = 1_000_000
+_WRITERS: dict[str, Callable[[View], bytes]] = {
+    ".html": lambda view: view.html().encode(),
+    ".svg": lambda view: view.picture("svg"),
+    ".png": lambda view: view.picture("png"),
+    ".pdf": lambda view: view.picture("pdf"),
+}
+
+
+@dataclass(frozen=True)
+class ViewRequest:
+    """What `curvae view` was asked to do."""
+
+    run: Path
+    output: Path | None = None
+    show: tuple[str, ...] = ()
+    label: str | None = None
+    anonymous: bool = False
+    thumbnails: bool = False
+    data: str | None = None
+    force: bool = False
+
+
+def view_run(request: ViewRequest, voice: Voice = Voice()) -> tuple[Path, View]:  # noqa: B008 - frozen
+    """Write the map of a run to a page or a picture, by the ending of the file."""
+    run = request.run
+    target = output_file(request.output, Path(f"{run.resolve().name}-map.html"), request.force)
+    if target.suffix.lower() not in _WRITERS:
+        raise CurvaeError(f"{target} should end in {', '.join(_WRITERS)}; choose one of these with -o")
+    view = _view(request, read_description(run))
+    if target.suffix.lower() == ".html":
+        voice.say(f"inside the page: {'; '.join(view.inside)}")
+    write_bytes(target, _WRITERS[target.suffix.lower()](view))
+    return target, view
+
+
+def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
+    table, embedding = _embedding(request.run, description)
+    stored = description.get("data", {}).get("schema")
+    schema = None if stored is None else Schema.from_json(stored)
+    columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
+    images = _images(request, description, schema) if request.thumbnails else None
+    projection = project_to_disc(embedding.ball, embedding.c)
+    edges = _edges(request.run, len(table)) if description.get("kind") == "graph" else None
+    size = f"{len(table):,} rows" if edges is None else f"{len(table):,} nodes, {edges.shape[1]:,} edges"
+    about = [f"{size}, {pages.curvature_text(embedding.c)}"]
+    if embedding.dim > 2:
+        about.append(projection.sentence[0].upper() + projection.sentence[1:])
+    return pages.map_view(
+        embedding,
+        projection,
+        columns=columns,
+        ids=table["id"].to_numpy(),
+        images=images,
+        edges=edges,
+        anonymous=request.anonymous,
+        title=str(description.get("source", {}).get("name", request.run.resolve().name)),
+        about=about,
+    )
+
+
+def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, Embedding]:
+    """The table of the rows, and where they lie."""
+    path = run / "embedding.csv"
+    if description.get("kind") == "comparison":
+        raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and view that")
+    if not path.exists() or "summary" not in description:
+        command = "graph" if description.get("kind") == "graph" else "fit"
+        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with curvae {command} --resume")
+    try:
+        table = pd.read_csv(path, dtype={"id": str, "label": str}, keep_default_na=False, **EXACT)
+        if lacking := {"id", "label", *_OWN} - set(table.columns):
+            raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
+        tangent = table.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
+        c, sigma = float(description["summary"]["c"]), table["sigma"].to_numpy(np.float64)
+        if not tangent.size or not np.isfinite(tangent).all():
+            raise ValueError("it has no coordinates")
+        space = Lorentz(tangent.shape[1], c).expmap0(torch.from_numpy(tangent)).numpy()
+    except (KeyError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split())
+        raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error
+    if len(table) > _LARGEST:
+        raise CurvaeError(f"{run} has {len(table):,} rows and a page holds {_LARGEST:,}; embed fewer with curvae embed")
+    return table, Embedding(space, sigma, c)
+
+
+def _edges(run: Path, nodes: int) -> NDArray[np.int64]:
+    """Of the graph that the run was trained on, (2, E)."""
+    edges = read_tensors(run / MODEL)[0].get("edges")
+    whole = edges is not None and edges.dim() == 2 and edges.shape[0] == 2 and edges.dtype == torch.int64
+    if edges is None or not whole or (edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes):
+        raise CurvaeError(f"{run / MODEL} holds no edges between the nodes of the run; train again")
+    return edges.numpy()
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, name: str) -> dict[str, Any]:
+    """Those to colour by: the label, called `name`, first, then those asked for."""
+    own: dict[str, Any] = {column: table[column] for column in _OWN}
+    if (table["label"] != "").any():
+        own[name] = own["label"] = _numbers(table["label"])
+    matched = _matched(request, table, schema)
+    known = matched | {column: values for column, values in own.items() if column not in matched}
+    asked = [name for name in (request.label or (name if name in own else None), *request.show) if name is not None]
+    for column in asked:
+        if column not in known:
+            where = "give the table it is in with --data FILE" if request.data is None else f"there are {quoted(known)}"
+            raise CurvaeError(f"there is no column {column!r} to show; {where}")
+    return {column: known[column] for column in asked}
+
+
+def _numbers(texts: pd.Series[Any]) -> pd.Series[Any]:
+    """Labels as numbers where all are; empty ones are none."""
+    labels = texts.where(texts != "", None)
+    numbers = pd.to_numeric(labels, errors="coerce")
+    return numbers if bool((numbers.notna() == labels.notna()).all()) else labels
+
+
+def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -> dict[str, Any]:
+    """Columns of the table given with --data, its rows in the order of the run's."""
+    if request.data is None or (schema is not None and schema.kind == "images"):
+        return {}
+    path = Path(request.data)
+    if not path.is_file():
+        raise CurvaeError(f"there is no table {path}; check the name")
+    named = {schema.id} if schema is not None and schema.id is not None else set()
+    frame = read_frame(path, named, named, Remarks())
+    wanted = pd.Index(table["id"])
+    if schema is None:  # nodes of a graph, which any column may name
+        named = set(frame.columns)
+    candidates = [texts_of(frame[name]) for name in frame.columns if name in named or str(name).startswith(UNNAMED)]
+    for ids in (*candidates, np.arange(len(frame)).astype(np.str_)):
+        rows = pd.Index(ids)
+        if rows.is_unique and (places := rows.get_indexer(wanted)).min() >= 0:
+            return {str(name): frame[name].take(places).reset_index(drop=True) for name in frame.columns}
+    by = f"column {schema.id!r}" if schema is not None and schema.id is not None else "the numbers of the rows"
+    by = "names of nodes" if schema is None else by
+    raise CurvaeError(
+        f"{path.name} does not hold all rows of the run, matched by {by}; give the table that the run was trained on"
+    )
+
+
+def _images(request: ViewRequest, description: Mapping[str, Any], schema: Schema | None) -> NDArray[Any]:
+    name = str(description.get("source", {}).get("name"))
+    if schema is None or schema.kind != "images":
+        raise CurvaeError(
+            f"{request.run} was not trained on images, so there are no thumbnails; leave --thumbnails out"
+        )
+    if request.data is None and name not in BUILT_IN:
+        raise CurvaeError(f"the images are not in the run; give them with --data, as in --data {name}")
+    missing = description["source"].get("missing", "error")
+    data, _ = load(request.data or name, schema=schema, missing=missing)
+    if data.fingerprint != description["data"]["fingerprint"]:
+        raise CurvaeError(f"{request.data or name} holds not the images that the run was trained on; give those")
+    return np.asarray(data.x).reshape(-1, *schema.shape)

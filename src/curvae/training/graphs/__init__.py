@@ -1,0 +1,19 @@
+"""Training and evaluation of models of graphs."""
+
+from .compare import GraphComparison, compare_graph
+from .config import GraphConfig
+from .evaluate import Links, embed_graph, link_figures
+from .fitting import FittedGraph, build_graph_model, fit_graph, fit_graphs
+
+__all__ = [
+    "FittedGraph",
+    "GraphComparison",
+    "GraphConfig",
+    "Links",
+    "build_graph_model",
+    "compare_graph",
+    "embed_graph",
+    "fit_graph",
+    "fit_graphs",
+    "link_figures",
+]

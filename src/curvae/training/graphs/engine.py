@@ -1,0 +1,120 @@
+"""Steps over whole graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...data import Graph
+from ...models import GraphVAE, Pairs, PairSampler, Terms
+from ...models.pairs import exact
+from ...nn import normalised_adjacency
+from ..engine import Engine, Failure, Passed
+from ..rows import Scaling
+from .config import GraphConfig
+
+__all__ = ["GraphEngine", "Observed"]
+
+_DENSE = 1024  # nodes up to which a single graph is a matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What a model sees of a graph: some of the edges, and the features of the nodes.
+
+    Arguments:
+        n_nodes: number of nodes.
+        edges: (2, E), each once.
+        weights: of these edges, or None.
+        features: (n, ·), scaled, or None.
+    """
+
+    n_nodes: int
+    edges: Tensor
+    weights: Tensor | None = None
+    features: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        kept: NDArray[np.int64] | None = None,
+        scaling: Scaling | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Self:
+        """Of a graph, with all edges or the `kept` ones, (·, 2)."""
+        kept = graph.edges if kept is None else kept
+        edges, weights = torch.from_numpy(np.ascontiguousarray(kept.T)).to(device), None
+        if graph.weights is not None:
+            keys, own = (pairs[:, 0] * graph.n_nodes + pairs[:, 1] for pairs in (graph.edges, kept))
+            weights = torch.from_numpy(graph.weights[np.searchsorted(keys, own)]).to(device, dtype)
+        features = None
+        if graph.features is not None and scaling is not None:
+            features = torch.from_numpy((graph.features - scaling.shift) / scaling.scale).to(device, dtype)
+        return cls(graph.n_nodes, edges, weights, features)
+
+    def adjacency(self, dtype: torch.dtype, dense: bool | None = None) -> Tensor:
+        """Â, dense for small graphs or where asked for."""
+        weights = torch.ones_like(self.edges[0], dtype=dtype) if self.weights is None else self.weights.to(dtype)
+        dense = self.n_nodes <= _DENSE if dense is None else dense
+        return normalised_adjacency(self.edges, self.n_nodes, weights, dense)
+
+
+class GraphEngine(Engine[GraphVAE, GraphConfig]):
+    """A stack of models with its optimiser and graphs; an epoch is one step over the whole graph.
+
+    The noise of model k, and the pairs that it sees of a graph too large to see them all, come from (its seed, epoch)
+    alone.
+
+    Arguments:
+        models, configs: as of `Engine`.
+        seen: what each of them sees, graphs of one size with equally many edges.
+    """
+
+    def __init__(self, models: Sequence[GraphVAE], configs: Sequence[GraphConfig], seen: Sequence[Observed]) -> None:
+        super().__init__(models, configs)
+        self.seen = list(seen)
+        self.nodes = seen[0].n_nodes
+        dtype, several = self.stack.dtype, len(models) > 1
+        adjacency = [part.adjacency(dtype, dense=several or None) for part in seen]
+        self._adjacency, self._edges, self._features = adjacency[0], seen[0].edges, seen[0].features
+        if several:
+            self._adjacency, self._edges = torch.stack(adjacency), torch.stack([part.edges for part in seen])
+            features = [part.features for part in seen if part.features is not None]
+            self._features = torch.stack(features) if features else None
+        self._sampler = None if exact(self.nodes) else PairSampler(seen[0].edges, self.nodes)
+        if several and self._sampler is not None:
+            raise ValueError("graphs of which not every pair is seen are trained one at a time")
+        self.beta = self._weights(1)
+
+    def _subset(self, places: list[int]) -> Self:
+        return type(self)(
+            [self.stack.models[i] for i in places],
+            [self.configs[i] for i in places],
+            [self.seen[i] for i in places],
+        )
+
+    def _terms(self, epoch: int) -> Terms:
+        generators = [self._generator(config.seed, epoch) for config in self.configs]
+        model, samples = self.stack.models[0], self.config.samples
+        noise = [model.noise(self.nodes, samples, generator) for generator in generators]
+        if len(self) > 1:
+            features = () if self._features is None else (self._features,)
+            return self.stack.terms(self._adjacency, self._edges, torch.stack(noise), *features)
+        pairs: Tensor | Pairs = self._edges if self._sampler is None else self._sampler.step(generators[0])
+        return model.terms(self._adjacency, pairs, noise[0], self._features)
+
+    def epoch(self, epoch: int) -> Passed:
+        reconstruction, kl = self._terms(epoch)
+        kl = kl.sum(-1)
+        failures: dict[int, Failure] = {}
+        self._learn((self.beta * kl - reconstruction).mean(-1) / self.nodes, 1, failures)
+        means = torch.stack([reconstruction, kl]).detach().mean(-1).view(2, -1).T.cpu()
+        return Passed(means / self.nodes, failures)

@@ -1,0 +1,88 @@
+"""What a trained model says about its graph: embedding, and how well it tells edges from other pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...data import EdgeSplit, Graph
+from ...errors import CurvaeError
+from ...geometry.pairs import distances
+from ..evaluate import Embedding
+from ..evaluate import distances as all_distances
+from ..links import link_scores, neighbourhood_map
+from .fitting import FittedGraph
+
+__all__ = ["Links", "Neighbourhood", "embed_graph", "hidden_links", "link_figures", "neighbourhood", "pair_distances"]
+
+
+@dataclass(frozen=True)
+class Links:
+    """How well pairs of nodes that are joined are told from as many that are not, by distance."""
+
+    auc: float
+    """area under the ROC curve"""
+    ap: float
+    """average precision"""
+
+
+def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
+    """Posterior centres of the nodes, computed in float64."""
+    fitted = fitted.double()
+    seen = fitted.seen(graph)
+    with torch.no_grad():
+        q = fitted.model.encode(seen.adjacency(torch.float64), seen.features)
+        c = float(fitted.model.prior.curvature())
+    return Embedding(q.loc.cpu().numpy(), q.scale.log().mean(-1).exp().cpu().numpy(), c)
+
+
+def pair_distances(embedding: Embedding, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Distances of pairs of nodes, (·, 2)."""
+    c = torch.tensor(embedding.c, dtype=torch.float64)
+    return distances(torch.from_numpy(embedding.space), torch.from_numpy(np.ascontiguousarray(pairs.T)), c).numpy()
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """How well the nodes next to a node on the map are its neighbours in the graph."""
+
+    map: float
+    """mean average precision; see `neighbourhood_map`"""
+    asked: int
+    """how many nodes it is the mean of: all that have an edge, or a random sample of them"""
+    sampled: bool
+
+
+def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: int = 0) -> Neighbourhood:
+    """Mean average precision of neighbourhoods, of at most `limit` nodes, chosen at random from those with an edge."""
+    nodes = np.unique(graph.edges)
+    sampled = len(nodes) > limit
+    if sampled:
+        nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))
+    space, c = embedding.space, embedding.c
+    found = neighbourhood_map(graph, lambda start, stop: all_distances(space[nodes[start:stop]], space, c), nodes)
+    return Neighbourhood(found, len(nodes), sampled)
+
+
+def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
+    """For the edges held out by the split of the model, "validation" and "test", if there are any."""
+    split = fitted.split
+    if split is None:
+        raise CurvaeError("the model was trained on all edges: none are left to be predicted; train with a split")
+    return hidden_links(embed_graph(fitted, graph), split)
+
+
+def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
+    """The same from where the nodes lie."""
+    parts = {
+        "validation": (split.validation, split.validation_absent),
+        "test": (split.test, split.test_absent),
+    }
+    return {
+        name: Links(*link_scores(*(-pair_distances(embedding, pairs) for pairs in both)))
+        for name, both in parts.items()
+        if len(both[0])
+    }

@@ -1,0 +1,266 @@
+"""Training: of one model of a graph, or of a whole list of them at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...data import EdgeSplit, Graph, memory
+from ...errors import CurvaeError
+from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior, Prior
+from ...models.pairs import exact
+from ...nn import Curvature, GraphEncoder
+from ..build import seeded
+from ..checkpoints import begun, seen
+from ..course import Tick, Warn, train_tasks
+from ..fitted import Record
+from ..rows import Scaling
+from ..stacks import Member
+from ..workers import spread
+from .config import GraphConfig
+from .engine import GraphEngine, Observed
+
+# σ of every node at first, small beside the distances over which the probability of an edge falls: with σ near 0.7, as
+# softplus(0) would have it, nodes that cannot be told apart yet are pressed together (results/paper/table4.json).
+_DEVIATION = 0.2
+
+__all__ = ["FittedGraph", "build_graph_model", "fit_graph", "fit_graphs", "plan_graphs", "run_graphs"]
+
+
+@dataclass
+class FittedGraph:
+    """A trained model of a graph with what is needed to use it."""
+
+    config: GraphConfig
+    model: GraphVAE
+    scaling: Scaling | None
+    """of the features, where there are any"""
+    split: EdgeSplit | None
+    """which edges it was trained on; all of them without one"""
+    history: list[Record]
+    failure: str | None = None
+    """why the training ended early; the weights are those of the last good epoch"""
+
+    def double(self) -> FittedGraph:
+        """The same with networks in float64."""
+        return self if self.model.dtype == torch.float64 else replace(self, model=deepcopy(self.model).double())
+
+    def seen(self, graph: Graph) -> Observed:
+        """What the model was trained on."""
+        kept = None if self.split is None else self.split.train
+        return Observed.of(graph, kept, self.scaling, self.model.device, self.model.dtype)
+
+    @property
+    def last(self) -> Record:
+        """Record of the last epoch."""
+        return self.history[-1]
+
+
+def build_graph_model(config: GraphConfig, nodes: int, features: int | None = None) -> GraphVAE:
+    """A model with weights drawn from the configuration's seed.
+
+    Arguments:
+        config: its settings.
+        nodes: of the graph.
+        features: of a node, if it has any.
+    """
+    inputs = nodes if features is None else features
+    memory.require(
+        16 * inputs * config.hidden[0] + 64 * nodes * sum(config.hidden),
+        f"a model of {nodes:,} nodes with {inputs:,} inputs",
+        mend="lower hidden",
+    )
+    with seeded(config.seed):
+        curvature = Curvature(config.curvature, config.learn_curvature)
+        return GraphVAE(
+            GraphEncoder(inputs, config.hidden),
+            Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal).start(_DEVIATION),
+            Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
+            GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
+            config.weight,
+        )
+
+
+Build = Callable[[GraphConfig, int, int | None], GraphVAE]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTask:
+    """A model of a graph to be trained."""
+
+    place: int
+    name: str
+    config: GraphConfig
+    source: int
+    """which of the graphs"""
+    split: EdgeSplit | None
+    sizes: tuple[Any, ...]
+    """of the graph: nodes, edges that are trained on, features"""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """fingerprints, by name, that a checkpoint keeps"""
+
+    @property
+    def architecture(self) -> Any:
+        """What the models of one stack have in common; a large graph is trained alone."""
+        return self.config.architecture, self.sizes, None if exact(self.sizes[0]) else self.place
+
+
+def fit_graph(
+    config: GraphConfig,
+    graph: Graph,
+    *,
+    split: EdgeSplit | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Record, int], None] = lambda record, epochs: None,
+) -> FittedGraph:
+    """Train a model of a graph.
+
+    Arguments:
+        config: what to train.
+        graph: with or without features of its nodes, which are centred and scaled.
+        split: its edges for training; all of them without one.
+        device, dtype, folder, resume, progress: as of `curvae.training.fit`.
+
+    Example:
+        >>> from curvae.data import load_graph
+        >>> graph = load_graph([(i, (i - 1) // 2) for i in range(1, 31)])
+        >>> fitted = fit_graph(GraphConfig(epochs=3), graph)
+        >>> [record["epoch"] for record in fitted.history]
+        [1, 2, 3]
+    """
+    tasks, _ = plan_graphs([config], [graph], [split], folder, resume)
+    (fitted,) = run_graphs(
+        tasks, [graph], device, dtype, folder, resume, lambda place, record: progress(record, config.epochs)
+    )
+    if fitted.failure is not None:
+        raise CurvaeError(fitted.failure)
+    return fitted
+
+
+def fit_graphs(
+    configs: Sequence[GraphConfig],
+    graphs: Graph | Sequence[Graph],
+    *,
+    splits: Sequence[EdgeSplit | None] | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    folder: Path | None = None,
+    resume: bool = False,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    build: Build = build_graph_model,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    warn: Warn = lambda text: None,
+) -> list[FittedGraph]:
+    """Train many models of graphs at once, each as `fit_graph` would train it alone; see `curvae.training.fit_many`.
+
+    Arguments:
+        configs: what to train.
+        graphs: one for all of them, or one for each.
+        splits: of each.
+        build: makes a fresh model from a configuration, the number of nodes and of features, if they have any.
+        device, dtype, folder, resume, jobs, scheduler, progress, warn: as of `curvae.training.fit_many`.
+    """
+    if not configs:
+        raise CurvaeError("there is nothing to train: give one or more configurations")
+    each = [graphs] * len(configs) if isinstance(graphs, Graph) else list(graphs)
+    parts = [None] * len(configs) if splits is None else list(splits)
+    for name, entries in (("graphs", each), ("splits", parts)):
+        if len(entries) != len(configs):
+            raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
+    folder = folder if folder is None or scheduler is None else folder.absolute()
+    tasks, known = plan_graphs(configs, each, parts, folder, resume)
+    work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume, build=build)
+    sources = list({id(graph): graph for graph in each}.values())
+    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, begun=known, progress=progress, warn=warn)
+
+
+def plan_graphs(
+    configs: Sequence[GraphConfig],
+    graphs: Sequence[Graph],
+    splits: Sequence[EdgeSplit | None],
+    folder: Path | None = None,
+    resume: bool = False,
+) -> tuple[list[GraphTask], list[list[int]]]:
+    """A task for every configuration, with its graph and split, and which are in checkpoints of the folder."""
+    numbers = {key: i for i, key in enumerate(dict.fromkeys(map(id, graphs)))}
+    tasks = []
+    for i, (config, graph, split) in enumerate(zip(configs, graphs, splits, strict=True)):
+        name = f"model {i + 1} of {len(configs)} (seed {config.seed}, c = {config.curvature:g})"
+        edges = graph.n_edges if split is None else len(split.train)
+        features = None if graph.features is None else graph.features.shape[1]
+        data = {} if folder is None else {"graph": graph.fingerprint, "split": _digest(split)}
+        tasks.append(GraphTask(i, name, config, numbers[id(graph)], split, (graph.n_nodes, edges, features), data))
+    return tasks, [] if folder is None else begun(folder, resume, len(tasks))
+
+
+def _digest(split: EdgeSplit | None) -> str:
+    return "" if split is None else hashlib.sha256(split.train.astype("<i8").tobytes()).hexdigest()
+
+
+def _fitted(
+    tasks: Sequence[GraphTask], sources: Sequence[Graph], tick: Tick, warn: Warn, folder: Path | None, **settings: Any
+) -> list[FittedGraph]:
+    return run_graphs(tasks, sources, **settings, folder=seen(folder, warn), progress=tick, warn=warn)
+
+
+def run_graphs(
+    tasks: Sequence[GraphTask],
+    sources: Sequence[Graph],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Tick = lambda place, record: None,
+    warn: Warn = lambda text: None,
+    build: Build = build_graph_model,
+) -> list[FittedGraph]:
+    """Train one stack."""
+    scalings = [None if graph.features is None else Scaling.standard(graph.features) for graph in sources]
+
+    def prepare(tasks: Sequence[GraphTask]) -> tuple[list[Member], Callable[[list[GraphVAE], list[int]], GraphEngine]]:
+        members = [
+            Member(task.name, task.config, build(task.config, nodes, features).to(device, dtype), data=task.data)
+            for task in tasks
+            for nodes, _, features in [task.sizes]
+        ]
+        shown = [
+            Observed.of(
+                sources[task.source],
+                None if task.split is None else task.split.train,
+                scalings[task.source],
+                device,
+                dtype,
+            )
+            for task in tasks
+        ]
+
+        def engine(models: list[GraphVAE], places: list[int]) -> GraphEngine:
+            return GraphEngine(models, [tasks[i].config for i in places], [shown[i] for i in places])
+
+        return members, engine
+
+    members = train_tasks(
+        tasks,
+        prepare,
+        device=device,
+        folder=folder,
+        resume=resume,
+        progress=progress,
+        warn=warn,
+        mend="lower hidden or samples",
+    )
+    return [
+        FittedGraph(task.config, member.model, scalings[task.source], task.split, member.history, member.failure)
+        for task, member in zip(tasks, members, strict=True)
+    ]

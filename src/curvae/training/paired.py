@@ -1,0 +1,132 @@
+"""Is one kind of model better than another? Differences on the same splits, and a test on their mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+from scipy import stats
+
+from ..errors import CurvaeError
+
+__all__ = ["LEVEL", "Outcome", "Paired", "Trained", "by_split", "curved_values", "mean_interval"]
+
+Outcome = Literal["hyperbolic", "none", "euclidean"]
+
+LEVEL = 0.05
+_FEWEST = 3  # repeats
+
+
+class Trained(Protocol):
+    """What a comparison knows of a model."""
+
+    @property
+    def failure(self) -> str | None: ...
+
+
+Result = TypeVar("Result", bound=Trained)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What curved models gain over flat ones, one figure a split; positive is better.
+
+    Arguments:
+        differences: curved minus flat, at least two.
+        ratio: test data over training data. Training sets of different splits overlap, so differences are not
+            independent, and the variance of their mean is raised by this share; 0 leaves it as if they were.
+
+    References:
+        Nadeau and Bengio (2003), Inference for the generalization error.
+
+    Example:
+        >>> gain = Paired([1.0, 1.2, 0.8, 1.1], ratio=0.1)
+        >>> gain.outcome, round(gain.mean, 3)
+        ('hyperbolic', 1.025)
+    """
+
+    differences: Sequence[float]
+    ratio: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.differences))
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return float(np.std(self.differences, ddof=1) * math.sqrt(1 / len(self.differences) + self.ratio))
+
+    @property
+    def interval(self) -> float:
+        """Half-width of the 95 % interval of the mean."""
+        return float(stats.t.ppf(1 - LEVEL / 2, len(self.differences) - 1) * self.error)
+
+    @property
+    def p_value(self) -> float:
+        """Of the two-sided t-test."""
+        if self.error == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stats.t.sf(abs(self.mean) / self.error, len(self.differences) - 1))
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.p_value >= LEVEL:
+            return "none"
+        return "hyperbolic" if self.mean > 0 else "euclidean"
+
+    def verdict(self, unit: str, best: float, factor: float = 1.0) -> str:
+        """The answer in one sentence, in units of which there are `factor` to those of the differences."""
+        margin = f"{factor * self.interval:.2f} {unit} (p = {self.p_value:.2g})"
+        gain = factor * self.mean
+        if self.outcome == "none":
+            return f"No detectable difference: use curvature 0. Curved minus flat is {gain:+.2f} ± {margin}."
+        name = "Hyperbolic" if self.outcome == "hyperbolic" else "Euclidean"
+        advice = f"use c = {best:g}" if self.outcome == "hyperbolic" else "use curvature 0"
+        return f"{name} better by {abs(gain):.2f} ± {margin}: {advice}."
+
+
+def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
+    """Mean, and half-width of its 95 % interval over repeats."""
+    half = stats.t.ppf(1 - LEVEL / 2, len(figures) - 1) * np.std(figures, ddof=1) / math.sqrt(len(figures))
+    return float(np.mean(figures)), float(half)
+
+
+def curved_values(curvatures: Sequence[float], repeats: int, learned: bool) -> list[float]:
+    """Values of c to compare, 0 first; raises for what cannot be compared."""
+    if repeats < _FEWEST:
+        raise CurvaeError(
+            f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"
+        )
+    if not curvatures or not all(c > 0 for c in curvatures):
+        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
+    if learned:
+        raise CurvaeError("a comparison chooses among fixed curvatures; drop learn_curvature")
+    return [0.0, *dict.fromkeys(float(c) for c in curvatures)]
+
+
+def by_split(
+    results: Sequence[Result], values: Sequence[float], seed: int, warn: Callable[[str], None]
+) -> dict[int, dict[float, Result]]:
+    """Results by split and curvature; splits of which a model failed are left out, unless too few would stay.
+
+    Arguments:
+        results: of every split in turn, one for each of `values`.
+        values: of c.
+        seed: of the first split.
+        warn: told of what is left out.
+    """
+    found = {}
+    for i, start in enumerate(range(0, len(results), len(values))):
+        mine = dict(zip(values, results[start : start + len(values)], strict=True))
+        if any(result.failure is not None for result in mine.values()):
+            warn(f"the split of seed {seed + i} is left out: a model of it failed")
+        else:
+            found[i] = mine
+    if len(found) < _FEWEST:
+        failure = next(result.failure for result in results if result.failure is not None)
+        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
+    return found

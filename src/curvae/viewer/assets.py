@@ -1,0 +1,52 @@
+"""The program and the style of the page, from the files beside this one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from string import Template
+
+__all__ = ["page_style", "policy", "script", "style", "template"]
+
+_PARTS = ("geometry.js", "store.js", "shaders.js", "drawing.js", "map.js", "panel.js", "start.js")
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+@cache
+def script() -> str:
+    """The program that brings the maps of a page to life: all parts in one scope of their own."""
+    return "\n".join(['(() => {\n"use strict";\n', *map(_text, _PARTS), "})();\n"])
+
+
+@cache
+def style() -> str:
+    """The style of a map inside any page."""
+    return _text("map.css")
+
+
+@cache
+def page_style() -> str:
+    """The style of the page around one map."""
+    return _text("page.css")
+
+
+@cache
+def template() -> Template:
+    """The page around one map: `policy`, `title`, `style`, `map` and `script` are to be put in."""
+    return Template(_text("page.html").rstrip("\n") + "\n")
+
+
+def policy(text: str) -> str:
+    """What a content-security policy calls an inline script or style with that text, so that it allows no other.
+
+    Example:
+        >>> policy("alert(1)")
+        "'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='"
+    """
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

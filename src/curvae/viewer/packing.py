@@ -1,0 +1,98 @@
+"""Numbers and names as compact text inside a page.
+
+Points travel as (radius, turn): the distance from the origin in units of the curvature, and the direction as a part of
+a full turn, both as whole numbers of fixed steps. In float32 coordinates of the disc or the hyperboloid, points at
+radius 12 and beyond fall together with their neighbours; fixed-point angles differ by an exact subtraction. The steps
+are chosen by how far out the points lie, so that no point is displaced by more than `resolution`.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import CurvaeError
+from ..plotting.style import Levels, levels
+
+__all__ = ["FARTHEST", "FEW", "Blocks", "pack_column", "pack_points", "pack_sigma"]
+
+FEW = 100_000  # up to so many points space is no concern
+FARTHEST = 40.0  # radius at which points beyond it are drawn, since products of two cosh must fit in float32
+_TURN_BITS = 52  # what a double can hold
+_RADIUS_BITS = 31
+_HUGE = float(np.finfo(np.float32).max)
+_LONGEST = 200  # letters of a category or an id
+
+
+@dataclass
+class Blocks:
+    """Blocks of compressed bytes by name, as base64, and what the page must know to read them."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, name: str, content: bytes) -> int:
+        """Add bytes; returns the length of their text."""
+        self.texts[name] = base64.b64encode(zlib.compress(content, 6)).decode("ascii")
+        return len(self.texts[name])
+
+    def add_numbers(self, name: str, values: ArrayLike, bits: int) -> None:
+        """Add whole numbers of at most so many bits, as all their lowest bytes, then the next: high bytes are alike."""
+        whole, width = np.ascontiguousarray(values, "<u8"), max(1, -(-bits // 8))
+        self.add(name, whole.view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes())
+        self.facts[name] = {"length": len(whole), "width": width}
+
+    def add_names(self, name: str, texts: Sequence[str]) -> int:
+        """Add names, one a line; returns the length of their text."""
+        return self.add(name, "\n".join(map(shortened, texts)).encode())
+
+
+def shortened(text: str) -> str:
+    """Somebody else's text in one line, whole unless it is very long, and fit to be written."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\n", " ").replace("\r", " ")
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def pack_points(blocks: Blocks, radius: NDArray[np.float64], turn: NDArray[np.float64], curved: bool) -> dict[str, Any]:
+    """Add points, their radii in units of the curvature."""
+    reach = float(radius.max()) or 1.0
+    # Distances below 1 look flat: there the picture is only as large as they are.
+    resolution = min(1.0, reach) * (1e-6 if len(radius) <= FEW else 1e-4)
+    radius_bits = min(_RADIUS_BITS, math.ceil(math.log2(reach / resolution)))
+    around = 2 * math.pi * (math.sinh(reach) if curved else reach)
+    turn_bits = min(_TURN_BITS, math.ceil(math.log2(around / resolution)))
+    step = reach / (2**radius_bits - 1)
+    blocks.add_numbers("radius", np.rint(radius / step), radius_bits)
+    blocks.add_numbers("turn", np.rint(turn * 2**turn_bits) % 2**turn_bits, turn_bits)
+    return {"radius": {"step": step}, "turn": {"bits": turn_bits}}
+
+
+def pack_sigma(blocks: Blocks, sigma: NDArray[np.float64]) -> dict[str, float]:
+    """Add deviations, in units of the curvature, on a scale of equal ratios."""
+    if not bool((np.isfinite(sigma) & (sigma > 0)).all()):
+        raise CurvaeError("deviations must be positive and finite; leave sigma out where there is none")
+    bits = 16 if len(sigma) <= FEW else 8
+    low, high = math.log(sigma.min()), math.log(sigma.max())
+    step = (high - low) / (2**bits - 1)
+    blocks.add_numbers("sigma", np.rint((np.log(sigma) - low) / (step or 1.0)), bits)
+    return {"low": low, "step": step}
+
+
+def pack_column(blocks: Blocks, block: str, name: str, values: ArrayLike, count: int) -> dict[str, Any]:
+    """Add a column to colour by: 0 for no category and k+1 for the category k, or the first bits of float32 numbers."""
+    found = levels(values, count)
+    if isinstance(found, Levels):
+        blocks.add_numbers(block, found.codes + 1, max(1, len(found.texts).bit_length()))
+        texts = [shortened(text) for text in found.texts]
+        return {"name": name, "kind": "levels", "texts": texts, "shown": [int(k) for k in found.shown]}
+    bits = 32 if count <= FEW else 24
+    numbers = np.clip(found, -_HUGE, _HUGE).astype(np.float32)
+    blocks.add_numbers(block, numbers.view(np.uint32) >> (32 - bits), bits)
+    return {"name": name, "kind": "numbers", "low": float(np.nanmin(numbers)), "high": float(np.nanmax(numbers))}

@@ -1,0 +1,306 @@
+"""What a map shows, and the page, the part of a report or the picture that it becomes."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from ..errors import CurvaeError
+from ..geometry import Lorentz, Manifold, PoincareBall
+from ..plotting import figure_bytes, geodesics, latent_map
+from ..plotting.disc import RIM, Points, fit_window, half_width, tensor
+from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL
+from . import assets
+from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma
+from .thumbnails import sheets
+
+__all__ = ["View", "page"]
+
+_STILL = 2000  # points of the picture that stands where there are no scripts
+_BUDGET = 19_000_000  # letters of coordinates, label and ids together
+Format = Literal["svg", "png", "pdf"]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A map of points, coloured by columns, to be looked at.
+
+    Arguments:
+        points: coordinates of N points in the manifold, shape (N, 2).
+        manifold: a `PoincareBall`, `Lorentz` or `Euclidean` of dimension 2.
+        columns: N categories or numbers each, by name; the first colours the map (see `plotting.style.levels`).
+        ids: names of the points; their numbers by default.
+        sigma: deviation of the posterior of each point, shown as discs of that radius.
+        edges: indices of points that are joined by geodesics, shape (2, E).
+        hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn under the points.
+        images: shown beside the pointer, shape (N, height, width).
+        anonymous: leave out ids, and the order in which the points were given.
+        title: of the page.
+        about: sentences under it.
+
+    Example:
+        >>> ball = PoincareBall(2)
+        >>> view = View(ball.random(50, generator=torch.Generator().manual_seed(0)), ball, {"kind": ["a", "b"] * 25})
+        >>> view.inside[0]
+        '50 points: coordinates'
+        >>> "<script src" in view.html()
+        False
+    """
+
+    points: Points
+    manifold: Manifold = field(default_factory=lambda: PoincareBall(2))
+    columns: Mapping[str, ArrayLike | Tensor] = field(default_factory=dict)
+    ids: ArrayLike | None = None
+    sigma: ArrayLike | None = None
+    edges: ArrayLike | None = None
+    hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None
+    images: NDArray[Any] | None = None
+    anonymous: bool = False
+    title: str = "Map"
+    about: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.manifold.dim != 2:
+            raise CurvaeError(f"a map needs points of dimension 2, got {self.manifold}; see project_to_disc")
+        count = len(self._space)
+        given: dict[str, Any] = {"ids": self.ids, "sigma": self.sigma, "images": self.images, **self.columns}
+        for name, values in given.items():
+            if values is not None and len(values) != count:
+                raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
+        if self.edges is not None:
+            _check_edges("edges", np.asarray(self.edges), count)
+        if self.hierarchy is not None:
+            _check_edges("edges of the hierarchy", np.asarray(self.hierarchy[1]).reshape(-1, 2).T, len(self._nodes))
+
+    # --- coordinates ------------------------------------------------------------------------------------------------
+
+    @property
+    def c(self) -> float:
+        c = self.manifold.c
+        return float(c.detach()) if isinstance(c, Tensor) else float(c)
+
+    def _read(self, points: Points) -> Tensor:
+        z = tensor(points)
+        if z.dim() != 2 or not len(z):
+            raise CurvaeError(f"points of a map must have shape (N, 2) with N at least 1, got {tuple(z.shape)}")
+        try:
+            self.manifold.check(z)
+        except ValueError as error:
+            raise CurvaeError(f"{error}; give points inside") from error
+        return self.manifold.to_lorentz(z)
+
+    @cached_property
+    def _space(self) -> Tensor:
+        """Space parts of the points on the hyperboloid."""
+        return self._read(self.points)
+
+    @cached_property
+    def _nodes(self) -> Tensor:
+        return self._space[:0] if self.hierarchy is None else self._read(self.hierarchy[0])
+
+    def _ball(self, space: Tensor) -> Tensor:
+        """Coordinates in the Poincaré disc, in which pictures are drawn."""
+        return PoincareBall(2, self.c).from_lorentz(space)
+
+    def _polar(self, space: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Radius in units of the curvature, and direction as a part of a turn."""
+        unit = math.sqrt(self.c) or 1.0
+        radius = Lorentz(2, self.c).dist0(space).numpy() * unit
+        x, y = space.T.numpy()
+        return radius, np.arctan2(y, x) / (2 * math.pi) % 1.0
+
+    # --- the page ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _packed(self) -> tuple[dict[str, Any], Blocks, list[str]]:
+        """What the page knows, its blocks, and what is inside in words."""
+        blocks, count = Blocks(), len(self._space)
+        radius, turn = self._polar(torch.cat([self._space, self._nodes]))
+        # Without names, the order of rows would still tell which is which to whoever has the table.
+        order = np.argsort(turn[:count], kind="stable") if self.anonymous else np.arange(count)
+        whole = np.concatenate([order, np.arange(count, len(radius))])
+        inside = [f"{count:,} {'point' if count == 1 else 'points'}: coordinates"]
+        facts: dict[str, Any] = {
+            "count": count,
+            "c": self.c,
+            "title": self.title,
+            "about": list(self.about),
+            "extent": self._extent(),
+            "colours": _colours(),
+            **pack_points(blocks, np.minimum(radius, FARTHEST)[whole], turn[whole], self.c > 0),
+        }
+        if beyond := int((radius[:count] > FARTHEST).sum()):
+            inside.append(f"{beyond:,} points lie beyond √c·r = {FARTHEST:g} and are drawn there")
+        if self.sigma is not None:
+            sigma = np.asarray(self.sigma, np.float64)[order] * (math.sqrt(self.c) or 1.0)
+            facts["sigma"] = pack_sigma(blocks, sigma)
+            inside.append("deviations of the posterior (σ)")
+        facts["columns"] = [
+            pack_column(blocks, f"column{k}", name, _taken(values, order), count)
+            for k, (name, values) in enumerate(self.columns.items())
+        ]
+        inside += [f"column {name}" for name in self.columns]
+        facts["ids"] = self._pack_ids(blocks, inside)
+        facts["edges"] = self._pack_edges(blocks, order, inside)
+        if self.images is not None:
+            facts["thumbnails"], pictures = sheets(np.asarray(self.images)[order])
+            blocks.texts |= {f"sheet{k}": picture for k, picture in enumerate(pictures)}
+            inside.append(f"images of {facts['thumbnails']['height']} × {facts['thumbnails']['width']} pixels")
+        facts["blocks"] = blocks.facts
+        return facts, blocks, inside
+
+    def _pack_ids(self, blocks: Blocks, inside: list[str]) -> str | None:
+        if self.anonymous:
+            inside.append("no ids, and not the order of the rows")
+            return None
+        texts = None if self.ids is None else [str(name) for name in np.asarray(self.ids).tolist()]
+        if texts is None or all(text == str(k) for k, text in enumerate(texts)):
+            inside.append("numbers of the rows")
+            return "numbers"
+        first = sum(len(text) for name, text in blocks.texts.items() if name in ("turn", "radius", "sigma", "column0"))
+        if first + blocks.add_names("ids", texts) > _BUDGET:
+            del blocks.texts["ids"]
+            inside.append("numbers of the rows in place of ids, which would make the page too large")
+            return "numbers"
+        inside.append("ids")
+        return "names"
+
+    def _pack_edges(self, blocks: Blocks, order: NDArray[np.intp], inside: list[str]) -> int:
+        count = len(order)
+        ends = np.zeros((2, 0), np.int64) if self.edges is None else np.argsort(order)[np.asarray(self.edges, np.int64)]
+        if self.hierarchy is not None:
+            pairs = np.asarray(self.hierarchy[1], np.int64).reshape(-1, 2).T
+            ends = np.concatenate([ends, count + pairs], 1)
+            inside.append(f"a hierarchy of {len(self._nodes):,} nodes")
+        if self.edges is not None:
+            inside.append(f"{np.asarray(self.edges).shape[1]:,} edges")
+        for name, half in zip(("edge_from", "edge_to"), ends, strict=True) if ends.size else ():
+            blocks.add_numbers(name, half, (count + len(self._nodes)).bit_length())
+        return int(ends.shape[1])
+
+    @property
+    def inside(self) -> list[str]:
+        """What the page holds of the data, in words, as its footer says it."""
+        return self._packed[2]
+
+    def _extent(self) -> float:
+        """Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it."""
+        ball = PoincareBall(2, self.c)
+        reach = fit_window(*(self._ball(space) for space in (self._space, self._nodes) if len(space)))
+        return half_width(ball, reach) * (math.sqrt(self.c) or 1.0)
+
+    def fragment(self, still: str = "", mode: Literal["page", "report"] = "report") -> str:
+        """The map as HTML for a page that has `script()` at its end and `style()` in its head.
+
+        `still` is the HTML of the picture that stands in its place without scripts, an `img` of the class "still".
+        """
+        facts, blocks, inside = self._packed
+        # In a script "</script" and "<!--" would end it or change how it is read.
+        known = _proper(json.dumps(facts, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
+        parts = [f'<div class="curvae-map" data-mode="{mode}">', still]
+        if mode == "page":
+            told = "".join(f"<li>{_escaped(text)}</li>" for text in inside)
+            parts[1:1] = [f'<h1 class="heading">{_escaped(self.title)}</h1>']
+            parts.append(f'<footer class="inside">This page holds, and asks for nothing else:<ul>{told}</ul></footer>')
+        parts.append(f'<script type="application/json" class="facts">{known}</script>')
+        parts += [f'<script type="text/plain" data-block="{k}">{text}</script>' for k, text in blocks.texts.items()]
+        return "\n".join([*parts, "</div>"])
+
+    def html(self) -> str:
+        """The page, in one file that asks for nothing; write it in UTF-8."""
+        picture = base64.b64encode(self.picture("svg", _STILL)).decode("ascii")
+        still = f'<img class="still" alt="map of the points" src="data:image/svg+xml;base64,{picture}">'
+        script, style = assets.script(), assets.style() + assets.page_style()
+        rules = (
+            "default-src 'none'",
+            "img-src data:",
+            f"script-src {assets.policy(script)}",
+            f"style-src {assets.policy(style)}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+        return assets.template().substitute(
+            policy="; ".join(rules),
+            title=_escaped(self.title),
+            style=style,
+            map=self.fragment(still, "page"),
+            script=script,
+        )
+
+    # --- the still picture ------------------------------------------------------------------------------------------
+
+    def picture(self, format: Format = "svg", most: int | None = None) -> bytes:  # noqa: A002 - matplotlib's word
+        """A still picture as the bytes of a file, of at most so many points, drawn at random."""
+        count = len(self._space)
+        some = np.arange(count)
+        if most is not None and count > most:
+            some = np.sort(np.random.default_rng(0).choice(count, most, replace=False))
+        ball, z = PoincareBall(2, self.c), self._ball(self._space)
+        figure = Figure(figsize=(5.2, 4.6))
+        ax = figure.subplots()
+        labels = next(iter(self.columns.values()), None)
+        hierarchy = None if self.hierarchy is None else (self._ball(self._nodes), self.hierarchy[1])
+        latent_map(ax, ball, z[some], None if labels is None else _taken(labels, some), hierarchy=hierarchy)
+        if self.edges is not None and len(some) == count:
+            start, end = np.asarray(self.edges, np.int64)
+            geodesics(ax, ball, z[start], z[end], colors=RIM, linewidths=0.5, zorder=0.8, rasterized=len(start) > 2000)
+        return figure_bytes(figure, format, dpi=300)
+
+
+def page(points: Points, manifold: Manifold | None = None, **more: Any) -> str:
+    """An interactive map as one HTML file that asks for nothing.
+
+    Arguments:
+        points: coordinates of N points in the manifold, shape (N, 2).
+        manifold: a `PoincareBall` (of curvature −1 by default), `Lorentz` or `Euclidean` of dimension 2.
+        more: as for `View`: columns to colour by, ids, sigma, edges, hierarchy, images, anonymous, title, about.
+
+    Example:
+        >>> page([[0.1, 0.2], [-0.3, 0.1]], ids=["left", "right"]).startswith("<!DOCTYPE html>")
+        True
+    """
+    return View(points, PoincareBall(2) if manifold is None else manifold, **more).html()
+
+
+def _check_edges(name: str, ends: NDArray[Any], count: int) -> None:
+    if ends.ndim != 2 or len(ends) != 2 or (ends.size and not 0 <= ends.min() <= ends.max() < count):
+        raise CurvaeError(
+            f"{name} must be pairs of indices below {count}, shape (2, E), got shape {ends.shape}; count from 0"
+        )
+
+
+def _taken(values: ArrayLike | Tensor, order: NDArray[np.intp]) -> NDArray[Any]:
+    whole = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return whole[order]
+
+
+def _colours() -> dict[str, Any]:
+    def scale(colours: Any) -> list[str]:
+        return [to_hex(colours(k / 254)) for k in range(255)]
+
+    return {
+        "light": {"palette": PALETTE, "grey": GREY, "scale": scale(SEQUENTIAL)},
+        "dark": {"palette": DARK_PALETTE, "grey": DARK_GREY, "scale": scale(DARK_SEQUENTIAL)},
+    }
+
+
+def _proper(text: str) -> str:
+    """Text that can be written: of a file name that is no UTF-8, surrogates become escapes, which JSON knows too."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _escaped(text: str) -> str:
+    return html.escape(_proper(text))

@@ -1,0 +1,138 @@
+"""Graphs in scikit-learn, and compared on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import clone
+
+from curvae import CurvaeError, PoincareBall, PoincareGraphVAE
+from curvae.data import load_graph
+from curvae.training.graphs import GraphConfig, fit_graph
+from curvae.training.graphs.evaluate import embed_graph
+from running import curvae, refused
+
+TREE = [(f"n{(i - 1) // 2}", f"n{i}") for i in range(1, 41)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return PoincareGraphVAE(epochs=30, hidden=8, random_state=0, device="cpu").fit(TREE)
+
+
+def test_the_embedding_is_that_of_the_training(model):
+    graph = load_graph(TREE)
+    fitted = fit_graph(GraphConfig(epochs=30, hidden=(8,)), graph)
+    np.testing.assert_array_equal(model.embedding_, embed_graph(fitted, graph).ball)
+    assert model.nodes_.tolist() == graph.names.tolist() and len(model.history_) == 30
+    assert model.curvature_ == 1.0 and model.prior_scale_ == 1.0
+    for output in ("tangent", "lorentz"):
+        other = PoincareGraphVAE(epochs=30, hidden=8, random_state=0, device="cpu", output=output).fit_transform(graph)
+        assert other.shape == (41, 2) and not np.allclose(other, model.embedding_)
+
+
+def test_the_forms_of_a_graph_agree(model):
+    matrix = nx.to_scipy_sparse_array(nx.Graph(TREE), nodelist=model.nodes_.tolist())
+    for given in (nx.Graph(TREE), load_graph(TREE), csr_array(matrix)):
+        again = clone(model).fit(given)
+        np.testing.assert_allclose(again.embedding_, model.embedding_, atol=1e-9)
+
+
+def test_distances_neighbours_and_probabilities(model):
+    ball, z = PoincareBall(2, 1.0), model.embedding_
+    import torch
+
+    points = torch.from_numpy(z)
+    expected = ball.dist(points[:, None], points).numpy()
+    np.testing.assert_allclose(model.distances(), expected, atol=1e-7)
+    np.testing.assert_allclose(model.distances(["n3", "n0"]), model.distances()[[3, 0]])
+    far, places = model.kneighbors(["n3"], k=4)
+    order = np.argsort(np.where(np.arange(41) == 3, np.inf, expected[3]), kind="stable")[:4]
+    assert places[0].tolist() == order.tolist()
+    np.testing.assert_allclose(far[0], expected[3][order], atol=1e-7)
+    assert 3 not in model.kneighbors(k=40)[1][3]
+    by_name, by_place = model.link_probability([("n3", "n7"), ("n0", "n40")]), model.link_probability([(3, 7), (0, 40)])
+    np.testing.assert_array_equal(by_name, by_place)
+    np.testing.assert_allclose(by_name, 1 - np.tanh([expected[3, 7], expected[0, 40]]), rtol=1e-6)
+
+
+def test_saved_and_loaded(model, tmp_path):
+    model.save(tmp_path / "run")
+    again = PoincareGraphVAE.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.embedding_, model.embedding_)
+    np.testing.assert_allclose(again.link_probability([("n1", "n2")]), model.link_probability([("n1", "n2")]))
+    assert again.get_params()["epochs"] == 30 and again.graph_.fingerprint == model.graph_.fingerprint
+    with pytest.raises(CurvaeError, match="no empty folder"):
+        model.save(tmp_path / "run")
+    found = curvae("evaluate", tmp_path / "run", _edges(tmp_path / "t.csv"))
+    assert found.code == 0 and "AUC" in found.out
+
+
+def test_link_prediction_by_split(model):
+    found = clone(model).set_params(epochs=3).link_prediction(TREE, n_splits=3)
+    assert found["auc"].shape == found["ap"].shape == (3,)
+    assert ((found["auc"] >= 0) & (found["auc"] <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.link_probability([("n1", "m2")]), "no node 'm2'"),
+        (lambda m: m.link_probability([(1, 41)]), "between 0 and 40"),
+        (lambda m: m.link_probability(["n1", "n2"]), r"shape \(·, 2\)"),
+        (lambda m: m.kneighbors(k=99), "k must lie between"),
+        (lambda m: clone(m).set_params(output="disc").fit(TREE), "output must be one of ball, tangent, lorentz"),
+        (lambda m: clone(m).set_params(weight=-1.0).fit(TREE), "weight must be a positive number"),
+        (lambda m: m.link_prediction(TREE, n_splits=0), "n_splits must be a number of at least 1"),
+    ],
+)
+def test_refusals(model, call, message):
+    with pytest.raises(CurvaeError, match=message):
+        call(model)
+
+
+# --- curvae compare --graph -----------------------------------------------------------------------------------------
+
+
+def _edges(path):
+    path.write_text("".join(f"{a},{b}\n" for a, b in TREE), encoding="utf-8")
+    return path
+
+
+def test_comparison_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _edges(Path("t.csv"))
+    words = ("t.csv", "--graph", "--hidden", 4, "--epochs", 3, "--repeats", 3, "--jobs", 1, "--device", "cpu")
+    found = curvae("compare", *words, "-o", "c")
+    assert found.code == 0, found.err
+    stored = json.loads(Path("c/comparison.json").read_text())
+    assert stored["outcome"] in ("none", "euclidean", "hyperbolic") and len(stored["repeats"]) == 3
+    assert set(stored["repeats"][0]["test"]) == {"0.0", "0.3", "1.0"}
+    page = Path("c/report.html").read_text(encoding="utf-8")
+    assert "Edges kept apart, by curvature" in page and "points of AUC" in page
+    assert "next: curvae graph t.csv --epochs 3 --hidden 4 --curvature" in found.out
+    before = Path("c/comparison.json").read_bytes()
+    again = curvae("compare", "t.csv", "--graph", "-o", "c", "--resume", "--device", "cpu", "--jobs", 1)
+    assert again.code == 0 and Path("c/comparison.json").read_bytes() == before
+    assert "edges" in json.loads(Path("c/config.json").read_text())["data"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--graph", "--decoder", "mlp"), "--decoder has no meaning with --graph"),
+        (("--graph", "--id", "a"), "--id has no meaning with --graph"),
+        (("--weight", 3), "--weight has no meaning without --graph"),
+        (("--weighted",), "--weighted has no meaning without --graph"),
+        (("--graph", "--repeats", 2), "at least 3 repeats"),
+    ],
+)
+def test_options_that_do_not_go_together(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _edges(Path("t.csv"))
+    assert message in refused("compare", "t.csv", *words)

@@ -1,0 +1,419 @@
+"""The interactive map without a browser: what the page holds, to which precision, and what `curvae view` writes."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from curvae import CurvaeError, Euclidean, Lorentz, PoincareBall, viewer
+from curvae.plotting import PALETTE
+from curvae.viewer import View, page
+from running import SMALL, curvae, refused, write_table
+
+HOSTILE = """</script><script>alert(1)</script><!-- "'&"""
+
+
+class Page(HTMLParser):
+    """The scripts of a page: those that run, and blocks of data by name."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.programs, self.blocks, self.policy, self.tags = [], {}, "", []
+        self._open = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append((tag, attrs))
+        if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attrs["content"]
+        if tag == "script":
+            self._open = attrs
+            self.handle_data("")
+
+    def handle_endtag(self, tag):
+        if tag == "script":
+            self._open = None
+
+    def handle_data(self, data):
+        if self._open is None:
+            return
+        if "type" not in self._open:
+            self.programs += [data] if data else []
+        else:
+            name = self._open.get("data-block", "facts")
+            self.blocks[name] = self.blocks.get(name, "") + data
+
+    @property
+    def facts(self):
+        return json.loads(self.blocks["facts"])
+
+    def bytes(self, name):
+        return zlib.decompress(base64.b64decode(self.blocks[name]))
+
+    def numbers(self, name):
+        fact = self.facts["blocks"][name]
+        planes = np.frombuffer(self.bytes(name), np.uint8).reshape(fact["width"], fact["length"])
+        return sum(plane.astype(object) * 256**k for k, plane in enumerate(planes))
+
+    def points(self):
+        """Radius in units of the curvature, and angle."""
+        turn = self.numbers("turn").astype(np.float64) / 2 ** self.facts["turn"]["bits"]
+        return self.numbers("radius").astype(np.float64) * self.facts["radius"]["step"], 2 * math.pi * turn
+
+
+def at(radius, angle):
+    """Space parts at curvature −1."""
+    return np.sinh(radius)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+
+
+def cloud(count=200, reach=8.0, seed=0):
+    generator = np.random.default_rng(seed)
+    return at(reach * generator.random(count), 2 * math.pi * generator.random(count))
+
+
+# --- points -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("c", [1.0, 0.01, 4.0])
+@pytest.mark.parametrize(("reach", "error"), [(0.02, 1e-7), (3.0, 3e-6), (12.0, 3e-6), (22.0, 1e-5)])
+def test_no_point_is_displaced(c, reach, error):
+    space = cloud(reach=reach) / math.sqrt(c)
+    radius, angle = Page(View(space, Lorentz(2, c)).fragment()).points()
+    # Distances between neighbours in float64, from differences alone.
+    r = np.arcsinh(math.sqrt(c) * np.linalg.norm(space, axis=1))
+    gap = (angle - np.arctan2(space[:, 1], space[:, 0]) + math.pi) % (2 * math.pi) - math.pi
+    half = np.sinh((radius - r) / 2) ** 2 + np.sinh(radius) * np.sinh(r) * np.sin(gap / 2) ** 2
+    assert (2 * np.arcsinh(np.sqrt(half))).max() < error
+
+
+def test_the_charts_agree():
+    space = cloud(reach=4.0)
+    ball = PoincareBall(2, 0.5)
+    one, other = (
+        np.stack(Page(View(points, manifold).fragment()).points())
+        for points, manifold in ((space, Lorentz(2, 0.5)), (ball.from_lorentz(torch.from_numpy(space)), ball))
+    )
+    np.testing.assert_allclose(one, other, atol=1e-5)
+    flat = torch.tensor([[3.0, 4.0], [-1.0, 0.0]])
+    for points, manifold in ((flat, Euclidean(2)), (flat / 2, PoincareBall(2, 0.0))):
+        radius, angle = Page(View(points, manifold).fragment()).points()
+        np.testing.assert_allclose(radius, [5.0, 1.0], rtol=1e-5)
+        np.testing.assert_allclose(angle, [math.atan2(4, 3), math.pi], atol=1e-5)
+
+
+def test_points_at_one_place_and_a_single_point():
+    for points in (np.zeros((3, 2)), [[0.1, 0.2]]):
+        radius, _ = Page(page(points, PoincareBall(2))).points()
+        assert len(radius) == len(points) and np.isfinite(radius).all()
+
+
+def test_points_beyond_what_can_be_drawn_are_told():
+    view = View(at(np.array([1.0, 60.0]), np.zeros(2)), Lorentz(2))
+    assert "1 points lie beyond √c·r = 40 and are drawn there" in view.inside
+    assert Page(view.fragment()).points()[0].max() == pytest.approx(40)
+
+
+def test_many_points_make_a_small_page():
+    count = 100_001  # from here on space counts
+    generator = np.random.default_rng(0)
+    space = cloud(count, 12.0)
+    ids = ["".join(letters) for letters in np.array(list("ACGT"))[generator.integers(0, 4, (count, 16))]]
+    view = View(space, Lorentz(2), {"k": generator.integers(0, 15, count)}, ids, generator.random(count) + 0.1)
+    found = Page(view.fragment())
+    assert sum(map(len, found.blocks.values())) * 1_000_000 / count < 19.8e6
+    assert found.bytes("ids").decode().split("\n") == ids
+    radius, angle = found.points()
+    assert np.abs(radius - np.arcsinh(np.linalg.norm(space, axis=1))).max() < 1e-4
+    gap = (angle - np.arctan2(space[:, 1], space[:, 0]) + math.pi) % (2 * math.pi) - math.pi
+    assert (np.abs(gap) * np.sinh(radius)).max() < 1e-4
+
+
+def test_ids_that_are_too_large_are_left_out_and_it_is_told(monkeypatch):
+    monkeypatch.setattr("curvae.viewer.view._BUDGET", 100)
+    view = View(cloud(50), Lorentz(2), ids=[f"a rather long id {k}" for k in range(50)])
+    assert view.inside[-1] == "numbers of the rows in place of ids, which would make the page too large"
+    assert "ids" not in Page(view.fragment()).blocks and Page(view.fragment()).facts["ids"] == "numbers"
+
+
+# --- columns, edges, images -------------------------------------------------------------------------------------------
+
+
+def test_columns_keep_their_values():
+    numbers = np.array([1e-8, -3.5, np.nan, 1e12, 0.1])
+    found = Page(View(cloud(5), Lorentz(2), {"kind": ["b", None, "a", "b", "c"], "size": numbers}).fragment())
+    kind, size = found.facts["columns"]
+    assert kind["kind"] == "levels" and [kind["texts"][k] for k in kind["shown"]] == ["a", "b", "c"]
+    texts = [None, *kind["texts"]]
+    assert [texts[code] for code in found.numbers("column0")] == ["b", None, "a", "b", "c"]
+    assert size["kind"] == "numbers"
+    stored = found.numbers("column1").astype(np.uint32).view(np.float32)
+    np.testing.assert_array_equal(stored, numbers.astype(np.float32))
+    assert (size["low"], size["high"]) == (-3.5, np.float32(1e12))
+    assert found.facts["colours"]["light"]["palette"] == list(PALETTE)
+
+
+def test_deviations_keep_their_size():
+    sigma = np.geomspace(1e-3, 2.0, 30)
+    found = Page(View(cloud(30), Lorentz(2, 0.25), sigma=sigma).fragment())
+    fact = found.facts["sigma"]
+    stored = np.exp(fact["low"] + fact["step"] * found.numbers("sigma").astype(float))
+    np.testing.assert_allclose(stored, sigma * 0.5, rtol=1e-3)  # in units of the curvature
+    with pytest.raises(CurvaeError, match="positive"):
+        View(cloud(2), Lorentz(2), sigma=[0.0, 1.0]).fragment()
+
+
+def test_edges_and_hierarchies_point_to_their_ends():
+    space, nodes = cloud(20), cloud(3, seed=1)
+    edges = np.array([[0, 5, 7], [19, 6, 0]])
+    for anonymous in (False, True):
+        view = View(space, Lorentz(2), edges=edges, hierarchy=(nodes, [(0, 1), (1, 2)]), anonymous=anonymous)
+        found = Page(view.fragment())
+        radius, angle = found.points()
+        ends = np.stack([found.numbers("edge_from"), found.numbers("edge_to")]).astype(int)
+        given = np.concatenate([space[edges], nodes[[[0, 1], [1, 2]]]], 1)
+        np.testing.assert_allclose(at(radius, angle)[ends], given, rtol=1e-3, atol=1e-3)
+        assert found.facts["count"] == 20 and found.facts["edges"] == 5
+
+
+def test_thumbnails_are_the_images():
+    images = np.random.default_rng(0).random((1100, 6, 9))
+    found = Page(View(cloud(1100), Lorentz(2), images=images).fragment())
+    fact = found.facts["thumbnails"]
+    assert (fact["height"], fact["width"], fact["each"]) == (6, 9, 1024)
+    for i in (0, 33, 1023, 1024, 1099):
+        sheet = Image.open(io.BytesIO(base64.b64decode(found.blocks[f"sheet{i // 1024}"]))).convert("L")
+        row, column = divmod(i % 1024, fact["columns"])
+        shown = np.asarray(sheet)[6 * row : 6 * row + 6, 9 * column : 9 * column + 9] / 255
+        assert np.abs(shown - images[i]).max() < 0.04  # sixteen greys
+    large = Page(View(cloud(2), Lorentz(2), images=np.zeros((2, 100, 50))).fragment()).facts["thumbnails"]
+    assert (large["height"], large["width"]) == (32, 16)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"points": np.zeros((0, 2))}, r"shape \(N, 2\) with N at least 1, got \(0, 2\)"),
+        ({"points": [[2.0, 0.0]], "manifold": PoincareBall(2)}, "is not in PoincareBall"),
+        ({"points": [[np.nan, 0.0]]}, "give points inside"),
+        ({"manifold": PoincareBall(3)}, "dimension 2"),
+        ({"ids": ["a"]}, "1 ids for 2 points"),
+        ({"columns": {"age": [1, 2, 3]}}, "3 age for 2 points"),
+        ({"edges": [[0], [2]]}, "indices below 2"),
+        ({"edges": [0, 1]}, "indices below 2"),
+        ({"hierarchy": ([[0.0, 0.1]], [(0, 1)])}, "edges of the hierarchy must be pairs of indices below 1"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(given, message):
+    with pytest.raises(CurvaeError, match=message) as caught:
+        View(**{"points": [[0.1, 0.2], [0.3, 0.1]], **given})
+    assert "\n" not in str(caught.value)
+
+
+# --- privacy and safety -----------------------------------------------------------------------------------------------
+
+
+def test_an_anonymous_page_knows_neither_ids_nor_order():
+    space = cloud(300)
+    ids = [f"patient-{k}" for k in range(300)]
+    values = np.arange(300) / 7
+    pages = [
+        Page(View(space[o], Lorentz(2), {"v": values[o]}, np.array(ids)[o], anonymous=True).html()) for o in orders()
+    ]
+    assert pages[0].blocks == pages[1].blocks  # whatever the order was
+    everything = b"".join(pages[0].bytes(name) for name in pages[0].blocks if name != "facts")
+    assert b"patient" not in everything + pages[0].blocks["facts"].encode()
+    assert pages[0].facts["ids"] is None
+    radius, angle = pages[0].points()
+    stored = pages[0].numbers("column0").astype(np.uint32).view(np.float32)
+    rows = np.rint(stored * 7).astype(int)
+    np.testing.assert_allclose(at(radius, angle), space[rows], rtol=1e-4, atol=1e-3)
+
+
+def orders():
+    return np.arange(300), np.random.default_rng(3).permutation(300)
+
+
+def test_strange_texts_do_not_break_out():
+    view = View(
+        cloud(4),
+        Lorentz(2),
+        {HOSTILE: [HOSTILE, "b", "c", "x" * 500]},
+        [HOSTILE, "a\nb", "\ud800", "d"],
+        title=HOSTILE + "\ud800",
+    )
+    text = view.html()
+    text.encode("utf-8")
+    found = Page(text)
+    assert found.programs == [viewer.script()] and "</script" not in viewer.script()
+    assert found.bytes("ids").decode().split("\n") == [HOSTILE, "a b", "\\ud800", "d"]
+    column = found.facts["columns"][0]
+    assert column["name"] == HOSTILE and HOSTILE in column["texts"] and max(map(len, column["texts"])) == 200
+    assert not [tag for tag, attrs in found.tags if any(key.startswith("on") for key in attrs)]
+
+
+def test_the_policy_allows_this_program_and_no_request():
+    found = Page(View(cloud(4), Lorentz(2)).html())
+    rules = dict(rule.strip().split(" ", 1) for rule in found.policy.split(";"))
+    assert rules["default-src"] == "'none'" and rules["script-src"] == viewer.policy(found.programs[0])
+    assert rules["img-src"] == "data:" and "unsafe" not in found.policy
+    assert not [attrs for _, attrs in found.tags if (attrs.get("src") or attrs.get("href") or "data:")[:5] != "data:"]
+    # The program itself asks for nothing.
+    assert not re.search(
+        r"https?:|XMLHttpRequest|fetch\(|import\(|WebSocket|sendBeacon|innerHTML|eval\(", found.programs[0]
+    )
+
+
+def test_the_page_is_the_same_for_the_same_points():
+    assert View(cloud(30), Lorentz(2)).html() == View(cloud(30), Lorentz(2)).html()
+
+
+def test_still_pictures():
+    view = View(cloud(40, 3.0), Lorentz(2), {"k": list("ab") * 20}, edges=[[0, 1], [2, 3]])
+    assert view.picture("svg").lstrip().startswith(b"<?xml") and view.picture("pdf").startswith(b"%PDF")
+    assert min(Image.open(io.BytesIO(view.picture("png"))).size) > 1000
+    # The picture inside a page is drawn from a part of many points.
+    assert len(View(cloud(5000), Lorentz(2)).picture("svg", 500)) < 200_000
+
+
+# --- curvae view ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A run of a table, one of images, and the tables."""
+    folder = tmp_path_factory.mktemp("view")
+    names = [f"cell{i}" for i in range(40)]
+    write_table(folder / "cells.csv", kind=list("xyzz") * 10, name=names)
+    frame = pd.read_csv(folder / "cells.csv").assign(age=np.arange(40) * 1.5, secret="unsaid")
+    frame.sample(40, random_state=0).to_csv(folder / "more.csv", index=False)
+    frame.drop(index=3).to_csv(folder / "fewer.csv", index=False)
+    np.save(folder / "images.npy", np.random.default_rng(0).integers(0, 2, (30, 4, 5)).astype(np.float32))
+    fit = ("fit", folder / "cells.csv", "--label", "kind", "--id", "name", "-o", folder / "run", *SMALL)
+    assert curvae(*fit).code == 0
+    assert curvae("fit", folder / "images.npy", "-o", folder / "pictured", "--dim", "3", *SMALL).code == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_view_writes_a_page(home):
+    found = curvae("view", home / "run")
+    assert found.code == 0, found.err
+    assert found.out.splitlines() == [
+        "map: run-map.html",
+        f"next: curvae view {home / 'run'} -o run-map.pdf    the same as a picture",
+    ]
+    seen = Page(Path("run-map.html").read_text(encoding="utf-8"))
+    table = pd.read_csv(home / "run/embedding.csv")
+    radius, _ = seen.points()
+    np.testing.assert_allclose(radius, table["radius"], atol=1e-5)
+    assert seen.bytes("ids").decode().split("\n") == table["id"].tolist()
+    assert [column["name"] for column in seen.facts["columns"]] == ["kind"]
+    assert seen.facts["title"] == "cells.csv" and "40 rows, c = 1 (curvature −1)" in seen.facts["about"]
+    assert str(home) not in Path("run-map.html").read_text(encoding="utf-8")
+    refused("view", home / "run", says=["run-map.html exists", "--force"])
+    assert curvae("view", home / "run", "--force", "--quiet").out == ""
+
+
+def test_view_shows_columns_of_a_table_matched_by_id(home):
+    found = curvae(
+        "view",
+        home / "run",
+        "--data",
+        home / "more.csv",
+        "--show",
+        "age",
+        "--show",
+        "split",
+        "--label",
+        "kind",
+        "--json",
+    )
+    assert found.code == 0, found.err
+    assert found.json["map"] == "run-map.html" and "column age" in found.json["inside"]
+    seen = Page(Path("run-map.html").read_text(encoding="utf-8"))
+    assert [column["name"] for column in seen.facts["columns"]] == ["kind", "age", "split"]
+    np.testing.assert_array_equal(seen.numbers("column1").astype(np.uint32).view(np.float32), np.arange(40) * 1.5)
+    assert "unsaid" not in json.dumps(seen.facts) and "secret" not in json.dumps(seen.facts)
+
+
+def test_view_without_names(home):
+    assert curvae("view", home / "run", "--anonymous", "-o", "a.html").code == 0
+    text = Path("a.html").read_text(encoding="utf-8")
+    assert "ids" not in Page(text).blocks and "no ids" in text and "cell1" not in text
+
+
+def test_view_shows_images(home):
+    found = curvae("view", home / "pictured", "--thumbnails", "--data", home / "images.npy", "-o", "i.html")
+    assert found.code == 0, found.err
+    seen = Page(Path("i.html").read_text(encoding="utf-8"))
+    assert seen.facts["thumbnails"]["height"] == 4 and seen.facts["columns"] == []
+    assert "Projected from 3 dimensions" in seen.facts["about"][1]
+    assert "sigma" not in seen.facts
+    refused("view", home / "pictured", "--thumbnails", says=["--data images.npy"])
+    np.save("other.npy", np.zeros((30, 4, 5), np.float32))
+    refused("view", home / "pictured", "--thumbnails", "--data", "other.npy", says=["not the images"])
+    refused("view", home / "run", "--thumbnails", says=["not trained on images", "leave --thumbnails out"])
+
+
+@pytest.mark.parametrize(("name", "start"), [("m.svg", b"<?xml"), ("m.png", b"\x89PNG"), ("m.PDF", b"%PDF")])
+def test_view_writes_pictures(home, name, start):
+    found = curvae("view", home / "run", "-o", name)
+    assert found.code == 0 and "the same to move about in" in found.out
+    assert Path(name).read_bytes().startswith(start)
+
+
+def test_what_view_refuses(home, tmp_path):
+    refused("view", home / "run", "-o", "m.gif", says=["m.gif should end in .html, .svg, .png, .pdf"])
+    refused("view", home / "run", "--show", "age", says=["no column 'age'", "--data FILE"])
+    refused(
+        "view",
+        home / "run",
+        "--data",
+        home / "more.csv",
+        "--show",
+        "weight",
+        says=["no column 'weight'", "there are 'a', 'b'"],
+    )
+    refused("view", home / "run", "--data", home / "fewer.csv", "--show", "age", says=["column 'name'", "all rows"])
+    refused("view", home / "run", "--data", "nothing.csv", "--show", "age", says=["no table nothing.csv"])
+    refused("view", tmp_path, says=["is not a run"])
+    (tmp_path / "c").mkdir()
+    Path("c/config.json").write_text('{"format": 1, "kind": "comparison"}')
+    refused("view", "c", says=["comparison", "curvae fit"])
+    Path("c/config.json").write_text('{"format": 1, "kind": "vae"}')
+    refused("view", "c", says=["not finished", "--resume"])
+    Path("c/config.json").write_text('{"format": 1, "kind": "vae", "summary": {"c": 1.0}}')
+    Path("c/embedding.csv").write_text("id,label\na,b\n")
+    refused("view", "c", says=["embedding.csv is not as curvae fit wrote it", "it lacks radius, sigma, split"])
+
+
+def test_reports_hold_maps_up_to_a_size(home, monkeypatch):
+    text = (home / "run/report.html").read_text(encoding="utf-8")
+    seen = Page(text)
+    assert seen.programs == [viewer.script()] and f"script-src {viewer.policy(viewer.script())}" in seen.policy
+    assert seen.facts["count"] == 40 and seen.facts["ids"] is None and "ids" not in seen.blocks
+    assert [column["name"] for column in seen.facts["columns"]] == ["kind"]
+    assert "curvae view run" in text and 'class="still"' in text
+    monkeypatch.setattr("curvae.runs.pages.LIVE", 39)
+    fit = ("fit", home / "cells.csv", "--label", "kind", "--id", "name", "-o", "large", *SMALL)
+    assert curvae(*fit).code == 0
+    still = Path("large/report.html").read_text(encoding="utf-8")
+    assert "<script" not in still and "curvae view large" in still
