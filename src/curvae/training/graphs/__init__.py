@@ -3,9 +3,10 @@
 from .compare import GraphComparison, compare_graph
 from .config import GraphConfig
 from .evaluate import Links, embed_graph, link_figures
-from .fitting import FittedGraph, build_graph_model, fit_graph, fit_graphs
+from .fitting import START, FittedGraph, build_graph_model, fit_graph, fit_graphs
 
 __all__ = [
+    "START",
     "FittedGraph",
     "GraphComparison",
     "GraphConfig",
