@@ -140,9 +140,10 @@ def paper(result: dict[str, Any]) -> str:
 
 
 def brief(result: dict[str, Any]) -> str:
-    """The first table of an experiment of `curvae paper`."""
-    sections = EXPERIMENTS[result["experiment"]].page(result).sections
-    table = next(table for section in sections for table in section.tables)
+    """An experiment of `curvae paper` in a few rows."""
+    table = EXPERIMENTS[result["experiment"]].page(result).brief
+    if table is None:
+        raise ValueError(f"{result['experiment']} has no brief form")
     return "\n".join([*table_lines(table), "", table.note])
 
 

@@ -262,7 +262,13 @@ def test_named_shards_others_settings_and_force(tmp_path):
 
 def test_figures_of_trainings_are_those_of_each_alone(tmp_path):
     configs = [replace(one, curvature=c) for c in (0.5, 0.0) for one in seeds(TINY, 2)]
-    trainings = Trainings(configs, 50, material, {"name": "tiny"}, extra=lambda one, data: {"rows": len(data.x)})
+    trainings = Trainings(
+        configs,
+        50,
+        material,
+        {"name": "tiny"},
+        extra=lambda fitted, data, bench: [{"rows": len(one.x)} for one in data],
+    )
     shard = trainings.shard("all")
     assert configs_of([shard]) == configs
     found = shard.work(bench(tmp_path))

@@ -88,8 +88,9 @@ def paper_run(
 def _states(chosen: Sequence[Experiment], folder: Path, plan: Plan) -> Answer:
     states = {experiment.name: Store(folder, experiment, plan).states() for experiment in chosen}
     lines = [f"{name} {shard}: {state}" for name, shards in states.items() for shard, state in shards.items()]
-    first = next(iter(states))
-    return Answer(states, [*lines, f"next: curvae paper {first} --only {next(iter(states[first]))}"])
+    undone = [(name, shard) for name, shards in states.items() for shard, state in shards.items() if state != "done"]
+    following = "{} --only {}".format(*undone[0]) if undone else next(iter(states))
+    return Answer(states, [*lines, f"next: curvae paper {following}"])
 
 
 def _command(experiment: Experiment, out: Path | None, plan: Plan) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import joblib
 import torch
 
-from ..report import Section
+from ..report import Section, Table
 from ..report.page import Tone
 from ..runs.folder import Voice
 
@@ -95,6 +95,8 @@ class Page:
     tone: Tone
     sections: Sequence[Section]
     warnings: Sequence[str] = ()
+    brief: Table | None = None
+    """the result in a few rows"""
     gallery: Mapping[str, str] = field(default_factory=dict)
     """captions of pictures that shards drew, by file name in the folder of figures"""
 

@@ -132,7 +132,7 @@ def summarise(results: Results) -> dict[str, Any]:
 def page(result: Mapping[str, Any]) -> Page:
     """All pictures with their captions."""
     gallery = {f"{name}.png": CAPTIONS[name] for name in result["files"]}
-    return Page(f"{len(gallery)} figures.", "neutral", [], (), gallery)
+    return Page(f"{len(gallery)} figures.", "neutral", [], gallery=gallery)
 
 
 EXPERIMENT = Experiment("figures", "The paper's figures", shards, summarise, page, minutes=1)

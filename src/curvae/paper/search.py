@@ -11,7 +11,7 @@ import numpy as np
 
 from ..training import Config
 from .experiment import Bench, Shard
-from .trainings import Material, Trainings, seeds
+from .trainings import Extra, Material, Trainings, seeds
 
 __all__ = ["Search"]
 
@@ -30,6 +30,7 @@ class Search:
         samples: importance samples for choosing and for judging.
         data: what distinguishes the data.
         tf32: as of `Trainings`.
+        extra: more figures of the trainings that are judged.
     """
 
     families: Mapping[str, Sequence[Config]]
@@ -41,6 +42,7 @@ class Search:
     samples: tuple[int, int]
     data: Mapping[str, Any]
     tf32: bool = False
+    extra: Extra | None = None
 
     def __post_init__(self) -> None:
         if len({len(tried) for tried in self.families.values()}) > 1:
@@ -76,7 +78,7 @@ class Search:
         best = int(scores.argmin())
         middle = time.perf_counter()
         chosen = seeds(tried[best], self.numbers[1], self.first)
-        result = self._trained(chosen, self.samples[1], self.material, bench)
+        result = self._trained(chosen, self.samples[1], self.material, bench, self.extra)
         for record in result["trainings"]:
             record["seed"] = record.pop("config")["seed"]
         return {
@@ -88,9 +90,14 @@ class Search:
         }
 
     def _trained(
-        self, configs: Sequence[Config], samples: int, material: Callable[[int], Material], bench: Bench
+        self,
+        configs: Sequence[Config],
+        samples: int,
+        material: Callable[[int], Material],
+        bench: Bench,
+        extra: Extra | None = None,
     ) -> dict[str, Any]:
-        return Trainings(configs, samples, material, self.data, self.tf32).run(bench)
+        return Trainings(configs, samples, material, self.data, self.tf32, extra).run(bench)
 
 
 # Seeds of the search are this far from those that are judged.

@@ -309,7 +309,7 @@ def page(result: Mapping[str, Any]) -> Page:
     holds = [bool(r["holds"]) for r in result["requirements"]]
     best = [entry for name in graphs if (entry := _at(cells, name, MAIN.name, "ball")) is not None]
     verdict = "; ".join(f"{GRAPHS[entry['graph']]}: AUC {interval_text(entry['auc'].get('ours'), 1)}" for entry in best)
-    return Page(f"Hyperbolic, {verdict}.", "good" if holds and all(holds) else "neutral", sections)
+    return Page(f"Hyperbolic, {verdict}.", "good" if holds and all(holds) else "neutral", sections, brief=main)
 
 
 def _both(entry: Mapping[str, Any]) -> str:

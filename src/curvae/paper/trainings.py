@@ -18,7 +18,7 @@ from ..training.files import read_tensors, write_tensors
 from ..training.rows import Matrix, Rows
 from .experiment import Bench, Shard
 
-__all__ = ["Material", "Trainings", "configuration", "seeds", "spread_settings", "train"]
+__all__ = ["Extra", "Material", "Trainings", "configuration", "seeds", "spread_settings", "train"]
 
 # Models whose likelihoods are computed at once: more would not be faster, and take more memory.
 _AT_ONCE = 40
@@ -39,6 +39,9 @@ class Material:
     test: Matrix
 
 
+Extra = Callable[[Sequence[Fitted], Sequence[Material], Bench], Sequence[Mapping[str, Any]]]
+
+
 @dataclass(frozen=True)
 class Trainings:
     """What a shard trains.
@@ -49,7 +52,7 @@ class Trainings:
         material: data for every seed; called once a seed.
         data: what distinguishes the data, for the settings of the shard.
         tf32: compute likelihoods on CUDA with TF32 products; a check against float32 is recorded.
-        extra: more figures of a trained model, from the model and its data.
+        extra: more figures of every trained model, from the models and their data.
         cache: name under which the trained models are kept.
     """
 
@@ -58,7 +61,7 @@ class Trainings:
     material: Callable[[int], Material]
     data: Mapping[str, Any]
     tf32: bool = False
-    extra: Callable[[Fitted, Material], dict[str, Any]] | None = None
+    extra: Extra | None = None
     cache: str | None = None
 
     def shard(self, name: str) -> Shard:
@@ -82,9 +85,10 @@ class Trainings:
         judged = time.perf_counter()
         _, own = spread_settings(self.configs)
         tests = {id(m): Rows(m.test, m.scaling, bench.device) for m in materials}
+        more = [{}] * len(fitted) if self.extra is None else self.extra(fitted, materials, bench)
         records = [
-            {"config": settings, **self._figures(one, material, tests[id(material)], likelihoods)}
-            for settings, one, material, likelihoods in zip(own, fitted, materials, found, strict=True)
+            {"config": settings, **self._figures(one, tests[id(material)], likelihoods), **figures}
+            for settings, one, material, likelihoods, figures in zip(own, fitted, materials, found, more, strict=True)
         ]
         seconds = {
             "training": trained - began,
@@ -123,7 +127,7 @@ class Trainings:
         exact, rough = (likelihoods_many(fitted[:1], [few], self.samples, tf32=tf32)[0].mean for tf32 in (False, True))
         return found, rough - exact
 
-    def _figures(self, fitted: Fitted, material: Material, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
+    def _figures(self, fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
         figures: dict[str, Any] = {
             "nll": -likelihoods.mean,
             "nll_error": float(np.sqrt((likelihoods.error**2).sum()) / len(likelihoods.error)),
@@ -135,7 +139,7 @@ class Trainings:
             figures |= {"c": fitted.last["c"], "prior_scale": fitted.last["prior_scale"]}
         if fitted.failure is not None:
             figures["failure"] = fitted.failure
-        return figures if self.extra is None else figures | self.extra(fitted, material)
+        return figures
 
 
 def train(
