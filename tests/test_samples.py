@@ -24,10 +24,10 @@ def count(dim: int) -> int:
 
 
 def looks_like(r: torch.Tensor, law: HyperbolicRadius) -> bool:
-    """Whether the radii r pass a KS test and agree in mean and mean square with the law."""
+    """Whether the first radii pass a KS test, and all of them agree in mean and mean square with the law."""
     r = r.double()
     n = r.numel()
-    u = law.cdf(r)
+    u = law.cdf(r[:20_000])
     ks = stats.kstest(u.numpy(), "uniform").pvalue
     z1 = (r.mean() - law.mean) / (law.stddev / math.sqrt(n))
     square = law.variance + law.mean**2

@@ -20,7 +20,7 @@ from ..training import Config, Fitted, Split
 from . import table1, table2, table3
 from .cells import cell, difference_text
 from .experiment import Bench, Experiment, Page, Plan, Results, Shard
-from .pages import SIGNS, interval_text, p_text
+from .pages import SIGNS, interval_text, number, p_text
 from .search import Search
 from .statistics import Printed
 from .trainings import Material
@@ -168,7 +168,12 @@ def summarise(results: Results) -> dict[str, Any]:
                     "model": family,
                     "best_of_the_paper": name,
                     "chosen": found["chosen"],
-                    "tried": len(found["validation_nll"]),
+                    "tried": [
+                        {"words": _words(one), "validation_nll": score}
+                        for one, score in zip(
+                            result["settings"]["families"][family], found["validation_nll"], strict=True
+                        )
+                    ],
                     **cell(records[family], printed, flat),
                 }
             )
@@ -191,11 +196,31 @@ def _words(chosen: Mapping[str, Any]) -> str:
     return ", ".join(text for text in (law, space, deviations, objective, f"rate {chosen['learning_rate']:g}") if text)
 
 
+def _title(data: str) -> str:
+    return "branching diffusion" if data == "tree" else f"MNIST, d = {data.removeprefix('d')}"
+
+
+def _tried(cells: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """For every data set what was tried, best first."""
+    tables = []
+    for data in dict.fromkeys(found["data"] for found in cells):
+        rows = [
+            (one["validation_nll"], found["model"], one["words"])
+            for found in cells
+            if found["data"] == data
+            for one in found["tried"]
+        ]
+        rows.sort()
+        shown = [[model, words, number(score)] for score, model, words in rows]
+        tables.append(Table([_title(data), "setting", "−IWAE of held rows"], shown))
+    return tables
+
+
 def page(result: Mapping[str, Any]) -> Page:
     """Chosen settings, figures beside the paper's best, and the gain of curvature."""
     rows = []
     for found in result["cells"]:
-        data = "branching diffusion" if found["data"] == "tree" else f"MNIST, d = {found['data'].removeprefix('d')}"
+        data = _title(found["data"])
         against = found.get("against_paper")
         sign = f" {SIGNS[against['mark']]}" if against else ""
         flat = found.get("against_flat")
@@ -241,9 +266,12 @@ def page(result: Mapping[str, Any]) -> Page:
     text = [
         "Network sizes and epochs are the paper's. Settings are chosen by the marginal likelihood of rows that are "
         "kept from the training data, with other seeds and fewer epochs; the chosen ones are then trained on all "
-        f"training rows. Both families get {result['cells'][0]['tried']} settings.",
+        f"training rows. Both families get {len(result['cells'][0]['tried'])} settings.",
     ]
-    sections = [Section("Searched settings", text, (), [table, recognised])]
+    sections = [
+        Section("Searched settings", text, (), [table, recognised]),
+        Section("All that was tried", (), (), _tried(result["cells"])),
+    ]
     return Page(verdict, "good" if marks and set(marks) == {"better"} else "neutral", sections)
 
 
