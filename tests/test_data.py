@@ -219,6 +219,14 @@ def test_broken_matrix_market_is_refused(tmp_path: Path, body: str) -> None:
     assert "cannot be read as Matrix Market" in refusal(path)
 
 
+@pytest.mark.parametrize("kind", ["general", "symmetric", "skew-symmetric"])
+def test_dense_matrix_market(tmp_path: Path, kind: str) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 4))
+    x = {"general": x, "symmetric": x + x.T, "skew-symmetric": x - x.T}[kind]
+    scipy.io.mmwrite(tmp_path / "m.mtx", x, symmetry=kind, precision=17)
+    np.testing.assert_array_equal(load(tmp_path / "m.mtx")[0].x.toarray(), x)
+
+
 @pytest.mark.parametrize("name", ["m.npy", "m.npz"])
 def test_missing_values_of_a_matrix(tmp_path: Path, name: str) -> None:
     x = np.array([[1.0, 0, 2], [np.nan, 4, 0], [3, 0, np.inf], [0, 8, 0]])

@@ -56,6 +56,7 @@ def test_distances_neighbours_and_probabilities(model):
     assert places[0].tolist() == order.tolist()
     np.testing.assert_allclose(far[0], expected[3][order], atol=1e-7)
     assert 3 not in model.kneighbors(k=40)[1][3]
+    assert (model.kneighbors("n3", k=4)[1] == places).all()
     by_name, by_place = model.link_probability([("n3", "n7"), ("n0", "n40")]), model.link_probability([(3, 7), (0, 40)])
     np.testing.assert_array_equal(by_name, by_place)
     np.testing.assert_allclose(by_name, 1 - np.tanh([expected[3, 7], expected[0, 40]]), rtol=1e-6)

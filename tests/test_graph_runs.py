@@ -279,7 +279,18 @@ def test_each_command_prints_the_next_one_and_that_works():
             assert "1.5" in words and "4" in words
         if words[0] == "graph":
             assert words[-2:] == ["--curvature", "0"]
-    assert seen == ["graph", "compare", "graph", "evaluate", "sample"]
+    assert seen == ["graph", "compare", "graph", "evaluate", "sample"] and words == ["view", "runs/my friends-2"]
+
+
+def test_the_next_command_of_a_graph_that_cannot_be_split():
+    write_edges("two.csv", [("a", "b")])
+    found = graph("two.csv", "-o", "run")
+    assert "next: curvae view run " in found.out and "needs a graph of 20 edges or more" in found.err
+
+
+def test_a_map_that_shows_few_edges_is_warned_of():
+    write_edges("star.csv", [("hub", f"n{i}") for i in range(40)])
+    assert "shows few of the edges" in graph("star.csv", "--splits", "0").err
 
 
 # --- going on -------------------------------------------------------------------------------------------------------
@@ -332,7 +343,8 @@ def test_resumed_exactly(interrupted, epochs):
     assert not Path("run/model.safetensors").exists()
     refused("evaluate", "run", "t.csv", says=["not finished", "curvae graph --resume"])
     with mock.patch.object(GraphEngine, "epoch", autospec=True, side_effect=GraphEngine.epoch) as steps:
-        assert curvae("graph", "t.csv", "-o", "run", "--resume").code == 0
+        gone_on = curvae("graph", "t.csv", "-o", "run", "--resume")
+    assert gone_on.code == 0 and "next: curvae compare t.csv --graph --hidden 4 --epochs 6 " in gone_on.out
     assert outcome("run") == outcome("whole")
     # Not all over again: of six steps of the map and six of the splits, those that were not done or not yet written.
     assert steps.call_count <= 13 - epochs + max(0, (epochs - 6) // 2)

@@ -232,7 +232,7 @@ def test_an_empty_map():
     (warning,) = health(fitted(kl=0.09), spread)
     assert "empty" in warning and "0.09 nat" in warning and "lower beta" in warning
     # Rows that were held out know better.
-    assert "0.05" in health(fitted(validation_kl=0.05), spread)[0]
+    assert "divergence of validation rows from the prior is 0.05" in health(fitted(validation_kl=0.05), spread)[0]
     assert health(fitted(kl=0.05, validation_kl=2.0), spread) == []
 
 
@@ -240,6 +240,8 @@ def test_unused_dimensions():
     tangent = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 1.0, 0.02]
     (warning,) = health(fitted(dim=3), points(tangent))
     assert "only 2 of 3" in warning and "dimension 2 is enough" in warning
+    (warning,) = health(fitted(dim=3), points(tangent / 1000))
+    assert "all points lie together" in warning and "is enough" not in warning
     # In units of the prior.
     assert health(fitted(dim=3, prior_scale=0.02), points(tangent * 0.02 * [1, 1, 50])) == []
 

@@ -319,25 +319,21 @@ def graph(
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
     from .runs import GraphRequest, graph_run
     from .runs.folder import GraphSource
-    from .runs.training import comparable
     from .training.device import choose_device
 
-    settings = _settings(context, "graph")
     source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
-    request = GraphRequest(source, settings, output, splits, resume, force, choose_device(device), jobs)
+    request = GraphRequest(
+        source, _settings(context, "graph"), output, splits, resume, force, choose_device(device), jobs
+    )
     with _voice(quiet or as_json) as voice:
         result = graph_run(request, voice)
-    following = shlex.join(["curvae", "evaluate", str(result.folder), data]) + "    which of the edges does it find?"
-    if result.fitted.config.curvature:
-        asked = result.source.command("compare", settings={"graph": True, **comparable(settings)})
-        following = f"{asked}    is curvature worth it for this graph?"
     _tell(
         quiet,
         as_json,
         {"run": str(result.folder), **result.summary},
         f"report: {result.folder / 'report.html'}",
         f"embedding: {result.folder / 'embedding.csv'}",
-        f"next: {following}",
+        f"next: {result.following}",
     )
 
 
@@ -383,13 +379,13 @@ def sample(
     """Draw new rows, in original units, or new graphs from the model of a run."""
     from .runs import sample_run
     from .training.device import choose_device
-    from .training.storage import kind_of, read_description
+    from .training.storage import kind_of
 
     paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
     following = shlex.join(["curvae", "embed", str(run), names[0]])
     if kind_of(run) == "graph":
-        following = shlex.join(["curvae", "evaluate", str(run), read_description(run)["source"]["name"]])
+        following = shlex.join(["curvae", "view", str(run)])
     _tell(quiet, as_json, {"samples": names}, *(f"samples: {name}" for name in names), f"next: {following}")
 
 

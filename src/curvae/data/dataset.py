@@ -139,13 +139,13 @@ def feature_names(width: int) -> tuple[str, ...]:
     return tuple(f"x{i}" for i in range(1, width + 1))
 
 
-def check_ids(ids: NDArray[np.str_], what: str = "ids") -> None:
+def check_ids(ids: NDArray[np.str_], what: str = "ids", mend: str = "make ids unique or use another column") -> None:
     """Raise unless ids are unique and none is empty."""
     unique, counts = np.unique(ids, return_counts=True)
     if (empty := int((ids == "").sum())) > 0:
         raise CurvaeError(f"{what}: {count(empty, 'row')} without an id; give every row one")
     if (twice := unique[counts > 1]).size:
-        raise CurvaeError(f"{what}: {quoted(twice)} given more than once; make ids unique or use another column")
+        raise CurvaeError(f"{what}: {quoted(twice)} given more than once; {mend}")
 
 
 def from_arrays(

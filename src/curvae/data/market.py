@@ -38,15 +38,25 @@ def read_coordinates(path: Path) -> csr_array:
         if layout == "coordinate" and len(sizes) == 3:
             rows, columns, entries = sizes
             width = _FIELDS[field]
-        elif layout == "array" and len(sizes) == 2 and symmetry == "general":
-            rows, columns, entries, width = *sizes, sizes[0] * sizes[1], 1
+        elif layout == "array" and len(sizes) == 2 and (symmetry == "general" or sizes[0] == sizes[1]):
+            rows, columns, width = *sizes, 1
+            entries = len(_lower(rows, symmetry)[0]) if symmetry in _MIRRORED else rows * columns
         else:
             raise ValueError(f"{layout} {symmetry} with sizes {sizes} is unknown")
         memory.require(8 * rows + 24 * entries * width, f"{path.name} ({rows:,} × {columns:,}, {entries:,} entries)")
         body = _body(stream, entries, width)
-    if layout == "array":
+    if layout == "array" and symmetry == "general":
         return csr_array(body.reshape(columns, rows).T)
+    if layout == "array":
+        i, j = _lower(rows, symmetry)
+        body = np.column_stack([i + 1, j + 1, body[:, 0]])
     return _assemble(body, (rows, columns), _MIRRORED.get(symmetry))
+
+
+def _lower(n: int, symmetry: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Places below the diagonal of a dense matrix, with it unless it is 0, column by column."""
+    j, i = np.triu_indices(n, int(symmetry == "skew-symmetric"))
+    return i, j
 
 
 def _sizes(stream: IO[str]) -> tuple[int, ...]:

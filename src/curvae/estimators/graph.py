@@ -116,7 +116,8 @@ class PoincareGraphVAE(BaseEstimator):
 
         Arguments:
             X: a `curvae.data.Graph`, or whatever `curvae.data.load_graph` reads: a file, a graph of networkx, a sparse
-                adjacency matrix, a `Data` of torch-geometric, a frame or list of edges.
+                adjacency matrix, a `Data` of torch-geometric, a frame or list of edges. To give a table of nodes,
+                features or weights, read it first: `load_graph(edges, nodes=table, features=["age"])`.
         """
         require(self.output)
         config, graph = config_of(GraphConfig, self.get_params()), _graph(X)
@@ -161,7 +162,7 @@ class PoincareGraphVAE(BaseEstimator):
     def _places(self, nodes: ArrayLike) -> Array:
         """Places of nodes, given by place or by name."""
         check_is_fitted(self)
-        given = np.asarray(nodes)
+        given = np.atleast_1d(np.asarray(nodes))
         if given.dtype.kind in "iu":
             if given.size and not (given.min() >= 0 and given.max() < len(self.nodes_)):
                 raise CurvaeError(f"places of nodes lie between 0 and {len(self.nodes_) - 1}; give names as text")

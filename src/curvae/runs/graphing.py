@@ -40,6 +40,7 @@ from .training import comparable, figures
 __all__ = ["SPLITS", "GraphRequest", "GraphResult", "centre_of", "graph_run"]
 
 SPLITS = 5  # by default
+_FAITHFUL = 0.3  # mean average precision of neighbourhoods below which a map is warned of
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class GraphResult:
     graph: Graph
     embedding: Embedding
     summary: dict[str, Any]
+    following: str
+    """the next command to type, and why"""
 
 
 def graph_run(request: GraphRequest, voice: Voice = Voice()) -> GraphResult:  # noqa: B008 - frozen
@@ -174,6 +177,11 @@ def _finish(
     near: Neighbourhood = neighbourhood(embedding, graph, seed=config.seed)
     centre = centre_of(graph, embedding, config.seed)
     unhealthy = map_health(embedding, last["kl"], last["prior_scale"])
+    if near.map < _FAITHFUL:
+        unhealthy.append(
+            f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); try a larger "
+            "dimension, more epochs or a larger weight"
+        )
     warnings = [*graph.warnings, *left_out, *unhealthy]
     summary = {
         **links.to_json(),
@@ -191,9 +199,8 @@ def _finish(
     }
     write_table(folder / "embedding.csv", embedding_table(embedding, graph.names, graph.labels, "train"))
     name = description["source"]["name"]
-    settings = given(config)
     again = replace(source, path=name, nodes=description["source"]["nodes"])
-    compare = again.command("compare", settings={"graph": True, **comparable(settings)})
+    compare = _compare(again, config)
     sections = [
         pages.map_section(graph, embedding, centre, shlex.join(["curvae", "view", without_folder(str(folder))])),
         pages.links_section(graph, links, near, compare),
@@ -210,7 +217,19 @@ def _finish(
     voice.say(centre.sentence(graph))
     for text in unhealthy:
         voice.warn(text)
-    return GraphResult(folder, source, fitted, graph, embedding, summary)
+    if left_out:
+        following = shlex.join(["curvae", "view", str(folder)]) + "    the map as a page to move about in"
+    elif config.curvature:
+        following = f"{_compare(source, config)}    is curvature worth it for this graph?"
+    else:
+        following = (
+            shlex.join(["curvae", "evaluate", str(folder), source.path]) + "    which of the edges does it find?"
+        )
+    return GraphResult(folder, source, fitted, graph, embedding, summary, following)
+
+
+def _compare(source: GraphSource, config: GraphConfig) -> str:
+    return source.command("compare", settings={"graph": True, **comparable(given(config))})
 
 
 def centre_of(graph: Graph, embedding: Embedding, seed: int) -> pages.Centre:

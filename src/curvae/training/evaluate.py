@@ -228,7 +228,8 @@ def active_dimensions(embedding: Embedding, prior_scale: float) -> int:
 def health(fitted: Fitted, embedding: Embedding) -> list[str]:
     """Warnings about the map, each with its mend; none when all is well."""
     config, last = fitted.config, fitted.last
-    kl: float = last["validation_kl"] if "validation_kl" in last else last["kl"]
+    held = "validation_kl" in last
+    kl: float = last["validation_kl" if held else "kl"]
     warnings = []
     watched = [record["validation_elbo"] for record in fitted.history if "validation_elbo" in record]
     if kl >= _EMPTY and config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
@@ -236,22 +237,26 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
             f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
             f"fallen by {max(watched) - watched[-1]:.1f} nats; stop early with patience {max(10, len(watched) // 10)}"
         )
-    return warnings + map_health(embedding, kl, last["prior_scale"])
+    return warnings + map_health(embedding, kl, last["prior_scale"], " of validation rows" if held else "")
 
 
-def map_health(embedding: Embedding, kl: float, prior_scale: float) -> list[str]:
-    """Warnings about a map of any kind, given the divergence from the prior, each with its mend."""
+def map_health(embedding: Embedding, kl: float, prior_scale: float, of: str = "") -> list[str]:
+    """Warnings about a map of any kind, given the divergence from the prior and of what it is, each with its mend."""
     if kl < _EMPTY:
         return [
-            f"the map is empty: the divergence from the prior is {kl:.2g} nat, so the latent space is not used; "
+            f"the map is empty: the divergence{of} from the prior is {kl:.2g} nat, so the latent space is not used; "
             "the data may have no structure, else train longer, lower beta or widen hidden"
         ]
     warnings = []
     active = active_dimensions(embedding, prior_scale)
-    if active < embedding.dim:
+    if active == 0:
+        warnings.append(
+            "all points lie together beside the scale of the prior, so the map tells little; train longer or lower beta"
+        )
+    elif active < embedding.dim:
         warnings.append(
             f"only {active} of {embedding.dim} latent dimensions are in use; "
-            f"dimension {max(active, 1)} is enough, or lower beta"
+            f"dimension {active} is enough, or lower beta"
         )
     rim = float((np.sqrt(embedding.c) * np.linalg.norm(embedding.ball, axis=1) > _RIM).mean()) if embedding.c else 0.0
     if rim > 0.5:

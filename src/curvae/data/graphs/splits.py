@@ -53,11 +53,11 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
         if share > 0 and size == 0:
             raise CurvaeError(
                 f"a share of {share:g} of {count(graph.n_edges, 'edge')} is none to keep for {name}; "
-                f"use a graph of {int(np.ceil(1 / share)):,} edges or more, or a larger share"
+                f"this needs a graph of {int(np.ceil(1 / share)):,} edges or more"
             )
     random = np.random.default_rng(seed)
     order = random.permutation(graph.n_edges)
-    drawn = absent_pairs(graph, sum(sizes), random, mend="use smaller shares")
+    drawn = absent_pairs(graph, sum(sizes), random, mend="this needs a sparser graph")
     cuts = np.cumsum(sizes)
     held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
     return EdgeSplit(kept, held, tested, *(_sorted(part) for part in np.split(drawn, cuts[:1])))
