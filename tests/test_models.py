@@ -22,7 +22,7 @@ from curvae.training import Config, build
 
 ROOT = Path(__file__).parent.parent
 LAWS = pytest.mark.parametrize("law", ["wrapped", "riemannian"])
-KINDS = ("gyroplane", "log_mlp", "mlp", "mobius")
+KINDS = ("gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius")
 HALF_LOG_2PI = math.log(2 * math.pi) / 2
 
 
@@ -229,7 +229,7 @@ def test_refusals():
         Posterior(3, 2, Curvature(1.0), "gaussian")
     with pytest.raises(ValueError, match='law="wrapped"'):
         Posterior(3, 2, Curvature(1.0), "riemannian", diagonal=True)
-    with pytest.raises(ValueError, match="gyroplane, log_mlp, mlp, mobius; got 'linear'"):
+    with pytest.raises(ValueError, match="gyroplane, gyroplane_scalar, log_mlp, mlp, mobius; got 'linear'"):
         decoder("linear", 2, (3,), 4, Curvature(1.0))
     with pytest.raises(ValueError, match="at least one hidden layer"):
         decoder("mlp", 2, (), 4, Curvature(1.0))

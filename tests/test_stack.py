@@ -83,7 +83,7 @@ LEARNED = ({}, {"learn_curvature": True}, {"learn_prior_scale": True})
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("learned", LEARNED, ids=["fixed", "c", "scale"])
 @pytest.mark.parametrize(("law", "diagonal"), LAWS)
-@pytest.mark.parametrize("kind", ["gyroplane", "log_mlp", "mlp", "mobius"])
+@pytest.mark.parametrize("kind", ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"])
 def test_a_stack_computes_what_each_model_computes_alone(kind, law, diagonal, learned, dtype):
     config = replace(BASE, decoder=kind, posterior=law, diagonal=diagonal, **learned)
     tolerance = 1e-10 if dtype == torch.float64 else 2e-5

@@ -87,7 +87,7 @@ def test_training_improves():
 
 @pytest.mark.parametrize(
     ("decoder", "posterior", "curvature"),
-    list(product(("gyroplane", "log_mlp", "mlp", "mobius"), ("riemannian", "wrapped"), (0.0, 1.3))),
+    list(product(("gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"), ("riemannian", "wrapped"), (0.0, 1.3))),
 )
 def test_every_combination_trains(decoder, posterior, curvature):
     config = replace(SMALL, decoder=decoder, posterior=posterior, curvature=curvature, dim=3, epochs=1)

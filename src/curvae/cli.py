@@ -87,7 +87,8 @@ Diagonal = Annotated[bool | None, _option("--diagonal", "One posterior deviation
 PriorScale = Annotated[float | None, _option("--prior-scale", "Deviation σ0 of the prior (1).")]
 LearnPriorScale = Annotated[bool | None, _option("--learn-prior-scale", "Train σ0, from the value given.")]
 Decoder = Annotated[
-    Literal["gyroplane", "log_mlp", "mlp", "mobius"] | None, _option("--decoder", "First layer (gyroplane).")
+    Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"] | None,
+    _option("--decoder", "First layer (gyroplane)."),
 ]
 Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, such as 200 or 400,200 (200).")]
 Likelihood = Annotated[

@@ -52,7 +52,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         n_components: dimension of the latent space.
         curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE.
         posterior: law of posterior and prior, "riemannian" or "wrapped".
-        decoder: first layer of the decoder: "gyroplane", "log_mlp", "mlp" or "mobius".
+        decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian" or "categorical".
         hidden: widths of the hidden layers, or the width of a single one.

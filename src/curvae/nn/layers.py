@@ -85,11 +85,14 @@ class Gyroplane(nn.Module):
         nn.init.uniform_(self.weight, -bound / 2, bound / 2)
         nn.init.uniform_(self.offset, -bound * math.sqrt(0.75), bound * math.sqrt(0.75))
 
-    def forward(self, S: Tensor) -> Tensor:
+    @property
+    def points(self) -> Tensor:
+        """p′ of every hyperplane, (out_features, in_features)."""
         offset: Tensor = self.offset
-        if self.offset_kind == "scalar":
-            offset = offset * h.direction(self.weight)[0]
-        return h.gyroplanes(S, self.weight, offset, self.curvature())
+        return offset if self.offset_kind == "point" else offset * h.direction(self.weight)[0]
+
+    def forward(self, S: Tensor) -> Tensor:
+        return h.gyroplanes(S, self.weight, self.points, self.curvature())
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, offset={self.offset_kind!r}"

@@ -14,7 +14,7 @@ from .layers import Gyroplane, LogMap0, MobiusLinear
 
 __all__ = ["DecoderKind", "decoder", "mlp"]
 
-DecoderKind = Literal["gyroplane", "log_mlp", "mlp", "mobius"]
+DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 
 
 def mlp(*sizes: int) -> nn.Sequential:
@@ -47,9 +47,10 @@ def decoder(
     """A network from points S of the space to the parameters of a likelihood (section 3.2 and the decoder ablation).
 
     Arguments:
-        kind: the first layer: "gyroplane", distances to hyperplanes; "log_mlp", an affine map of log_0; "mlp", an
+        kind: the first layer: "gyroplane", distances to hyperplanes; "gyroplane_scalar", the same hyperplanes with
+            their offsets as one number each in place of a point; "log_mlp", an affine map of log_0; "mlp", an
             affine map of ball coordinates; "mobius", a Möbius layer followed by log_0. At a fixed curvature 0 distances
-            to hyperplanes are affine, and "gyroplane" is built as the `nn.Linear` that it then is.
+            to hyperplanes are affine, and gyroplanes are built as the `nn.Linear` that they then are.
         dim: dimension of the space.
         hidden: widths of the hidden layers, at least one.
         out_features: number of outputs.
@@ -73,8 +74,8 @@ def decoder(
     width = hidden[0]
     flat = not curvature.learnable and float(curvature()) == 0
     first: list[nn.Module]
-    if kind == "gyroplane" and not flat:
-        first = [Gyroplane(dim, width, curvature)]
+    if kind in ("gyroplane", "gyroplane_scalar") and not flat:
+        first = [Gyroplane(dim, width, curvature, "point" if kind == "gyroplane" else "scalar")]
     elif kind == "mlp":
         first = [_Ball(curvature), nn.Linear(dim, width)]
     elif kind == "mobius":

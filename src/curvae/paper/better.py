@@ -1,7 +1,8 @@
 """Beyond the paper: its model family and network sizes with settings that are searched for, for flat and curved alike.
 
 What is searched: c·σ0², scaled with the dimension or learned; one posterior deviation or one an axis; the ELBO with one
-draw or the IWAE bound with five; the learning rate. The N-VAE gets as many settings as the P-VAE.
+draw or five, or the IWAE bound with five; offsets of hyperplanes as points or numbers; the learning rate. The N-VAE
+gets as many settings as the P-VAE.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..models.latent import Law
+from ..nn.networks import DecoderKind
 from ..report import Section, Table
 from ..training import Config, Fitted, Split
 from . import table1, table2, table3
@@ -33,7 +35,7 @@ _VALIDATION = 10_000  # training images to choose by; of the synthetic rows a fi
 
 
 def flat_settings(base: Config, rates: Sequence[float]) -> list[Config]:
-    """Posterior, objective and three learning rates: twelve settings."""
+    """Posterior, objective and three learning rates: eighteen settings."""
     flat = replace(base, curvature=0.0, posterior="wrapped")
     return [
         replace(flat, diagonal=diagonal, objective=objective, samples=draws, learning_rate=rate)
@@ -42,18 +44,23 @@ def flat_settings(base: Config, rates: Sequence[float]) -> list[Config]:
 
 
 def curved_settings(base: Config, curvatures: Sequence[float], start: float, rates: Sequence[float]) -> list[Config]:
-    """Posterior, two curvatures or a learned one, and two learning rates, with the IWAE bound: twelve settings."""
+    """Model, two curvatures or a learned one, and two learning rates, with the IWAE bound: eighteen settings."""
     found = []
-    laws: tuple[tuple[Law, bool], ...] = (("riemannian", False), ("wrapped", True))
-    for (law, diagonal), rate in product(laws, rates):
+    for (law, diagonal, decoder), rate in product(_MODELS, rates):
         draws: dict[str, Any] = {"objective": "iwae", "samples": DRAWS}
-        one = replace(base, posterior=law, diagonal=diagonal, learning_rate=rate, **draws)
+        one = replace(base, posterior=law, diagonal=diagonal, decoder=decoder, learning_rate=rate, **draws)
         found += [replace(one, curvature=c) for c in curvatures]
         found.append(replace(one, curvature=start, learn_curvature=True))
     return found
 
 
-_OBJECTIVES: tuple[tuple[Any, int], ...] = (("elbo", 1), ("iwae", DRAWS))
+_OBJECTIVES: tuple[tuple[Any, int], ...] = (("elbo", 1), ("elbo", DRAWS), ("iwae", DRAWS))
+_MODELS: tuple[tuple[Law, bool, DecoderKind], ...] = (
+    ("riemannian", False, "gyroplane"),
+    ("riemannian", False, "gyroplane_scalar"),
+    ("wrapped", True, "gyroplane_scalar"),
+)
+"""law, whether every axis has its deviation, decoder"""
 
 
 @cache
@@ -191,9 +198,12 @@ def _words(chosen: Mapping[str, Any]) -> str:
     else:
         space = f"c = {chosen['curvature']:.3g}" if chosen["curvature"] else ""
     law = ("Riemannian" if chosen["posterior"] == "riemannian" else "wrapped") if chosen["curvature"] else ""
+    offsets = "scalar offsets" if chosen["decoder"] == "gyroplane_scalar" else ""
     deviations = "diagonal" if chosen["diagonal"] else "isotropic"
-    objective = f"IWAE, {chosen['samples']} draws" if chosen["objective"] == "iwae" else "ELBO"
-    return ", ".join(text for text in (law, space, deviations, objective, f"rate {chosen['learning_rate']:g}") if text)
+    draws = f", {chosen['samples']} draws" if chosen["samples"] > 1 else ""
+    objective = chosen["objective"].upper() + draws
+    rate = f"rate {chosen['learning_rate']:g}"
+    return ", ".join(text for text in (law, space, offsets, deviations, objective, rate) if text)
 
 
 def _title(data: str) -> str:

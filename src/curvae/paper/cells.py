@@ -34,7 +34,8 @@ def kind(config: Config) -> str:
     """The model in the paper's words."""
     if config.curvature == 0 and not config.learn_curvature:
         return "N-VAE"
-    return "Riemannian" if config.posterior == "riemannian" else "wrapped"
+    law = "Riemannian" if config.posterior == "riemannian" else "wrapped"
+    return f"{law}, scalar offsets" if config.decoder == "gyroplane_scalar" else law
 
 
 def trainings_of(results: Results) -> Iterator[tuple[Config, Record]]:

@@ -67,7 +67,7 @@ def hyperplanes(fitted: Fitted) -> tuple[Tensor, Tensor]:
     weight = layer.weight.detach().double().cpu()
     if isinstance(layer, Gyroplane):
         ball = PoincareBall(2, float(layer.curvature().detach()))
-        return ball.expmap0(layer.offset.detach().double().cpu()), weight
+        return ball.expmap0(layer.points.detach().double().cpu()), weight
     bias = layer.bias.detach().double().cpu().unsqueeze(1)
     return -bias * weight / (2 * weight.square().sum(1, keepdim=True)), weight
 

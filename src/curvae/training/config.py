@@ -118,7 +118,7 @@ class Config(Settings):
 
     Attributes:
         learn_curvature, learn_prior_scale: not together.
-        decoder: "gyroplane", "log_mlp", "mlp" or "mobius".
+        decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         hidden: widths of the hidden layers of the encoder, and of the decoder in reverse.
         likelihood: "bernoulli" for values in [0, 1], "gaussian" with a learned deviation a column, "unit_gaussian",
             "categorical" for one-hot columns, or "auto": Bernoulli if all values are 0 or 1, otherwise Gaussian.
