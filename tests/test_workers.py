@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -124,6 +125,27 @@ def test_checkpoints_of_processes_are_those_of_one(tmp_path):
     found = fit_many(CONFIGS, X, folder=tmp_path, resume=True, progress=lambda *figures: told.append(figures))
     assert len(told) == 5  # one epoch of each, and the end
     assert_all_same(found, fit_many(CONFIGS, X))
+
+
+ENDLESS = """
+import numpy as np
+from curvae.training import Config, fit_many
+configs = [Config(hidden=(4,), epochs=1_000_000, seed=seed) for seed in range(2)]
+fit_many(configs, np.random.default_rng(0).normal(size=(60, 3)), jobs=2, progress=lambda done, total: print(done))
+"""
+
+
+def test_processes_end_with_the_one_that_started_them():
+    psutil = pytest.importorskip("psutil")
+    with subprocess.Popen([sys.executable, "-u", "-c", ENDLESS], stdout=subprocess.PIPE, text=True) as owner:
+        while not int(owner.stdout.readline()):
+            pass  # until they train
+        trained = [p for p in psutil.Process(owner.pid).children() if "LokyProcess" in " ".join(p.cmdline())]
+        owner.kill()
+    _, alive = psutil.wait_procs(trained, timeout=60)
+    for process in alive:
+        process.kill()
+    assert len(trained) == 2 and not alive
 
 
 def test_errors_come_back_from_the_processes(tmp_path):

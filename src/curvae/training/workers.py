@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +68,8 @@ def spread(
     else:
         with _workers(scheduler, jobs) as (parallel, shares), _counters(len(tasks), total, progress) as path:
             pieces = stacks(tasks, shares, begun)
-            calls = (joblib.delayed(_apart)(work, stack, sources, path) for stack in pieces)
+            owner = os.getpid() if scheduler is None else None
+            calls = (joblib.delayed(_apart)(work, stack, sources, path, owner) for stack in pieces)
             for stack, (results, warnings) in zip(pieces, parallel(calls), strict=True):
                 found |= zip((task.place for task in stack), results, strict=True)
                 for text in warnings:
@@ -87,15 +89,17 @@ def _count(counts: Any, place: int, record: Record) -> None:
 
 
 def _apart(
-    work: Work[Task, Source, Result], stack: Sequence[Task], sources: Sequence[Source], path: str
+    work: Work[Task, Source, Result], stack: Sequence[Task], sources: Sequence[Source], path: str, owner: int | None
 ) -> tuple[list[Result], list[str]]:
-    """In a process of its own: the results, and what there was to warn of."""
+    """In a process of its own: the results, and what there was to warn of; ends with the process that owns it."""
     torch.set_num_threads(1)
     warnings: list[str] = []
     # A worker on another machine does not see the file and does not count.
     counts = np.memmap(path, np.int64, "r+") if Path(path).exists() else None
 
     def tick(place: int, record: Record) -> None:
+        if owner is not None and os.getppid() != owner:
+            os._exit(1)  # it was killed, and nobody waits for the result
         if counts is not None:
             _count(counts, place, record)
 
