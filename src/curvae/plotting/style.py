@@ -63,6 +63,9 @@ SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"
 DARK_SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"](np.linspace(0.25, 1.0, 256)))
 
 
+_LINE = 0.15  # inches that a line of a legend is high
+
+
 @dataclass(frozen=True)
 class Colouring:
     """A colour for each point, and how to read it: names with their colours, or a scale of numbers."""
@@ -163,13 +166,13 @@ def plain(text: str, length: int = 18) -> str:
 
 
 def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """A legend to the right of the axes; in two columns when it is long."""
+    """A legend to the right of the axes; in two columns when it is longer than they are high."""
     ax.legend(
         handles,
         names,
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
-        ncols=1 if len(names) <= 12 else 2,
+        ncols=1 if _LINE * len(names) <= inches(ax) else 2,
         frameon=False,
         fontsize=7,
         labelcolor=INK,
