@@ -175,6 +175,21 @@ def test_a_long_legend_has_two_columns():
     assert columns(5.0, 14) == 1 and columns(2.0, 14) == 2
 
 
+def test_pictures_say_what_colours_are(monkeypatch):
+    seen = []
+
+    def drawn(ax, *given, **more):
+        latent_map(ax, *given, **more)
+        shown = ax.get_legend()
+        seen.append(ax.figure.axes[-1].get_ylabel() if shown is None else shown.get_title().get_text())
+
+    monkeypatch.setattr("curvae.viewer.view.latent_map", drawn)
+    space = np.random.default_rng(0).normal(size=(30, 2))
+    for column in (list("ab") * 15, np.linspace(0, 1, 30)):
+        View(space, Lorentz(2), {"price $": column}).picture("svg")
+    assert seen == [r"price \$"] * 2
+
+
 def test_view_names_nodes(monkeypatch):
     named = []
 

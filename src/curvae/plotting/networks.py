@@ -33,7 +33,7 @@ def graph_map(
     ball: PoincareBall,
     points: Points,
     edges: ArrayLike,
-    labels: ArrayLike | Tensor | None = None,
+    labels: ArrayLike | Tensor | Colouring | None = None,
     *,
     steps: tuple[ArrayLike, str] | None = None,
     names: Sequence[str] | NDArray[np.str_] | None = None,

@@ -7,7 +7,7 @@ import html
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
 from ..plotting.disc import Points, fit_window, half_width, tensor
-from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL
+from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
 from . import assets
 from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma
 from .thumbnails import sheets
@@ -260,8 +260,8 @@ class View:
         if most is not None and count > most:
             some = np.sort(np.random.default_rng(0).choice(count, most, replace=False))
         ball, z = PoincareBall(2, self.c), self._ball(self._space)
-        first = next(iter(self.columns.values()), None)
-        labels = None if first is None else _taken(first, some)
+        name, first = next(iter(self.columns.items()), ("", None))
+        labels = None if first is None else replace(colouring(_taken(first, some), len(some)), title=name)
         if self.images is not None and most is None:
             figure = Figure(figsize=(10.4, 4.6), layout="constrained")
             ax, beside = figure.subplots(1, 2)
