@@ -11,12 +11,10 @@ import io
 import json
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from PIL import Image
@@ -43,20 +41,16 @@ class Entry:
     Arguments:
         commands: as they are typed; one of them writes `map.png`.
         rows: from what the commands printed, by command, to a table, its header first.
-        repeated: commands that are run with other seeds too, for the figures.
-        seeds: these.
         from_right: the map for the README is at the right of the picture.
     """
 
     commands: Sequence[str]
     rows: Callable[[Mapping[str, Found]], Rows]
-    repeated: Sequence[str] = ()
-    seeds: Sequence[int] = ()
     from_right: bool = False
 
 
-def _recovery(columns: Mapping[str, Sequence[Found]]) -> Rows:
-    """How well the tree was recovered, one column a model; means where there are several trainings."""
+def _recovery(models: Sequence[Found]) -> Rows:
+    """How well the tree was recovered, one column a model."""
     figures = {
         "rank correlation of distances with the tree's": "distance_correlation",
         "mean distortion (0 is best)": "distortion",
@@ -64,19 +58,11 @@ def _recovery(columns: Mapping[str, Sequence[Found]]) -> Rows:
         "mean average precision of nearest rows": "mean_average_precision",
         "rank correlation of radius with depth": "depth_correlation",
     }
-    return [
-        (text, *(_spread([one[name] for one in found]) for found in columns.values())) for text, name in figures.items()
-    ]
+    return [(text, *(_number(found[name]) for found in models)) for text, name in figures.items()]
 
 
-def _spread(values: Sequence[float], scale: float = 1.0, digits: int = 3) -> str:
-    """The mean, and the range where there are several."""
-
-    def written(value: float) -> str:
-        return f"{scale * value:.{digits}f}".replace("-", "−")
-
-    several = f" ({written(min(values))} to {written(max(values))})" if len(values) > 1 else ""
-    return written(fmean(values)) + several
+def _number(value: float, digits: int = 3) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 # --- the entries ------------------------------------------------------------------------------------------------------
@@ -86,8 +72,8 @@ _KNOWN = "--tree branching-diffusion"
 
 
 def _tree_rows(found: Mapping[str, Found]) -> Rows:
-    curved, flat = (found[f"curvae diagnose runs/{name} {_KNOWN}"] for name in ("tree", "flat"))
-    return [("figure", "curvature −1", "curvature 0"), *_recovery({"curved": [curved], "flat": [flat]})]
+    models = [found[f"curvae diagnose runs/{name} {_KNOWN}"] for name in ("tree", "flat")]
+    return [("figure", "curvature −1", "curvature 0"), *_recovery(models)]
 
 
 _MNIST = (
@@ -101,9 +87,9 @@ def _mnist_rows(found: Mapping[str, Found]) -> Rows:
         ("figure", "value"),
         (
             "log-likelihood of held-out images, nats",
-            f"{_spread([fitted['log_likelihood']], digits=1)} ± {fitted['log_likelihood_interval']:.1f}",
+            f"{_number(fitted['log_likelihood'], 1)} ± {fitted['log_likelihood_interval']:.1f}",
         ),
-        ("divergence from the prior, nats an image", _spread([fitted["kl"]], digits=2)),
+        ("divergence from the prior, nats an image", _number(fitted["kl"], 2)),
     ]
 
 
@@ -118,7 +104,7 @@ def _diseases_rows(found: Mapping[str, Found]) -> Rows:
             (f"hidden edges, {text}", f"{100 * fitted[name]:.1f} ± {100 * fitted[f'{name}_interval']:.1f} %")
             for name, text in (("auc", "AUC"), ("ap", "average precision"))
         ),
-        ("neighbourhoods on the map, mean average precision", _spread([fitted["neighbourhood_map"]])),
+        ("neighbourhoods on the map, mean average precision", _number(fitted["neighbourhood_map"])),
     ]
 
 
@@ -128,32 +114,13 @@ _MODELS = {"mammals": "--weight 0.5", "flat": "--curvature 0 --weight 0.5", "fla
 
 
 def _mammal_rows(found: Mapping[str, Found]) -> Rows:
-    columns: dict[str, list[Found]] = {}
-    links: dict[str, list[float]] = {}
-    for name in _MODELS:
-        columns[name] = _with_seeds(found, f"curvae diagnose runs/{name} {_MAMMAL_TREE}")
-        links[name] = [
-            one["parts"]["train"]["auc"] for one in _with_seeds(found, f"curvae evaluate runs/{name} mammals.csv")
-        ]
-    asked = {name: found[f"curvae diagnose {name}.csv --graph"]["outcome"] for name in ("mammals-tree", "mammals")}
+    judged = [found[f"curvae diagnose runs/{name} {_MAMMAL_TREE}"] for name in _MODELS]
+    links = [found[f"curvae evaluate runs/{name} mammals.csv"]["parts"]["train"] for name in _MODELS]
     return [
         ("figure", "curvature −1", "curvature 0", "curvature 0, weight 2"),
-        *_recovery(columns),
-        ("AUC of the relations it was trained on, %", *(_spread(values, 100, 1) for values in links.values())),
-        ("`curvae diagnose` of the tree, and of all relations", f"{asked['mammals-tree']}, {asked['mammals']}", "", ""),
+        *_recovery(judged),
+        ("AUC of the pairs it was trained on", *(f"{100 * part['auc']:.1f} %" for part in links)),
     ]
-
-
-def _seeded(command: str, seed: int) -> str:
-    """The same command with another seed, in run folders of their own."""
-    if not seed:
-        return command
-    words = [f"{word}-{seed}" if word.startswith("runs/") else word for word in command.split()]
-    return " ".join([*words, "--seed", str(seed)])
-
-
-def _with_seeds(found: Mapping[str, Found], command: str) -> list[Found]:
-    return [found[one] for seed in (0, *ENTRIES["mammals"].seeds) if (one := _seeded(command, seed)) in found]
 
 
 _JUDGED = [
@@ -188,8 +155,6 @@ ENTRIES = {
             "curvae view runs/mammals --names 24 -o map.png",
         ),
         _mammal_rows,
-        _JUDGED,
-        (1,),
     ),
 }
 
@@ -197,22 +162,31 @@ ENTRIES = {
 
 
 def run(name: str, folder: Path) -> dict[str, Any]:
-    """Run the commands of an entry in this folder, which is emptied, and keep its picture."""
-    entry, found = ENTRIES[name], {}
-    begun = time.perf_counter()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """Run the commands of an entry in this folder and keep its picture.
+
+    What was done is noted there, so that an interrupted entry goes on; one that was finished begins anew.
+    """
+    entry, note = ENTRIES[name], folder / "printed.json"
+    if not note.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    found: dict[str, Any] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     with chdir(folder):
-        for command in (*entry.commands, *(_seeded(one, seed) for seed in entry.seeds for one in entry.repeated)):
+        for command in entry.commands:
+            if command in found:
+                continue
             print(command, file=sys.stderr, flush=True)
             if command.startswith("curvae "):
-                found[command] = _printed(command)
+                found[command] = _printed(f"{command} --force" if " -o " in command else command)
             else:
                 wordnet.main(Path())
+                found[command] = {}
+            note.write_text(json.dumps(found), encoding="utf-8")
         picture = Image.open("map.png")
         picture.thumbnail((WIDTH, WIDTH), Image.Resampling.LANCZOS)
         shrink(picture, IMAGES / f"gallery-{name}.png")
-    return {"commands": list(entry.commands), "seconds": round(time.perf_counter() - begun), "printed": found}
+    note.unlink()
+    return {"commands": list(entry.commands), "printed": found}
 
 
 def _printed(command: str) -> dict[str, Any]:
