@@ -51,6 +51,10 @@ def test_commands_are_those_that_were_run():
     assert {name: part["commands"] for name, part in stored.items()} == {
         name: list(entry.commands) for name, entry in gallery.ENTRIES.items()
     }
+    # What the page says in words.
+    printed = stored["mammals"]["printed"]
+    assert printed["curvae diagnose mammals-tree.csv --graph"]["outcome"] == "tree-like"
+    assert printed["curvae diagnose mammals.csv --graph"]["outcome"] == "clustered"
 
 
 # --- WordNet ----------------------------------------------------------------------------------------------------------
