@@ -26,7 +26,17 @@ from curvae.data import branching_diffusion
 from curvae.runs import demonstrate, pages
 from curvae.training.storage import versions
 
-__all__ = ["IMAGES", "ROOT", "demonstration", "fill_outputs", "pages_with_examples", "record", "run_page"]
+__all__ = [
+    "IMAGES",
+    "ROOT",
+    "demonstration",
+    "fill_outputs",
+    "pages_with_examples",
+    "record",
+    "run_command",
+    "run_page",
+    "shrink",
+]
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -60,7 +70,7 @@ def run_page(text: str, change: Callable[[str], str] = str) -> Record:
             else:
                 for line in example["code"].splitlines():
                     if line.startswith("curvae "):
-                        _command(change(line))
+                        run_command(change(line))
         found.append({"code": example["code"], "printed": _tidy(stream.getvalue())})
     return found
 
@@ -72,7 +82,7 @@ def _captured() -> Iterator[io.StringIO]:
         yield stream
 
 
-def _command(line: str) -> None:
+def run_command(line: str) -> None:
     with patch.object(sys, "argv", shlex.split(line, comments=True)):
         try:
             cli.main()
@@ -98,11 +108,11 @@ def record(name: str) -> Record:
         for picture in Path().glob("demo-*.png"):
             shutil.copy(picture, IMAGES / picture.name)
         for run, picture_name in _MAPS.get(name, {}).items():
-            _shrink(Image.open(Path(run, "map.png")), IMAGES / picture_name)
+            shrink(Image.open(Path(run, "map.png")), IMAGES / picture_name)
     return found
 
 
-def _shrink(picture: Image.Image, path: Path) -> None:
+def shrink(picture: Image.Image, path: Path) -> None:
     # An octree keeps colours that few dots have, which the median cut would merge with others.
     picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(path, optimize=True)
 
@@ -136,6 +146,6 @@ def demonstration() -> dict[str, Any]:
     both = Image.new("RGB", (sum(picture.width for picture in maps), max(picture.height for picture in maps)), "white")
     both.paste(maps[0], (0, 0))
     both.paste(maps[1], (maps[0].width, 0))
-    _shrink(both, IMAGES / "demo.png")
+    shrink(both, IMAGES / "demo.png")
     figures = {name: part.to_json() for name, part in found.items()}
     return {"command": "curvae demo --json", "versions": versions(), **figures}

@@ -5,8 +5,9 @@ python -m benchmarks.tables --check         exit with 1 when a page differs from
 python -m benchmarks.tables --run           first run the demonstration and all examples again
 python -m benchmarks.tables --run demo      only this one; or README, guide-table, …
 
-`<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, and `table:paper_NAME` from
-`results/paper/NAME.json`; the outputs of examples come from `results/examples.json`.
+`<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, `table:paper_NAME` from
+`results/paper/NAME.json` and `table:gallery_NAME` from `results/gallery.json`; the outputs of examples come from
+`results/examples.json`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from curvae.paper.pages import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import variance, viewer
+from . import gallery, variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 
 __all__ = ["comparisons", "fill", "main", "stale"]
@@ -157,6 +159,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     **{f"paper_{name}": paper for name in EXPERIMENTS},
     **{f"brief_{name}": brief for name in EXPERIMENTS},
     "viewer": viewer.table,
+    **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
 }
 
 
@@ -166,7 +169,8 @@ def fill(name: str, text: str) -> str:
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
-        path = RESULTS / f"{re.sub('^(paper|brief)_', 'paper/', match[2])}.json"
+        file = re.sub("^(paper|brief)_", "paper/", re.sub("^gallery_.*", "gallery", match[2]))
+        path = RESULTS / f"{file}.json"
         if not path.exists() and path.parent.name == "paper":
             return f"{match[1]}To be computed: `curvae paper {path.stem}`.\n{match[3]}"
         result = json.loads(path.read_text(encoding="utf-8"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import joblib
@@ -18,15 +20,16 @@ from scipy import optimize, stats
 from curvae.data import branching_diffusion
 from curvae.errors import CurvaeError
 from curvae.geometry import PoincareBall
+from curvae.hierarchy import Embedded
 from curvae.nn import Gyroplane
 from curvae.paper import ablation, better, gallery, table1, table2, table3
+from curvae.paper.baselines import recovery, scaled
 from curvae.paper.catalogue import EXPERIMENTS
 from curvae.paper.cells import cell
 from curvae.paper.classifier import Settings, confusions
 from curvae.paper.experiment import Bench, Experiment, Page, Plan, Shard
 from curvae.paper.gplvm import GPLVM, negative_log_likelihood, principal_components
 from curvae.paper.maps import hyperplanes
-from curvae.paper.recovery import average_distortion, recovery
 from curvae.paper.running import Store, run_experiment
 from curvae.paper.search import Search
 from curvae.paper.statistics import Printed, against_printed, estimate, linear_contrast, mark, paired
@@ -38,6 +41,7 @@ from curvae.training.evaluate import _alike, likelihoods
 from running import curvae, refused
 from test_images import idx
 
+ROOT = Path(__file__).parent.parent
 TINY = Config(hidden=(6,), epochs=2, batch_size=16, validation=0.0, likelihood="unit_gaussian", posterior="wrapped")
 X = (
     np.random.default_rng(0).normal(size=(40, 1)) * [1.0, 2.0, -3.0]
@@ -373,20 +377,29 @@ def test_the_likelihood_of_the_gplvm_is_gpy_s():
 
 
 def test_recovery_of_a_tree():
-    tree = branching_diffusion(depth=3, per_node=2)
-    hops, node = tree.distances().astype(float), tree.node
-    depth = tree.depth[node].astype(float)
-    exact = recovery(tree, lambda a, b: 3.0 * hops[node[a], node[b]], depth)
-    assert exact == pytest.approx({"distortion": 0.0, "distance_correlation": 1.0, "depth_correlation": 1.0})
-    random = np.random.default_rng(5)
-    latent, truth = random.uniform(0.1, 5.0, 200), random.integers(1, 9, 200).astype(float)
-    best = optimize.minimize_scalar(lambda s: np.abs(s * latent - truth).__truediv__(truth).mean(), (0.1, 3.0))
-    assert average_distortion(latent, truth) == pytest.approx(best.fun, abs=1e-6)
-    assert average_distortion(np.zeros(3), np.ones(3)) == 1.0
-    pairs = []
-    recovery(tree, lambda a, b: (pairs.append((a, b)), hops[node[a], node[b]])[1], depth)
-    (a, b) = pairs[0]
-    assert len(a) == 2 * math.comb(15, 2) and (node[a] != node[b]).all()
+    """Turns of observations, one by one, and the committed figures of PCA."""
+    tree, c = branching_diffusion(depth=3, per_node=2), 1.3
+    z = PoincareBall(2, c).random(len(tree.x), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    latent, hops = [], []
+    for i, j in itertools.combinations(range(len(tree.x)), 2):
+        if i % 2 == j % 2:
+            latent.append(float(PoincareBall(2, c).dist(z[i], z[j])))
+            hops.append(float(tree.distances()[tree.node[i], tree.node[j]]))
+    latent, hops = np.array(latent), np.array(hops)
+    best = optimize.minimize_scalar(lambda s: np.abs(s * latent / hops - 1).mean(), (0.1, 3.0))
+    radius = PoincareBall(2, c).dist0(z)
+    expected = {
+        "distortion": best.fun,
+        "distance_correlation": stats.spearmanr(hops, latent).statistic,
+        "depth_correlation": stats.spearmanr(tree.depth[tree.node], radius).statistic,
+    }
+    assert recovery(tree, Embedded(z.numpy(), c)) == pytest.approx(expected, abs=1e-6)
+    assert list(recovery(tree, Embedded(np.zeros((30, 2)), c)).values()) == [1.0, 0.0, 0.0]
+    stored = json.loads((ROOT / "results" / "paper" / "table1.json").read_text())["shards"]["baselines"]["maps"]["PCA"]
+    for seed in (0, 7):
+        tree = branching_diffusion(seed=seed)
+        found = recovery(tree, Embedded(principal_components(scaled(tree)), 0.0))
+        assert {"seed": seed, **found} == pytest.approx(stored[seed], abs=1e-9)
 
 
 def test_principal_components_are_scikit_learn_s():

@@ -571,6 +571,9 @@ def view(
     data: Annotated[
         str | None, typer.Option("--data", metavar="FILE", help="Where columns or images are.", show_default=False)
     ] = None,
+    names: Annotated[
+        int, typer.Option("--names", min=0, help="In a picture of a graph, name so many nodes with the most edges.")
+    ] = 0,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -578,7 +581,7 @@ def view(
     """The map of a run as one page to move about in, or as a picture."""
     from .runs import ViewRequest, view_run
 
-    request = ViewRequest(run, output, tuple(show or ()), label, anonymous, thumbnails, data, force)
+    request = ViewRequest(run, output, tuple(show or ()), label, anonymous, thumbnails, data, names, force)
     with _voice(quiet or as_json) as voice:
         path, shown = view_run(request, voice)
     picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
@@ -600,7 +603,9 @@ def diagnose(
     graph: Annotated[bool, typer.Option("--graph", help="The data are a graph.")] = False,
     tree: Annotated[
         Path | None,
-        typer.Option("--tree", help="Of a run: compare with a tree (Newick, or columns child and parent)."),
+        typer.Option(
+            "--tree", help="Of a run: compare with a tree (Newick, columns child and parent, or branching-diffusion)."
+        ),
     ] = None,
     newick: Annotated[
         Path | None, typer.Option("--newick", help="Of a run: write the tree read off its map to this file.")

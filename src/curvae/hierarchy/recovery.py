@@ -23,7 +23,7 @@ from ..errors import CurvaeError
 from .reading_off import Embedded, joined
 from .trees import NamedTree
 
-__all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "recover"]
+__all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "rank_correlation", "recover"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -158,12 +158,6 @@ def recover(
     truth, latent = tree.distances(node[first], node[second]), points.pairs(first, second)
     apart = truth > 0
     average, worst = distortion(truth[apart], latent[apart])
-    height = tree.height[node]
-    deep = (
-        float(spearmanr(points.radius, height).statistic)
-        if np.ptp(height) > 0 and np.ptp(points.radius) > 0
-        else math.nan
-    )
     progress("neighbours")
     queries = np.sort(random.permutation(size)[:_QUERIES])
     precision = [_precision(tree, node, points, int(query)) for query in queries]
@@ -179,8 +173,8 @@ def recover(
         rows=size,
         distortion=average,
         worst_distortion=worst,
-        distance_correlation=float(spearmanr(truth, latent).statistic),
-        depth_correlation=deep,
+        distance_correlation=rank_correlation(truth, latent),
+        depth_correlation=rank_correlation(tree.height[node], points.radius),
         purity=float(np.mean(levels)) if levels else math.nan,
         purity_by_level=tuple(levels),
         mean_average_precision=float(np.mean(precision)),
@@ -219,6 +213,18 @@ def distortion(truth: Array, latent: Array) -> tuple[float, float]:
     middle = ratio[::-1][half]
     average = float(np.abs(ratio / middle - 1).mean()) if middle > 0 else 1.0
     return average, float(ratio[-1] / ratio[0]) if ratio[0] > 0 else math.inf
+
+
+def rank_correlation(truth: Array, latent: Array) -> float:
+    """Spearman's correlation: NaN where the truth is the same everywhere, 0 where only the latent figures are.
+
+    Example:
+        >>> round(rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 8.0, 9.0])), 12)
+        1.0
+    """
+    if not np.ptp(truth):
+        return math.nan
+    return float(spearmanr(truth, latent).statistic) if np.ptp(latent) else 0.0
 
 
 def dendrogram_purity(merges: Array, classes: NDArray[Any]) -> float:

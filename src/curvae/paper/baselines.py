@@ -1,4 +1,4 @@
-"""Maps of the branching diffusion by PCA and GPLVM, and how well they show its tree."""
+"""Maps of the branching diffusion by PCA and GPLVM, and how well any map shows its tree."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import joblib
 import numpy as np
 
 from ..data import Tree, branching_diffusion
+from ..hierarchy import Embedded
+from ..hierarchy.recovery import distortion, rank_correlation
 from ..training import Scaling
 from .experiment import Bench
 from .gplvm import GPLVM, Array, principal_components
-from .recovery import recovery
 
-__all__ = ["maps", "scaled"]
+__all__ = ["MEASURES", "maps", "recovery", "scaled"]
+
+MEASURES = ("distortion", "distance_correlation", "depth_correlation")
 
 
 def scaled(tree: Tree) -> Array:
@@ -40,10 +43,23 @@ def _both(seed: int, iterations: int) -> dict[str, dict[str, float]]:
     y = scaled(tree)
     model = GPLVM.fit(y, iterations=iterations)
     own = {"PCA": principal_components(y), "GPLVM": model.x - model.x.mean(0)}
-    result = {name: {"seed": seed, **_recovery(tree, x)} for name, x in own.items()}
+    # A plane is the ball of curvature 0.
+    result = {name: {"seed": seed, **recovery(tree, Embedded(x, 0.0))} for name, x in own.items()}
     result["GPLVM"]["log_likelihood"] = model.log_likelihood
     return result
 
 
-def _recovery(tree: Tree, x: Array) -> dict[str, float]:
-    return recovery(tree, lambda a, b: np.linalg.norm(x[a] - x[b], axis=1), np.linalg.norm(x, axis=1))
+def recovery(tree: Tree, points: Embedded) -> dict[str, float]:
+    """How well a map of a tree's observations shows the tree, in three figures; see `curvae.hierarchy.Recovery`.
+
+    Pairs are those of different nodes in the same turn: first observations with first ones, and so on. Every node has
+    equally many observations.
+    """
+    nodes = len(tree.parent)
+    turns = np.argsort(tree.node, kind="stable").reshape(nodes, -1).T
+    a, b = np.triu_indices(nodes, 1)
+    latent = points.pairs(turns[:, a].ravel(), turns[:, b].ravel())
+    hops = np.tile(tree.distances()[a, b], len(turns)).astype(np.float64)
+    depth = tree.depth[tree.node].astype(np.float64)
+    figures = distortion(hops, latent)[0], rank_correlation(hops, latent), rank_correlation(depth, points.radius)
+    return dict(zip(MEASURES, figures, strict=True))

@@ -7,17 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
-
 from ..data import branching_diffusion
-from ..geometry import Lorentz
+from ..hierarchy import Embedded
 from ..report import Section, Table
 from ..training import Config, Fitted, Scaling, random_split
 from ..training.evaluate import embed
+from .baselines import MEASURES, maps, recovery
 from .cells import beside, cell, cell_text, difference_text, figures, gather, kind
 from .experiment import Bench, Experiment, Page, Plan, Results, Shard
 from .pages import LEGEND, interval_text, number, p_text, requirements_table
-from .recovery import MEASURES, recovery
 from .statistics import Printed, estimate, linear_contrast
 from .trainings import Material, Trainings, seeds
 
@@ -71,10 +69,8 @@ def material(seed: int) -> Material:
 
 
 def _recovery(fitted: Fitted, material: Material) -> dict[str, float]:
-    tree = branching_diffusion(seed=fitted.config.seed)
     embedding = embed(fitted, material.x)
-    space, manifold = torch.from_numpy(embedding.space), Lorentz(embedding.dim, embedding.c)
-    return recovery(tree, lambda a, b: manifold.dist(space[a], space[b]).numpy(), embedding.radius)
+    return recovery(branching_diffusion(seed=fitted.config.seed), Embedded(embedding.ball, embedding.c))
 
 
 def _recoveries(fitted: Sequence[Fitted], materials: Sequence[Material], bench: Bench) -> list[dict[str, float]]:
@@ -115,8 +111,6 @@ def shards(plan: Plan) -> list[Shard]:
 
 
 def _baselines(count: int, plan: Plan) -> Shard:
-    from .baselines import maps
-
     iterations = 20 if plan.quick else GPLVM_ITERATIONS
     numbers = list(range(plan.seed, plan.seed + count))
     settings = {"seeds": numbers, "maps": ["PCA", "GPLVM"], "gplvm_iterations": iterations}

@@ -33,11 +33,13 @@ def graph_map(
     ball: PoincareBall,
     points: Points,
     edges: ArrayLike,
-    labels: ArrayLike | Tensor | None = None,
+    labels: ArrayLike | Tensor | Colouring | None = None,
     *,
     steps: tuple[ArrayLike, str] | None = None,
     names: Sequence[str] | NDArray[np.str_] | None = None,
     central: Sequence[int] | NDArray[np.int64] = (),
+    hubs: int = 0,
+    hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None,
     title: str | None = None,
 ) -> PathCollection:
     """Draw a graph on the disc: nodes coloured by label, edges as thin geodesics, at most 5,000 of them.
@@ -52,6 +54,8 @@ def graph_map(
         names: of the nodes.
         central: places of nodes to be named, the most important first; it is marked with a ring and the second with a
             square. A name that would cover another, or for which there is no room, is left out.
+        hubs: how many nodes to name besides, those with the most edges.
+        hierarchy: as of `latent_map`.
         title: above the map.
 
     Returns:
@@ -72,10 +76,10 @@ def graph_map(
     degree = np.bincount(pairs.ravel(), minlength=len(z)) if len(pairs) else np.ones(len(z))
     sizes = (np.maximum(degree, 1) / max(1.0, np.median(degree))) ** 0.5
     if steps is None:
-        drawn = latent_map(ax, ball, z, labels, sizes=sizes, title=title)
+        drawn = latent_map(ax, ball, z, labels, sizes=sizes, hierarchy=hierarchy, title=title)
     else:
         colours, scale = _scale(np.asarray(steps[0], dtype=np.float64))
-        drawn = latent_map(ax, ball, z, colours, sizes=sizes, title=title)
+        drawn = latent_map(ax, ball, z, colours, sizes=sizes, hierarchy=hierarchy, title=title)
         bar = colour_bar(ax, scale, steps[1])
         bar.ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     pairs = edges_drawn(pairs)
@@ -91,14 +95,17 @@ def graph_map(
         width = (0.35 + 0.35 * share) * zoom
         lines = {"steps": 32, "colors": shades, "linewidths": width, "rasterized": len(pairs) > 1000}
         geodesics(ax, ball, start, end, zorder=0.8, **lines)
-    chosen = [int(node) for node in central][:_NAMED]
+    marked = [int(node) for node in central][:_NAMED]
     unit = float(np.sum(drawn.get_sizes())) / sizes.sum()
-    widths = 3.0 * zoom + (unit * sizes[chosen]) ** 0.5  # of nodes with a ring, in points
-    for node, width, marker in zip(chosen, widths, "os", strict=False):
+    widths = 3.0 * zoom + (unit * sizes) ** 0.5  # of nodes with a ring, in points
+    for node, marker in zip(marked, "os", strict=False):
         x, y = z[node].tolist()
-        ax.plot([x], [y], marker, ms=width, mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
+        ax.plot([x], [y], marker, ms=widths[node], mfc="none", mec=INK, mew=0.9 * zoom, zorder=2.6)
     if names is not None:
-        _name(ax, z.numpy(), chosen, [plain(str(names[node]), 24) for node in chosen], widths / 2, 7.0 * min(1.0, zoom))
+        # With the same number of edges, the first in the order of the nodes.
+        chosen = list(dict.fromkeys([*marked, *np.argsort(-degree, kind="stable")[:hubs].tolist()]))
+        texts = [plain(str(names[node]), 24) for node in chosen]
+        _name(ax, z.numpy(), chosen, texts, widths[chosen] / 2, 7.0 * min(1.0, zoom), len(marked))
     return drawn
 
 
@@ -124,6 +131,7 @@ def _name(
     names: Sequence[str],
     radii: NDArray[np.float64],
     size: float,
+    marked: int,
 ) -> None:
     """Write names beside nodes, each where it covers fewest nodes; one that would cover another name is left out.
 
@@ -132,6 +140,7 @@ def _name(
         z: all nodes.
         chosen, names, radii: the nodes to be named, the most important first, and how far out each is drawn, in points.
         size: of the letters, in points.
+        marked: how many of the chosen are central; the first of these is in bold.
     """
     figure = ax.get_figure(root=True)
     assert figure is not None
@@ -141,7 +150,7 @@ def _name(
     # No name lies on one of the two marks.
     taken = [
         Bbox([places[node] - radius * point, places[node] + radius * point])
-        for node, radius in zip(chosen[:2], radii, strict=False)
+        for node, radius in zip(chosen[: min(2, marked)], radii, strict=False)
     ]
     for rank, (node, name, radius) in enumerate(zip(chosen, names, radii, strict=True)):
         height, width = 1.25 * size * point, 0.58 * size * point * max(len(name), 1)
@@ -166,7 +175,7 @@ def _name(
             name,
             fontsize=size,
             color=INK,
-            weight="bold" if rank == 0 else "normal",
+            weight="bold" if rank == 0 < marked else "normal",
             ha="center",
             va="center",
             zorder=3.0,

@@ -63,21 +63,25 @@ SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"
 DARK_SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"](np.linspace(0.25, 1.0, 256)))
 
 
+_LINE = 0.15  # inches that a line of a legend is high
+
+
 @dataclass(frozen=True)
 class Colouring:
-    """A colour for each point, and how to read it: names with their colours, or a scale of numbers."""
+    """A colour for each point, and how to read it: names with their colours, or a scale of numbers, and a title."""
 
     colours: NDArray[np.float64]
     names: Sequence[tuple[str, str]] = ()
     scale: ScalarMappable | None = None
+    title: str = ""
 
     def explain(self, ax: Axes) -> None:
         """Add the legend or the colour bar beside the axes."""
         if self.scale is not None:
-            colour_bar(ax, self.scale)
+            colour_bar(ax, self.scale, plain(self.title))
         elif self.names:
             dots = [Line2D([], [], marker="o", linestyle="", markersize=4, color=colour) for _, colour in self.names]
-            legend(ax, dots, [name for name, _ in self.names])
+            legend(ax, dots, [name for name, _ in self.names], plain(self.title))
 
 
 @dataclass(frozen=True)
@@ -162,14 +166,17 @@ def plain(text: str, length: int = 18) -> str:
     return text.replace("$", r"\$")
 
 
-def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """A legend to the right of the axes; in two columns when it is long."""
-    ax.legend(
+def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = "") -> None:
+    """A legend to the right of the axes; in two columns when it is longer than they are high."""
+    drawn = ax.legend(
         handles,
         names,
+        title=title or None,
+        title_fontsize=7,
+        alignment="left",
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
-        ncols=1 if len(names) <= 12 else 2,
+        ncols=1 if _LINE * len(names) <= inches(ax) else 2,
         frameon=False,
         fontsize=7,
         labelcolor=INK,
@@ -177,6 +184,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str]) -> None:
         columnspacing=0.6,
         borderaxespad=0.0,
     )
+    drawn.get_title().set_color(INK)
 
 
 def colour_bar(ax: Axes, scale: ScalarMappable, label: str = "") -> Colorbar:

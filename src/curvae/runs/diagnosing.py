@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..data import Graph, load_graph
+from ..data import Graph, branching_diffusion, load_graph
 from ..data.reading import EXACT
 from ..errors import CurvaeError
 from ..hierarchy import (
@@ -21,6 +21,7 @@ from ..hierarchy import (
     Embedded,
     Match,
     Metric,
+    NamedTree,
     Recovery,
     Rows,
     diagnose_distances,
@@ -41,6 +42,7 @@ from .folder import Source, Voice, command_line, output_file, today
 __all__ = ["DiagnoseRequest", "diagnose_data", "export_tree", "figures", "is_run", "recover_run", "recovered"]
 
 _STEPS = 3
+_BUILT_IN = "branching-diffusion"  # whose tree is known
 
 
 @dataclass(frozen=True)
@@ -194,13 +196,28 @@ def recover_run(
     seed: int = 0,
     voice: Voice = Voice(),  # noqa: B008 - frozen
 ) -> tuple[Match, Recovery]:
-    """Compare the embedding of a run with a known tree."""
+    """Compare the embedding of a run with a known tree, from a file or that of the built-in branching diffusion."""
     embedded = _open(run)
-    known = read_tree(tree)
-    match = match_rows(known, embedded.ids, embedded.labels)
+    if str(tree) == _BUILT_IN and not tree.exists():
+        known, match = _built_in(run, embedded.ids)
+    else:
+        known = read_tree(tree)
+        match = match_rows(known, embedded.ids, embedded.labels)
     found = recover(known, match.node[match.rows], embedded.points.take(match.rows), seed, _steps(voice))
     voice.progress("diagnosis", _STEPS, _STEPS, "")
     return match, found
+
+
+def _built_in(run: Path, ids: NDArray[np.str_]) -> tuple[NamedTree, Match]:
+    """The tree of the branching diffusion, and which rows are observations of which node."""
+    tree = branching_diffusion()
+    nodes = dict(zip(tree.dataset().ids.tolist(), tree.node.tolist(), strict=True))
+    node = np.array([nodes.get(name, -1) for name in ids.tolist()], dtype=np.intp)
+    if (node < 0).all():
+        raise CurvaeError(f"{run} has no rows of {_BUILT_IN}; give the tree of its data as a file")
+    names = np.array([f"node{k}" for k in range(len(tree.parent))], dtype=np.str_)
+    known = NamedTree(names, tree.parent, np.ones(len(names)))
+    return known, Match(node, "id", len(names) - len(np.unique(node[node >= 0])))
 
 
 def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:

@@ -32,11 +32,11 @@ __all__ = ["ViewRequest", "view_run"]
 
 _OWN = ("split", "radius", "sigma")  # columns of embedding.csv that may be shown
 _LARGEST = 1_000_000
-_WRITERS: dict[str, Callable[[View], bytes]] = {
-    ".html": lambda view: view.html().encode(),
-    ".svg": lambda view: view.picture("svg"),
-    ".png": lambda view: view.picture("png"),
-    ".pdf": lambda view: view.picture("pdf"),
+_WRITERS: dict[str, Callable[[View, int], bytes]] = {
+    ".html": lambda view, names: view.html().encode(),
+    ".svg": lambda view, names: view.picture("svg", hubs=names),
+    ".png": lambda view, names: view.picture("png", hubs=names),
+    ".pdf": lambda view, names: view.picture("pdf", hubs=names),
 }
 
 
@@ -51,6 +51,7 @@ class ViewRequest:
     anonymous: bool = False
     thumbnails: bool = False
     data: str | None = None
+    names: int = 0
     force: bool = False
 
 
@@ -60,11 +61,25 @@ def view_run(request: ViewRequest, voice: Voice = Voice()) -> tuple[Path, View]:
     target = output_file(request.output, Path(f"{run.resolve().name}-map.html"), request.force)
     if target.suffix.lower() not in _WRITERS:
         raise CurvaeError(f"{target} should end in {', '.join(_WRITERS)}; choose one of these with -o")
-    view = _view(request, read_description(run))
+    description = read_description(run)
+    if request.names:
+        _check_names(request, description, target)
+    view = _view(request, description)
     if target.suffix.lower() == ".html":
         voice.say(f"inside the page: {'; '.join(view.inside)}")
-    write_bytes(target, _WRITERS[target.suffix.lower()](view))
+    write_bytes(target, _WRITERS[target.suffix.lower()](view, request.names))
     return target, view
+
+
+def _check_names(request: ViewRequest, description: Mapping[str, Any], target: Path) -> None:
+    if target.suffix.lower() == ".html":
+        raise CurvaeError(
+            "--names is for pictures, a page has names by itself; choose a picture with -o, or leave it out"
+        )
+    if description.get("kind") != "graph":
+        raise CurvaeError(f"{request.run} is no run of curvae graph: no row has more edges; leave --names out")
+    if request.anonymous:
+        raise CurvaeError("--anonymous leaves out names; give --names or --anonymous, not both")
 
 
 def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:

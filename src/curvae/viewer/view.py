@@ -7,7 +7,7 @@ import html
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
-from ..plotting import figure_bytes, geodesics, latent_map
-from ..plotting.disc import RIM, Points, fit_window, half_width, tensor
-from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL
+from ..plotting import figure_bytes, graph_map, latent_map, mosaic
+from ..plotting.disc import Points, fit_window, half_width, tensor
+from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
 from . import assets
 from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma
 from .thumbnails import sheets
@@ -242,21 +242,40 @@ class View:
 
     # --- the still picture ------------------------------------------------------------------------------------------
 
-    def picture(self, format: Format = "svg", most: int | None = None) -> bytes:  # noqa: A002 - matplotlib's word
-        """A still picture as the bytes of a file, of at most so many points, drawn at random."""
+    def picture(
+        self,
+        format: Format = "svg",  # noqa: A002 - matplotlib's word
+        most: int | None = None,
+        hubs: int = 0,
+    ) -> bytes:
+        """A still picture as the bytes of a file. Images, where there are some, stand at their places beside the map.
+
+        Arguments:
+            format: of the file.
+            most: draw at most so many points, chosen at random, and neither edges nor images of more.
+            hubs: how many points to name, those with the most edges.
+        """
         count = len(self._space)
         some = np.arange(count)
         if most is not None and count > most:
             some = np.sort(np.random.default_rng(0).choice(count, most, replace=False))
         ball, z = PoincareBall(2, self.c), self._ball(self._space)
-        figure = Figure(figsize=(5.2, 4.6))
-        ax = figure.subplots()
-        labels = next(iter(self.columns.values()), None)
+        name, first = next(iter(self.columns.items()), ("", None))
+        labels = None if first is None else replace(colouring(_taken(first, some), len(some)), title=name)
+        if self.images is not None and most is None:
+            figure = Figure(figsize=(10.4, 4.6), layout="constrained")
+            ax, beside = figure.subplots(1, 2)
+            mosaic(beside, ball, z, self.images, cmap="gray")
+        else:
+            figure = Figure(figsize=(5.2, 4.6))
+            ax = figure.subplots()
         hierarchy = None if self.hierarchy is None else (self._ball(self._nodes), self.hierarchy[1])
-        latent_map(ax, ball, z[some], None if labels is None else _taken(labels, some), hierarchy=hierarchy)
         if self.edges is not None and len(some) == count:
-            start, end = np.asarray(self.edges, np.int64)
-            geodesics(ax, ball, z[start], z[end], colors=RIM, linewidths=0.5, zorder=0.8, rasterized=len(start) > 2000)
+            names = None if self.anonymous or self.ids is None else np.asarray(self.ids).astype(np.str_)
+            pairs = np.asarray(self.edges, np.int64).T
+            graph_map(ax, ball, z, pairs, labels, names=names, hubs=hubs, hierarchy=hierarchy)
+        else:
+            latent_map(ax, ball, z[some], labels, hierarchy=hierarchy)
         return figure_bytes(figure, format, dpi=300)
 
 
