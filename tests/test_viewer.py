@@ -227,24 +227,47 @@ def test_mistakes_are_said_in_one_line(given, message):
 
 
 def test_an_anonymous_page_knows_neither_ids_nor_order():
-    space = cloud(300)
+    space, values = cloud(300), np.arange(300) / 7
     ids = [f"patient-{k}" for k in range(300)]
-    values = np.arange(300) / 7
-    pages = [
-        Page(View(space[o], Lorentz(2), {"v": values[o]}, np.array(ids)[o], anonymous=True).html()) for o in orders()
-    ]
-    assert pages[0].blocks == pages[1].blocks  # whatever the order was
-    everything = b"".join(pages[0].bytes(name) for name in pages[0].blocks if name != "facts")
-    assert b"patient" not in everything + pages[0].blocks["facts"].encode()
-    assert pages[0].facts["ids"] is None
-    radius, angle = pages[0].points()
-    stored = pages[0].numbers("column0").astype(np.uint32).view(np.float32)
-    rows = np.rint(stored * 7).astype(int)
+
+    def opened():
+        seen = Page(View(space, Lorentz(2), {"v": values}, ids, sigma=1 + values, anonymous=True).html())
+        return seen, np.rint(seen.numbers("column0").astype(np.uint32).view(np.float32) * 7).astype(int)
+
+    seen, rows = opened()
+    everything = b"".join(seen.bytes(name) for name in seen.blocks if name != "facts")
+    assert b"patient" not in everything + seen.blocks["facts"].encode() and seen.facts["ids"] is None
+    # Every row is there, with what belongs to it, and in another order each time.
+    np.testing.assert_array_equal(np.sort(rows), np.arange(300))
+    radius, angle = seen.points()
     np.testing.assert_allclose(at(radius, angle), space[rows], rtol=1e-4, atol=1e-3)
+    scale = seen.facts["sigma"]
+    sigma = np.exp(scale["low"] + scale["step"] * seen.numbers("sigma").astype(np.float64))
+    np.testing.assert_allclose(sigma, 1 + values[rows], rtol=1e-3)
+    _, others = opened()
+    assert (rows == others).mean() < 0.1 and (rows == np.arange(300)).mean() < 0.1
 
 
-def orders():
-    return np.arange(300), np.random.default_rng(3).permutation(300)
+def test_anonymous_pictures_do_not_keep_the_order():
+    space = cloud(60, 3.0)
+
+    def places(text):
+        return [*re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"', text)]
+
+    def still(text):
+        (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', text)
+        return places(base64.b64decode(picture).decode())
+
+    plain = View(space, Lorentz(2))
+    drawn, in_page = places(plain.picture("svg").decode()), still(plain.html())
+    assert len(drawn) == 60 and drawn == in_page
+    hidden = [View(space, Lorentz(2), anonymous=True) for _ in range(2)]
+    found = [places(hidden[0].picture("svg").decode()), still(hidden[0].html()), still(hidden[1].html())]
+    assert found[0] == found[1]  # shuffled once for all that is drawn
+    for one in found:
+        assert sorted(one) == sorted(drawn)
+        assert sum(a == b for a, b in zip(one, drawn, strict=True)) < 20
+    assert found[1] != found[2]
 
 
 def test_strange_texts_do_not_break_out():

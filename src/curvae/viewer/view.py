@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -84,6 +85,25 @@ class View:
             _check_edges("edges", np.asarray(self.edges), count)
         if self.hierarchy is not None:
             _check_edges("edges of the hierarchy", np.asarray(self.hierarchy[1]).reshape(-1, 2).T, len(self._nodes))
+        if self.anonymous:
+            self._shuffle()
+
+    def _shuffle(self) -> None:
+        """Forget names and order, once and before anything is drawn or packed.
+
+        Without names, the order of rows would still tell which is which to whoever has the table.
+        """
+        order = _secret_order(len(self._space))
+        columns = {name: _taken(values, order) for name, values in self.columns.items()}
+        hidden: dict[str, Any] = {"points": _taken(tensor(self.points), order), "columns": columns, "ids": None}
+        for name in ("sigma", "images"):
+            if (values := getattr(self, name)) is not None:
+                hidden[name] = _taken(values, order)
+        if self.edges is not None:
+            hidden["edges"] = np.argsort(order)[np.asarray(self.edges, np.int64)]
+        for name, values in hidden.items():
+            object.__setattr__(self, name, values)
+        del self.__dict__["_space"]  # read from points in their old order
 
     # --- coordinates ------------------------------------------------------------------------------------------------
 
@@ -129,9 +149,6 @@ class View:
         """What the page knows, its blocks, and what is inside in words."""
         blocks, count = Blocks(), len(self._space)
         radius, turn = self._polar(torch.cat([self._space, self._nodes]))
-        # Without names, the order of rows would still tell which is which to whoever has the table.
-        order = np.argsort(turn[:count], kind="stable") if self.anonymous else np.arange(count)
-        whole = np.concatenate([order, np.arange(count, len(radius))])
         inside = [f"{count:,} {'point' if count == 1 else 'points'}: coordinates"]
         facts: dict[str, Any] = {
             "count": count,
@@ -140,23 +157,23 @@ class View:
             "about": list(self.about),
             "extent": self._extent(),
             "colours": _colours(),
-            **pack_points(blocks, np.minimum(radius, FARTHEST)[whole], turn[whole], self.c > 0),
+            **pack_points(blocks, np.minimum(radius, FARTHEST), turn, self.c > 0),
         }
         if beyond := int((radius[:count] > FARTHEST).sum()):
             inside.append(f"{beyond:,} points lie beyond √c·r = {FARTHEST:g} and are drawn there")
         if self.sigma is not None:
-            sigma = np.asarray(self.sigma, np.float64)[order] * (math.sqrt(self.c) or 1.0)
+            sigma = np.asarray(self.sigma, np.float64) * (math.sqrt(self.c) or 1.0)
             facts["sigma"] = pack_sigma(blocks, sigma)
             inside.append("deviations of the posterior (σ)")
         facts["columns"] = [
-            pack_column(blocks, f"column{k}", name, _taken(values, order), count)
+            pack_column(blocks, f"column{k}", name, _array(values), count)
             for k, (name, values) in enumerate(self.columns.items())
         ]
         inside += [f"column {name}" for name in self.columns]
         facts["ids"] = self._pack_ids(blocks, inside)
-        facts["edges"] = self._pack_edges(blocks, order, inside)
+        facts["edges"] = self._pack_edges(blocks, inside)
         if self.images is not None:
-            facts["thumbnails"], pictures = sheets(np.asarray(self.images)[order])
+            facts["thumbnails"], pictures = sheets(np.asarray(self.images))
             blocks.texts |= {f"sheet{k}": picture for k, picture in enumerate(pictures)}
             inside.append(f"images of {facts['thumbnails']['height']} × {facts['thumbnails']['width']} pixels")
         facts["blocks"] = blocks.facts
@@ -178,9 +195,9 @@ class View:
         inside.append("ids")
         return "names"
 
-    def _pack_edges(self, blocks: Blocks, order: NDArray[np.intp], inside: list[str]) -> int:
-        count = len(order)
-        ends = np.zeros((2, 0), np.int64) if self.edges is None else np.argsort(order)[np.asarray(self.edges, np.int64)]
+    def _pack_edges(self, blocks: Blocks, inside: list[str]) -> int:
+        count = len(self._space)
+        ends = np.zeros((2, 0), np.int64) if self.edges is None else np.asarray(self.edges, np.int64)
         if self.hierarchy is not None:
             pairs = np.asarray(self.hierarchy[1], np.int64).reshape(-1, 2).T
             ends = np.concatenate([ends, count + pairs], 1)
@@ -282,9 +299,17 @@ def _check_edges(name: str, ends: NDArray[Any], count: int) -> None:
         )
 
 
+def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
 def _taken(values: ArrayLike | Tensor, order: NDArray[np.intp]) -> NDArray[Any]:
-    whole = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    return whole[order]
+    return _array(values)[order]
+
+
+def _secret_order(count: int) -> NDArray[np.intp]:
+    """An order that no seed brings back."""
+    return np.argsort(np.frombuffer(secrets.token_bytes(8 * count), np.uint64))
 
 
 def _colours() -> dict[str, Any]:
