@@ -270,6 +270,20 @@ def test_anonymous_pictures_do_not_keep_the_order():
     assert found[1] != found[2]
 
 
+def test_anonymous_edges_keep_neither_order_nor_direction():
+    count = 200
+    edges = np.stack([np.arange(count), (np.arange(count) * 3 + 1) % count])
+    seen = Page(View(cloud(count), Lorentz(2), {"v": np.arange(count) / 7}, edges=edges, anonymous=True).html())
+    rows = np.rint(seen.numbers("column0").astype(np.uint32).view(np.float32) * 7).astype(int)
+    ends = np.stack([rows[seen.numbers(name).astype(int)] for name in ("edge_from", "edge_to")])
+    given, found = (sorted(map(tuple, np.sort(pairs.T, axis=1).tolist())) for pairs in (edges, ends))
+    assert found == given
+    forward = set(map(tuple, edges.T.tolist()))
+    same = np.mean([tuple(pair) in forward for pair in ends.T.tolist()])
+    assert 0.3 < same < 0.7
+    assert (np.sort(ends, axis=0) == np.sort(edges, axis=0)).all(0).mean() < 0.1
+
+
 def test_strange_texts_do_not_break_out():
     view = View(
         cloud(4),

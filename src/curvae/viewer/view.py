@@ -48,7 +48,7 @@ class View:
         edges: indices of points that are joined by geodesics, shape (2, E).
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn under the points.
         images: shown beside the pointer, shape (N, height, width).
-        anonymous: leave out ids, and the order in which the points were given.
+        anonymous: leave out ids, and the order in which points and edges were given.
         title: of the page.
         about: sentences under it.
 
@@ -89,7 +89,7 @@ class View:
             self._shuffle()
 
     def _shuffle(self) -> None:
-        """Forget names and order, once and before anything is drawn or packed.
+        """Forget names and order, of edges and their ends too, once and before anything is drawn or packed.
 
         Without names, the order of rows would still tell which is which to whoever has the table.
         """
@@ -100,7 +100,10 @@ class View:
             if (values := getattr(self, name)) is not None:
                 hidden[name] = _taken(values, order)
         if self.edges is not None:
-            hidden["edges"] = np.argsort(order)[np.asarray(self.edges, np.int64)]
+            ends = np.argsort(order)[np.asarray(self.edges, np.int64)]
+            ends = ends[:, _secret_order(ends.shape[1])]
+            turned = np.frombuffer(secrets.token_bytes(ends.shape[1]), np.uint8) % 2 == 1
+            hidden["edges"] = np.where(turned, ends[::-1], ends)
         for name, values in hidden.items():
             object.__setattr__(self, name, values)
         del self.__dict__["_space"]  # read from points in their old order
