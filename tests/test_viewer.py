@@ -395,6 +395,12 @@ def test_view_without_names(home):
     assert curvae("view", home / "run", "--anonymous", "-o", "a.html").code == 0
     text = Path("a.html").read_text(encoding="utf-8")
     assert "ids" not in Page(text).blocks and "no ids" in text and "cell1" not in text
+    table = pd.read_csv(home / "more.csv")
+    table.assign(other=table["name"], near=table["name"].str.upper()).to_csv("names.csv", index=False)
+    words = ("view", home / "run", "--anonymous", "--data", "names.csv", "-o", "b.html")
+    for option, column in (("--show", "name"), ("--show", "other"), ("--label", "name")):
+        refused(*words, option, column, says=[f"column '{column}' holds the ids", "--anonymous"])
+    assert curvae(*words, "--show", "near").code == 0
 
 
 def test_view_shows_images(home):

@@ -141,6 +141,8 @@ def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, n
         if column not in known:
             where = "give the table it is in with --data FILE" if request.data is None else f"there are {quoted(known)}"
             raise CurvaeError(f"there is no column {column!r} to show; {where}")
+        if request.anonymous and np.array_equal(texts_of(known[column]), table["id"]):
+            raise CurvaeError(f"column {column!r} holds the ids, which --anonymous leaves out; show another")
     return {column: known[column] for column in asked}
 
 
