@@ -151,7 +151,17 @@ def test_trees_from_files(tmp_path):
     assert read_tree(tmp_path / "numbers.csv").names.tolist() == ["0", "1", "2"]
     (tmp_path / "other.csv").write_text("name,above\nb,a\nc,a\n")
     (tmp_path / "empty.nwk").write_text("")
+    (tmp_path / "empty.csv").write_text("child,parent,length\nb,a,\nc,a,\n")
+    assert read_tree(tmp_path / "empty.csv").height.tolist() == [0, 1, 1]
+    for name, cell in (("text", "x"), ("true", "TRUE"), ("negative", "-1"), ("endless", "inf")):
+        (tmp_path / f"{name}.csv").write_text(f"child,parent,length\nb,a,2\n\nc,a,{cell}\n")
+    (tmp_path / "truth.nex").write_text("#NEXUS\nbegin trees;\ntree a=(n1,n2);\nend;\n")
     for name, says in (
+        ("text.csv", "text.csv: line 4 gives 'c' the length 'x'; write a number"),
+        ("true.csv", "line 4 gives 'c' the length 'TRUE'"),
+        ("negative.csv", "line 4 gives 'c' the length '-1"),
+        ("endless.csv", "line 4 gives 'c' the length 'inf'"),
+        ("truth.nex", "truth.nex has no column 'child', 'parent'; give a table .* Newick format, which begins"),
         ("other.csv", "no column 'child', 'parent'"),
         ("empty.nwk", "is empty"),
         ("no.nwk", "cannot be read"),
