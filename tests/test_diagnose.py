@@ -165,7 +165,7 @@ def test_a_run_is_compared_with_a_tree(run):
     assert [line.split()[0] for line in lines[1:6]] == ["distances:", "distortion:", "depth:", "dendrogram", "mean"]
     assert lines[-1] == "next: curvae diagnose run --newick tree.nwk"
     figures = curvae("diagnose", run, "--tree", "truth.csv", "--json").json
-    assert figures["match"] == {"by": "label", "rows": 200, "unmatched_rows": 0, "unmatched_names": 13}
+    assert figures["match"] == {"by": "label", "rows": 200, "unmatched_rows": 0, "unmatched_names": 13, "notes": []}
     assert -1 <= figures["distance_correlation"] <= 1 and 0 < figures["purity"] <= 1
     # A map that is the tree's: the figures follow the file.
     table = pd.read_csv(run / "embedding.csv")
@@ -174,6 +174,16 @@ def test_a_run_is_compared_with_a_tree(run):
     table.to_csv(run / "embedding.csv", index=False)
     other = curvae("diagnose", run, "--tree", "truth.csv", "--json").json
     assert other["distance_correlation"] < figures["distance_correlation"]
+
+
+def test_several_roots_are_joined_and_it_is_told(run):
+    truth = pd.read_csv("truth.csv", keep_default_na=False)
+    truth.assign(parent=truth["parent"].replace("n0", "")).to_csv("roots.csv", index=False)
+    found = curvae("diagnose", run, "--tree", "roots.csv")
+    told = "roots.csv has 3 roots ('n0', 'n1', 'n2'); they were joined under one."
+    assert found.code == 0 and told in found.err and "roots" not in found.out
+    assert curvae("diagnose", run, "--tree", "roots.csv", "--json").json["match"]["notes"] == [told]
+    assert "roots" not in curvae("diagnose", run, "--tree", "truth.csv").err
 
 
 def test_the_tree_of_a_run_is_written(run):
@@ -192,7 +202,13 @@ def test_runs_that_cannot_be_looked_at(run):
     Path("bad.nwk").write_text("((a,b);")
     refused("diagnose", run, "--tree", "bad.nwk", says=["bad.nwk is not a tree in Newick format", "not closed"])
     Path("other.nwk").write_text("(x,y);")
-    refused("diagnose", run, "--tree", "other.nwk", says=["no row has the name of a node"])
+    refused(
+        "diagnose",
+        run,
+        "--tree",
+        "other.nwk",
+        says=["rows are called 'r0', 'r1', 'r2' and have the labels 'n0', 'n1', 'n2', nodes are called 'x', 'y'"],
+    )
     table = pd.read_csv(run / "embedding.csv")
     table.assign(ball_1=2.0).to_csv(run / "embedding.csv", index=False)
     refused("diagnose", run, "--tree", "truth.csv", says=["no embedding to look at", "do not lie in the ball"])

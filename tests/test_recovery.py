@@ -286,7 +286,7 @@ def test_matching_counts_both_sides():
     labels = np.array(["b", "c", "", "zzz"])
     by_label = match_rows(tree, ids, labels)
     assert by_label.by == "label" and tree.names[by_label.node[:2]].tolist() == ["b", "c"]
-    assert by_label.to_json() == {"by": "label", "rows": 2, "unmatched_rows": 2, "unmatched_names": 4}
+    assert by_label.to_json() == {"by": "label", "rows": 2, "unmatched_rows": 2, "unmatched_names": 4, "notes": []}
     by_id = match_rows(tree, ids)
     assert by_id.by == "id" and by_id.rows.tolist() == [3] and by_id.unused == 5
     assert "3 rows and 5 named nodes" in by_id.sentence

@@ -36,6 +36,7 @@ class NamedTree:
         names: of the nodes; "" for one without a name, others unique.
         parent: of each node, −1 for the root, which is the first; every parent comes before its children.
         length: of the edge to the parent.
+        notes: what was done to make it a tree, one sentence each.
 
     Example:
         >>> tree = parse_newick("((a,b)ab,c)root;")
@@ -46,6 +47,7 @@ class NamedTree:
     names: NDArray[np.str_]
     parent: Index
     length: Array
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         unique, counts = np.unique(self.names[self.names != ""], return_counts=True)
@@ -55,7 +57,14 @@ class NamedTree:
             raise CurvaeError("the tree has an edge whose length is negative or no number; correct it")
 
     @classmethod
-    def ordered(cls, names: NDArray[np.str_], parent: Index, length: Array, source: str = "the tree") -> NamedTree:
+    def ordered(
+        cls,
+        names: NDArray[np.str_],
+        parent: Index,
+        length: Array,
+        source: str = "the tree",
+        notes: tuple[str, ...] = (),
+    ) -> NamedTree:
         """From nodes in any order, of which one has no parent."""
         below: list[list[int]] = [[] for _ in names]
         for child in np.flatnonzero(parent >= 0):
@@ -68,7 +77,7 @@ class NamedTree:
             raise CurvaeError(f"{source} has a circle of parents: {quoted(names[lost])}; a tree has a root")
         place = np.empty(len(names) + 1, dtype=np.intp)
         place[order], place[-1] = np.arange(len(order)), -1
-        return cls(names[order], place[parent[order]], length[order])
+        return cls(names[order], place[parent[order]], length[order], notes)
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -207,10 +216,12 @@ def tree_of_pairs(
     above[codes[: len(child)][parent != ""]] = codes[len(child) :]
     if lengths is not None:
         length[codes[: len(child)]] = lengths
-    if (above < 0).sum() > 1:
+    notes: tuple[str, ...] = ()
+    if (roots := int((above < 0).sum())) > 1:
+        notes = (f"{source} has {roots:,} roots ({quoted(names[above < 0])}); they were joined under one.",)
         names, length = np.append(names, ""), np.append(length, 0.0)
         above = np.append(np.where(above < 0, len(above), above), -1)
-    return NamedTree.ordered(names, above, length, source)
+    return NamedTree.ordered(names, above, length, source, notes)
 
 
 def parse_newick(text: str, source: str = "the text") -> NamedTree:

@@ -197,6 +197,8 @@ def recover_run(
     """Compare the embedding of a run with a known tree."""
     embedded = _open(run)
     known = read_tree(tree)
+    for text in known.notes:
+        voice.say(text)
     match = match_rows(known, embedded.ids, embedded.labels)
     found = recover(known, match.node[match.rows], embedded.points.take(match.rows), seed, _steps(voice))
     voice.progress("diagnosis", _STEPS, _STEPS, "")
