@@ -124,7 +124,8 @@ def test_text_columns_and_missing_values_are_read_as_fit_reads_them():
         (["same.csv"], ["all points are the same"]),
         (["t.csv", "--tree", "truth.csv"], ["t.csv is not a folder"]),
         (["t.csv", "-o", "t.csv/report.html"], ["cannot write t.csv/report.html", "choose another with -o"]),
-        (["t.csv", "-o", "."], [". exists"]),
+        (["t.csv", "-o", "."], [". should end in .html"]),
+        (["t.csv", "-o", "x.pdf"], ["x.pdf should end in .html", "-o"]),
     ],
 )
 def test_mistakes_are_one_line(words, says):
@@ -191,7 +192,7 @@ def test_the_tree_of_a_run_is_written(run):
     assert found.code == 0 and found.out.splitlines()[0] == "newick: out.nwk"
     tree = parse_newick(Path("out.nwk").read_text())
     assert {str(name) for name in tree.names if name} == {f"r{k}" for k in range(200)}
-    refused("diagnose", run, "--newick", "out.nwk", says=["out.nwk exists", "--force"])
+    refused("diagnose", run, "--newick", "out.nwk", says=["out.nwk exists", "with --newick", "--force"])
     both = curvae("diagnose", run, "--newick", "out.nwk", "--tree", "truth.csv", "--force", "--json").json
     assert both["leaves"] == 200 and both["match"]["rows"] == 200
 

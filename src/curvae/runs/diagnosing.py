@@ -73,7 +73,7 @@ def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis
     if request.distances and request.graph:
         raise CurvaeError("--distances and --graph are different data; give one of them")
     if request.output is not None:
-        _check_place(output_file(request.output, request.output, request.force))
+        _check_place(output_file(request.output, Path("report.html"), request.force))
     found, labels, section, warnings = _graph(request, voice) if request.graph else _table(request, voice)
     voice.progress("diagnosis", _STEPS, _STEPS, "")
     for text in found.notes:
@@ -208,7 +208,7 @@ def recover_run(
 def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
     """Write the tree read off the embedding of a run as Newick."""
     embedded = _open(run)
-    output_file(output, output, force)
+    output_file(output, output, force, option="--newick")
     tree = tree_of_embedding(embedded.points, embedded.ids, seed)
     write_bytes(output, (tree.newick() + "\n").encode())
     return {"newick": str(output), "leaves": len(embedded.ids), "nodes": len(tree)}

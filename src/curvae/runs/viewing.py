@@ -57,9 +57,7 @@ class ViewRequest:
 def view_run(request: ViewRequest, voice: Voice = Voice()) -> tuple[Path, View]:  # noqa: B008 - frozen
     """Write the map of a run to a page or a picture, by the ending of the file."""
     run = request.run
-    target = output_file(request.output, Path(f"{run.resolve().name}-map.html"), request.force)
-    if target.suffix.lower() not in _WRITERS:
-        raise CurvaeError(f"{target} should end in {', '.join(_WRITERS)}; choose one of these with -o")
+    target = output_file(request.output, Path(f"{run.resolve().name}-map.html"), request.force, _WRITERS)
     view = _view(request, read_description(run))
     if target.suffix.lower() == ".html":
         voice.say(f"inside the page: {'; '.join(view.inside)}")
