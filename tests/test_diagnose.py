@@ -115,9 +115,13 @@ def test_text_columns_and_missing_values_are_read_as_fit_reads_them():
         (["nothing.csv"], ["there is no file nothing.csv"]),
         (["t.csv", "--label", "kind"], ["no column 'kind' for --label"]),
         (["t.csv", "--distances"], ["40 × 3", "as many rows as columns"]),
-        (["t.csv", "--distances", "--graph"], ["give one of them"]),
-        (["t.csv", "--graph", "--label", "a"], ["without --label"]),
-        (["g.edges", "--graph", "--metric", "cosine"], ["leave --metric out"]),
+        (["t.csv", "--distances", "--graph"], ["--distances has no meaning with --graph; leave it out"]),
+        (["t.csv", "--graph", "--label", "a"], ["--label has no meaning with --graph"]),
+        (["t.csv", "--graph", "--missing", "mean"], ["--missing has no meaning with --graph"]),
+        (["g.edges", "--graph", "--metric", "cosine"], ["--metric has no meaning with --graph"]),
+        (["d.npy", "--distances", "--metric", "euclidean"], ["--metric has no meaning with --distances"]),
+        (["d.npy", "--distances", "--missing", "drop"], ["--missing has no meaning with --distances"]),
+        (["d.npy", "--distances"], ["'x1' (1), 'x2' (1)", "fill these distances in"]),
         (["g.edges", "--graph"], ["3 nodes are too few"]),
         (["t.csv", "--metric", "l7"], ["--metric", "'euclidean'"]),
         (["few.csv"], ["9 points are too few", "at least 16"]),
@@ -132,6 +136,9 @@ def test_mistakes_are_one_line(words, says):
     write_table(Path("t.csv"))
     write_table(Path("few.csv"), rows=9)
     pd.DataFrame(np.ones((20, 2)), columns=["a", "b"]).to_csv("same.csv", index=False)
+    d = squareform(pdist(np.arange(20.0)[:, None]))
+    d[0, 1] = d[1, 0] = np.nan
+    np.save("d.npy", d)
     Path("g.edges").write_text("a b\nb c\n")
     before = snapshot(Path())
     refused("diagnose", *words, says=says)
@@ -195,6 +202,26 @@ def test_the_tree_of_a_run_is_written(run):
     refused("diagnose", run, "--newick", "out.nwk", says=["out.nwk exists", "with --newick", "--force"])
     both = curvae("diagnose", run, "--newick", "out.nwk", "--tree", "truth.csv", "--force", "--json").json
     assert both["leaves"] == 200 and both["match"]["rows"] == 200
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-o", "x.html"),
+        ("--distances",),
+        ("--graph",),
+        ("--label", "a"),
+        ("--id", "a"),
+        ("--metric", "euclidean"),
+        ("--missing", "error"),
+        ("--group", "a"),
+        ("--categorical", "a"),
+    ],
+)
+def test_options_of_data_are_refused_with_a_run(run, words):
+    for asked in (("--tree", "truth.csv"), ("--newick", "out.nwk")):
+        refused("diagnose", run, *asked, *words, says=[f"{words[0]} has no meaning with a run; leave it out"])
+    assert not Path("out.nwk").exists() and not Path("x.html").exists()
 
 
 def test_runs_that_cannot_be_looked_at(run):

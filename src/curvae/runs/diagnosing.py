@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Graph, load_graph
+from ..data.missing import MissingValuesError
 from ..data.reading import EXACT
 from ..errors import CurvaeError
 from ..hierarchy import (
@@ -70,8 +71,6 @@ class DiagnoseRequest:
 
 def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis:  # noqa: B008 - frozen
     """Diagnose data, and write a report where one is asked for."""
-    if request.distances and request.graph:
-        raise CurvaeError("--distances and --graph are different data; give one of them")
     if request.output is not None:
         _check_place(output_file(request.output, Path("report.html"), request.force))
     found, labels, section, warnings = _graph(request, voice) if request.graph else _table(request, voice)
@@ -108,7 +107,12 @@ Parts = tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]
 
 def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
     """Rows as a model would see them, or distances."""
-    data, schema = request.source.load()
+    try:
+        data, schema = request.source.load()
+    except MissingValuesError as error:
+        if request.distances:
+            raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
+        raise
     for text in data.warnings:
         voice.warn(text)
     progress = _steps(voice)
@@ -127,12 +131,7 @@ def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
 
 
 def _graph(request: DiagnoseRequest, voice: Voice) -> Parts:
-    source = request.source
-    if asked := [name for name in source.options if name != "path"]:
-        raise CurvaeError(f"a graph is read from its links alone, without --{asked[0]}; leave it out")
-    if request.metric != "euclidean":
-        raise CurvaeError("distances in a graph are lengths of paths; leave --metric out")
-    graph: Graph = load_graph(source.path)
+    graph: Graph = load_graph(request.source.path)
     for text in graph.warnings:
         voice.warn(text)
     found = diagnose_graph(graph, request.seed, _steps(voice))
