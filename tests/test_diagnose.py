@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array, save_npz
 from scipy.spatial.distance import pdist, squareform
 
 from curvae.data import branching_diffusion
@@ -79,6 +80,22 @@ def test_units_of_columns_do_not_count_for_lengths():
     for metric in ("cosine", "correlation", "manhattan"):
         found = curvae("diagnose", "t.csv", "--metric", metric, "--json")
         assert found.code == 0 and found.json["delta"]["mean"] != own["delta"]["mean"]
+
+
+def test_values_whose_squares_are_no_numbers():
+    x = pd.read_csv(groups_table("t.csv")).to_numpy()
+    own = curvae("diagnose", "t.csv", "--json").json
+    for power in (1000, -1000):  # of two, so that nothing is rounded
+        np.save("far.npy", x * 2.0**power)
+        save_npz("far.npz", csr_array(x * 2.0**power))
+        for name in ("far.npy", "far.npz"):
+            found = curvae("diagnose", name, "--json")
+            for score, values in own["scores"].items():
+                assert found.json["scores"][score]["value"] == pytest.approx(values["value"]), name
+            assert found.err == ""
+        refused("diagnose", "far.npy", "--metric", "cosine", says=["largest of the values is", "other units"])
+        np.save("d.npy", squareform(pdist(x)) * 2.0**power)
+        refused("diagnose", "d.npy", "--distances", says=["largest of the distances is", "other units"])
 
 
 def test_distances_and_graphs():

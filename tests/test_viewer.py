@@ -403,6 +403,19 @@ def test_view_without_names(home):
     assert curvae(*words, "--show", "near").code == 0
 
 
+def test_view_of_one_dimension(home):
+    assert (
+        curvae("fit", home / "cells.csv", "--id", "name", "--label", "kind", "-d", "1", "-o", "one", *SMALL).code == 0
+    )
+    found = curvae("view", "one")  # a warning would be an error
+    assert found.code == 0, found.err
+    np.testing.assert_allclose(
+        Page(Path("one-map.html").read_text(encoding="utf-8")).points()[0],
+        pd.read_csv("one/embedding.csv")["radius"],
+        atol=1e-5,
+    )
+
+
 def test_view_shows_images(home):
     found = curvae("view", home / "pictured", "--thumbnails", "--data", home / "images.npy", "-o", "i.html")
     assert found.code == 0, found.err

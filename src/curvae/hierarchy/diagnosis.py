@@ -16,7 +16,7 @@ from ..data import Graph
 from ..data.remarks import count
 from ..errors import CurvaeError
 from .delta import Delta, PairDistances, estimate_delta
-from .distances import Metric, Rows, check_distances, largest_component, path_lengths
+from .distances import Metric, Rows, check_distances, check_squares, largest_component, path_lengths
 from .links import check_graph, examine_links, link_matrix
 from .nesting import Nesting, Outcome, check_points, examine_points
 from .scores import (
@@ -156,6 +156,8 @@ def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: N
         seed: of all draws.
         progress: told which step begins.
     """
+    if np.ndim(rows.scale) == 0:
+        check_squares(max(abs(float(rows.x.min())), abs(float(rows.x.max()))), "the values")
     random = np.random.default_rng(seed)
     sample = np.sort(random.permutation(len(rows))[:SAMPLE])
     most = int(_VALUES / max(1, rows.x.shape[1]))

@@ -106,7 +106,7 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
         c, sigma = float(description["summary"]["c"]), table["sigma"].to_numpy(np.float64)
         if not tangent.size or not np.isfinite(tangent).all():
             raise ValueError("it has no coordinates")
-        space = Lorentz(tangent.shape[1], c).expmap0(torch.from_numpy(tangent)).numpy()
+        space = Lorentz(tangent.shape[1], c).expmap0(torch.tensor(tangent)).numpy()
     except (KeyError, TypeError, ValueError) as error:
         message = " ".join(str(error).split())
         raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error
