@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,25 @@ def test_distances_and_graphs():
     following = curvae("diagnose", "d.npy", "--distances").out.splitlines()[-1]
     assert following == "next: curvae diagnose d.npy --distances -o report.html --seed 1"
     assert "127 nodes, 126 edges" in Path("g.html").read_text()
+
+
+def test_distances_that_break_the_triangle_inequality():
+    random = np.random.default_rng(0)
+    place = random.normal(size=(40, 2))
+    d = squareform(pdist(place))
+    np.save("d.npy", d)
+    assert "triangle" not in curvae("diagnose", "d.npy", "--distances").err
+    line = squareform(pdist(np.sort(place, axis=0)[:, :1])) * (1 + 1e-12 * random.normal())  # equal up to rounding
+    np.save("line.npy", line)
+    assert "triangle" not in curvae("diagnose", "line.npy", "--distances").err
+    np.save("squares.npy", d**2)
+    i, j, k = np.array(list(combinations(range(40), 3))).T
+    low, middle, high = np.sort(np.stack([d[i, j], d[i, k], d[j, k]]) ** 2, axis=0)
+    share = (high > low + middle).mean()  # of the obtuse triangles
+    (note,) = curvae("diagnose", "squares.npy", "--distances", "--json").json["notes"]
+    assert float(note.split(" %")[0]) == pytest.approx(100 * share, abs=1.0)
+    assert "of 50,000 triples drawn violate the triangle inequality" in note
+    assert note in curvae("diagnose", "squares.npy", "--distances").err
 
 
 def test_text_columns_and_missing_values_are_read_as_fit_reads_them():

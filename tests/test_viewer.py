@@ -409,6 +409,7 @@ def test_view_of_one_dimension(home):
     )
     found = curvae("view", "one")  # a warning would be an error
     assert found.code == 0, found.err
+    assert curvae("diagnose", "one", "--newick", "one.nwk").code == 0
     np.testing.assert_allclose(
         Page(Path("one-map.html").read_text(encoding="utf-8")).points()[0],
         pd.read_csv("one/embedding.csv")["radius"],

@@ -17,14 +17,14 @@ from ..data import Graph
 from ..errors import CurvaeError
 from .surrogates import gram_of_distances
 
-__all__ = ["Metric", "Rows", "check_distances", "check_squares", "largest_component", "path_lengths"]
+__all__ = ["ROUNDING", "Metric", "Rows", "check_distances", "check_squares", "largest_component", "path_lengths"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Metric = Literal["euclidean", "cosine", "correlation", "manhattan"]
 
 _BLOCK = 1 << 22  # values held at once
-_ROUNDING = 1e-8
+ROUNDING = 1e-8
 _SMALL = 1e-140
 
 
@@ -136,7 +136,7 @@ def check_distances(matrix: Any, name: str = "the matrix") -> Array:
     if not np.isfinite(d).all():
         raise CurvaeError(f"{name} has distances that are missing or infinite; fill them in")
     check_squares(float(np.abs(d).max(initial=0.0)), "the distances")
-    slack = _ROUNDING * max(1.0, float(np.abs(d).max(initial=0.0)))
+    slack = ROUNDING * max(1.0, float(np.abs(d).max(initial=0.0)))
     if (d < -slack).any():
         raise CurvaeError(f"{name} has a negative distance, {d.min():.4g}; give distances, not similarities")
     if np.abs(np.diag(d)).max(initial=0.0) > slack:
