@@ -18,7 +18,7 @@ from ..errors import CurvaeError
 from .delta import Delta, PairDistances, estimate_delta, quadruples
 from .distances import ROUNDING, Metric, Rows, check_distances, check_squares, largest_component, path_lengths
 from .links import check_graph, examine_links, link_matrix
-from .nesting import Nesting, Outcome, check_points, examine_points
+from .nesting import LEVEL, Nesting, Outcome, check_points, examine_points
 from .scores import (
     Score,
     cophenetic_correlation,
@@ -102,6 +102,16 @@ class Diagnosis:
         advice = f"try c·σ0² = {' and '.join(f'{value:g}' for value in self.suggested)}"
         if self.kind != "distances":
             advice += " with curvae compare"
+        if self.nesting.forest and self.outcome == "flat":
+            return (
+                "Flat: the graph has no circle, but no part of it is more than a star or a path, so nothing branches; "
+                "use c·σ0² = 0, the ordinary VAE."
+            )
+        if self.nesting.forest and self.nesting.p_nesting > LEVEL:
+            return (
+                "Tree-like: the graph has no circle, so it is a tree or several; graphs of the same degrees are "
+                f"much the same (p = {p_nesting}); {advice}."
+            )
         if self.outcome == "tree-like":
             return f"Tree-like (p = {self.p_value:.2g}): {things} {found}, {beyond}; {advice}."
         if self.outcome == "clustered":
@@ -122,6 +132,7 @@ class Diagnosis:
             "p_groups": self.nesting.p_groups,
             "p_nesting": self.nesting.p_nesting,
             "curve": self.nesting.curve,
+            "forest": self.nesting.forest,
             "suggested_c_sigma0_squared": list(self.suggested),
             "kind": self.kind,
             "size": self.size,
