@@ -149,7 +149,12 @@ def test_text_columns_and_missing_values_are_read_as_fit_reads_them():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["nothing.csv"], ["there is no file nothing.csv"]),
+        (["nope"], ["there is no file nope; built in are branching-diffusion"]),
+        (["few.csvv"], ["there is no file few.csvv; did you mean 'few.csv', ", "? Built in are branching-diffusion"]),
+        (["phylogenetic"], ["phylogenetic is a graph", "add --graph"]),
+        (["g.edges"], ["g.edges is a graph", "add --graph"]),
+        (["g.graphml"], ["g.graphml is a graph", "add --graph"]),
+        (["nothing", "--graph"], ["there is no file nothing; graphs known by name are phylogenetic"]),
         (["t.csv", "--label", "kind"], ["no column 'kind' for --label"]),
         (["t.csv", "--distances"], ["40 × 3", "as many rows as columns"]),
         (["t.csv", "--distances", "--graph"], ["--distances has no meaning with --graph; leave it out"]),
@@ -177,6 +182,7 @@ def test_mistakes_are_one_line(words, says):
     d[0, 1] = d[1, 0] = np.nan
     np.save("d.npy", d)
     Path("g.edges").write_text("a b\nb c\n")
+    Path("g.graphml").write_text("<graphml></graphml>")
     before = snapshot(Path())
     refused("diagnose", *words, says=says)
     assert snapshot(Path()) == before
@@ -229,6 +235,12 @@ def test_several_roots_are_joined_and_it_is_told(run):
     assert found.code == 0 and told in found.err and "roots" not in found.out
     assert curvae("diagnose", run, "--tree", "roots.csv", "--json").json["match"]["notes"] == [told]
     assert "roots" not in curvae("diagnose", run, "--tree", "truth.csv").err
+
+
+def test_a_tree_of_one_level(run):
+    truth = pd.read_csv("truth.csv", keep_default_na=False).query("child != 'n0'")
+    truth.assign(parent="n0").to_csv("star.csv", index=False)
+    assert ", mean over 1 level, 200 rows" in curvae("diagnose", run, "--tree", "star.csv").out
 
 
 def test_the_tree_of_a_run_is_written(run):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..data import Graph, load_graph
 from ..data.missing import MissingValuesError
 from ..data.reading import EXACT
+from ..data.remarks import count
 from ..errors import CurvaeError
 from ..hierarchy import (
     Diagnosis,
@@ -135,7 +136,7 @@ def _graph(request: DiagnoseRequest, voice: Voice) -> Parts:
     for text in graph.warnings:
         voice.warn(text)
     found = diagnose_graph(graph, request.seed, _steps(voice))
-    size = f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges."
+    size = f"{count(graph.n_nodes, 'node')}, {count(graph.n_edges, 'edge')}."
     section = Section("What was done to the data", [size, *graph.notes, *found.notes])
     return found, graph.labels, section, graph.warnings
 
@@ -230,6 +231,7 @@ def recovered(match: Match, found: Recovery) -> list[str]:
         f"  distances: rank correlation {found.distance_correlation:.3f} with the tree, {found.pairs:,} pairs",
         f"  distortion: {found.distortion:.3f} on average, {found.worst_distortion:.3g} at worst",
         f"  depth: rank correlation {found.depth_correlation:.3f} with the radius",
-        f"  dendrogram purity {found.purity:.3f}, mean over {len(found.purity_by_level)} levels, {found.joined:,} rows",
+        f"  dendrogram purity {found.purity:.3f}, mean over {count(len(found.purity_by_level), 'level')}, "
+        f"{found.joined:,} rows",
         f"  mean average precision {found.mean_average_precision:.3f} of nearest rows, {found.queries:,} rows asked",
     ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..data import Schema, load
 from ..data.cells import texts_of
 from ..data.reading import EXACT, UNNAMED
-from ..data.remarks import Remarks, quoted
+from ..data.remarks import Remarks, count, quoted
 from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
 from ..errors import CurvaeError
@@ -73,7 +73,9 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
     images = _images(request, description, schema) if request.thumbnails else None
     projection = project_to_disc(embedding.ball, embedding.c)
     edges = _edges(request.run, len(table)) if description.get("kind") == "graph" else None
-    size = f"{len(table):,} rows" if edges is None else f"{len(table):,} nodes, {edges.shape[1]:,} edges"
+    size = count(len(table), "row" if edges is None else "node")
+    if edges is not None:
+        size += f", {count(edges.shape[1], 'edge')}"
     about = [f"{size}, {pages.curvature_text(embedding.c)}"]
     if embedding.dim > 2:
         about.append(projection.sentence[0].upper() + projection.sentence[1:])

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ..data.remarks import count as counted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
 from ..plotting import figure_bytes, geodesics, latent_map
@@ -152,7 +153,7 @@ class View:
         """What the page knows, its blocks, and what is inside in words."""
         blocks, count = Blocks(), len(self._space)
         radius, turn = self._polar(torch.cat([self._space, self._nodes]))
-        inside = [f"{count:,} {'point' if count == 1 else 'points'}: coordinates"]
+        inside = [f"{counted(count, 'point')}: coordinates"]
         facts: dict[str, Any] = {
             "count": count,
             "c": self.c,
@@ -163,7 +164,7 @@ class View:
             **pack_points(blocks, np.minimum(radius, FARTHEST), turn, self.c > 0),
         }
         if beyond := int((radius[:count] > FARTHEST).sum()):
-            inside.append(f"{beyond:,} points lie beyond √c·r = {FARTHEST:g} and are drawn there")
+            inside.append(f"{counted(beyond, 'point')} beyond √c·r = {FARTHEST:g}, drawn at that distance")
         if self.sigma is not None:
             sigma = np.asarray(self.sigma, np.float64) * (math.sqrt(self.c) or 1.0)
             facts["sigma"] = pack_sigma(blocks, sigma)
@@ -204,9 +205,9 @@ class View:
         if self.hierarchy is not None:
             pairs = np.asarray(self.hierarchy[1], np.int64).reshape(-1, 2).T
             ends = np.concatenate([ends, count + pairs], 1)
-            inside.append(f"a hierarchy of {len(self._nodes):,} nodes")
+            inside.append(f"a hierarchy of {counted(len(self._nodes), 'node')}")
         if self.edges is not None:
-            inside.append(f"{np.asarray(self.edges).shape[1]:,} edges")
+            inside.append(counted(np.asarray(self.edges).shape[1], "edge"))
         for name, half in zip(("edge_from", "edge_to"), ends, strict=True) if ends.size else ():
             blocks.add_numbers(name, half, (count + len(self._nodes)).bit_length())
         return int(ends.shape[1])
