@@ -235,6 +235,8 @@ def test_several_roots_are_joined_and_it_is_told(run):
     assert found.code == 0 and told in found.err and "roots" not in found.out
     assert curvae("diagnose", run, "--tree", "roots.csv", "--json").json["match"]["notes"] == [told]
     assert "roots" not in curvae("diagnose", run, "--tree", "truth.csv").err
+    Path("others.csv").write_text("child,parent\nx,\ny,\n")
+    refused("diagnose", run, "--tree", "others.csv", says=["no row has the name"])
 
 
 def test_a_tree_of_one_level(run):

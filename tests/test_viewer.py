@@ -400,7 +400,8 @@ def test_view_shows_columns_of_a_table_matched_by_id(home):
 
 
 def test_view_without_names(home):
-    assert curvae("view", home / "run", "--anonymous", "-o", "a.html").code == 0
+    found = curvae("view", home / "run", "--anonymous", "-o", "a.html")
+    assert found.code == 0 and found.out.endswith("-o run-map.pdf --anonymous    the same as a picture\n")
     text = Path("a.html").read_text(encoding="utf-8")
     assert "ids" not in Page(text).blocks and "no ids" in text and "cell1" not in text
     table = pd.read_csv(home / "more.csv")

@@ -590,7 +590,7 @@ def view(
     with _voice(quiet or as_json) as voice:
         path, shown = view_run(request, voice)
     picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
-    following = shlex.join(["curvae", "view", str(run), *picture])
+    following = shlex.join(["curvae", "view", str(run), *picture, *(["--anonymous"] if anonymous else [])])
     what = "the same as a picture" if picture else "the same to move about in"
     _tell(quiet, as_json, {"map": str(path), "inside": shown.inside}, f"map: {path}", f"next: {following}    {what}")
 

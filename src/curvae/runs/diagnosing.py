@@ -197,9 +197,9 @@ def recover_run(
     """Compare the embedding of a run with a known tree."""
     embedded = _open(run)
     known = read_tree(tree)
-    for text in known.notes:
-        voice.say(text)
     match = match_rows(known, embedded.ids, embedded.labels)
+    for text in match.notes:
+        voice.say(text)
     found = recover(known, match.node[match.rows], embedded.points.take(match.rows), seed, _steps(voice))
     voice.progress("diagnosis", _STEPS, _STEPS, "")
     return match, found
