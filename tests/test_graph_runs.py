@@ -428,6 +428,7 @@ def test_samples_are_graphs_by_seed(run):
     assert (a["a"] < a["b"]).all() and a["a"].min() >= 1 and a["b"].max() <= 34 and set(a["sample"]) == {1, 2, 3, 4}
     assert not a.duplicated().any()
     refused("sample", run, "-n", "0", says=["at least 1"])
+    refused("sample", run, "-o", "d.npy", says=["d.npy should end in .csv"])
     with mock.patch("curvae.runs.graph_using._LARGEST", 33):
         refused("sample", run, "-o", "d.csv", says=["34 nodes", "up to 33"])
 

@@ -437,6 +437,11 @@ def test_swaps_keep_degrees_and_reach_all_graphs_alike():
     np.testing.assert_array_equal(swap_ends(star, 4, random), star)
 
 
+def toothed(teeth):
+    """A path with one more node at each of its nodes."""
+    return nx.from_edgelist([*nx.path_graph(teeth).edges, *((k, teeth + k) for k in range(teeth))])
+
+
 def test_graphs():
     random = np.random.default_rng(0)
     made = {
@@ -445,6 +450,11 @@ def test_graphs():
         "sparse": nx.gnm_random_graph(150, 165, seed=1),
         "groups": nx.relaxed_caveman_graph(10, 12, 0.1, seed=1),
         "star": nx.star_graph(60),
+        "path": nx.path_graph(200),
+        "stars": nx.disjoint_union_all([nx.star_graph(5), nx.path_graph(30), nx.star_graph(9)]),
+        "comb": toothed(30),
+        "twig": nx.from_edgelist([*nx.path_graph(30).edges, (15, 99)]),
+        "ring": nx.from_edgelist([*nx.cycle_graph(30).edges, (15, 99)]),
         "lattice": nx.convert_node_labels_to_integers(nx.grid_2d_graph(12, 12)),
     }
     found = {name: examine_links(load_graph(graph), random)[0].outcome for name, graph in made.items()}
@@ -454,6 +464,11 @@ def test_graphs():
         "sparse": "flat",
         "groups": "clustered",
         "star": "flat",
+        "path": "flat",
+        "stars": "flat",
+        "comb": "tree-like",
+        "twig": "tree-like",
+        "ring": "flat",
         "lattice": "flat",
     }
     groups = nx.connected_watts_strogatz_graph(40, 4, 0.2, seed=0)
@@ -484,6 +499,17 @@ def test_diagnosis_of_a_tree_by_its_distances_and_as_a_graph():
     assert graph.outcome == "tree-like" and graph.kind == "graph" and "degrees" in graph.sentence
     assert graph.delta.mean == 0 and graph.delta.diameter == 12
     assert graph.scores[0].value == 0 and len(graph.scores[0].surrogates) == 79
+
+
+def test_sentences_about_graphs_without_circles():
+    found = diagnose(load_graph(nx.star_graph(40)))
+    assert found.sentence.startswith("Flat: the graph has no circle, but no part of it is more than a star or a path")
+    assert found.suggested == (0.0,) and found.to_json()["forest"]
+    twig = diagnose(load_graph(nx.from_edgelist([*nx.path_graph(30).edges, (15, 99)])))
+    assert twig.sentence.startswith("Tree-like: the graph has no circle, so it is a tree or several; graphs of")
+    assert f"(p = {twig.nesting.p_nesting:.2g}); try c·σ0² = " in twig.sentence and twig.nesting.p_nesting > 0.05
+    tree = diagnose(load_graph(nx.balanced_tree(2, 6)))
+    assert tree.nesting.forest and "beyond what the degrees alone explain" in tree.sentence
 
 
 def test_diagnosis_of_flat_rows_samples_and_repeats():

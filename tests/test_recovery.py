@@ -151,7 +151,17 @@ def test_trees_from_files(tmp_path):
     assert read_tree(tmp_path / "numbers.csv").names.tolist() == ["0", "1", "2"]
     (tmp_path / "other.csv").write_text("name,above\nb,a\nc,a\n")
     (tmp_path / "empty.nwk").write_text("")
+    (tmp_path / "empty.csv").write_text("child,parent,length\nb,a,\nc,a,\n")
+    assert read_tree(tmp_path / "empty.csv").height.tolist() == [0, 1, 1]
+    for name, cell in (("text", "x"), ("true", "TRUE"), ("negative", "-1"), ("endless", "inf")):
+        (tmp_path / f"{name}.csv").write_text(f"child,parent,length\nb,a,2\n\nc,a,{cell}\n")
+    (tmp_path / "truth.nex").write_text("#NEXUS\nbegin trees;\ntree a=(n1,n2);\nend;\n")
     for name, says in (
+        ("text.csv", "text.csv: line 4 gives 'c' the length 'x'; write a number"),
+        ("true.csv", "line 4 gives 'c' the length 'TRUE'"),
+        ("negative.csv", "line 4 gives 'c' the length '-1"),
+        ("endless.csv", "line 4 gives 'c' the length 'inf'"),
+        ("truth.nex", "truth.nex has no column 'child', 'parent'; give a table .* Newick format, which begins"),
         ("other.csv", "no column 'child', 'parent'"),
         ("empty.nwk", "is empty"),
         ("no.nwk", "cannot be read"),
@@ -276,7 +286,7 @@ def test_matching_counts_both_sides():
     labels = np.array(["b", "c", "", "zzz"])
     by_label = match_rows(tree, ids, labels)
     assert by_label.by == "label" and tree.names[by_label.node[:2]].tolist() == ["b", "c"]
-    assert by_label.to_json() == {"by": "label", "rows": 2, "unmatched_rows": 2, "unmatched_names": 4}
+    assert by_label.to_json() == {"by": "label", "rows": 2, "unmatched_rows": 2, "unmatched_names": 4, "notes": []}
     by_id = match_rows(tree, ids)
     assert by_id.by == "id" and by_id.rows.tolist() == [3] and by_id.unused == 5
     assert "3 rows and 5 named nodes" in by_id.sentence

@@ -440,4 +440,5 @@ def test_a_table_in_which_nothing_varies_is_refused():
 def test_samples_of_a_table_are_no_array():
     write_table(Path("t.csv"))
     fit("t.csv", "-o", "run")
-    refused("sample", "run", "-o", "x.npy", says=["CSV", ".csv"])
+    refused("sample", "run", "-o", "x.npy", says=["x.npy should end in .csv", "-o"])
+    refused("embed", "run", "t.csv", "-o", "x.npy", says=["x.npy should end in .csv", "-o"])

@@ -123,7 +123,7 @@ def test_points_at_one_place_and_a_single_point():
 
 def test_points_beyond_what_can_be_drawn_are_told():
     view = View(at(np.array([1.0, 60.0]), np.zeros(2)), Lorentz(2))
-    assert "1 points lie beyond √c·r = 40 and are drawn there" in view.inside
+    assert "1 point beyond √c·r = 40, drawn at that distance" in view.inside
     assert Page(view.fragment()).points()[0].max() == pytest.approx(40)
 
 
@@ -176,6 +176,11 @@ def test_deviations_keep_their_size():
         View(cloud(2), Lorentz(2), sigma=[0.0, 1.0]).fragment()
 
 
+def test_one_of_a_thing_is_no_plural():
+    view = View(cloud(3), Lorentz(2), edges=[[0], [1]], hierarchy=(cloud(1), []))
+    assert view.inside[-2:] == ["a hierarchy of 1 node", "1 edge"]
+
+
 def test_edges_and_hierarchies_point_to_their_ends():
     space, nodes = cloud(20), cloud(3, seed=1)
     edges = np.array([[0, 5, 7], [19, 6, 0]])
@@ -185,7 +190,10 @@ def test_edges_and_hierarchies_point_to_their_ends():
         radius, angle = found.points()
         ends = np.stack([found.numbers("edge_from"), found.numbers("edge_to")]).astype(int)
         given = np.concatenate([space[edges], nodes[[[0, 1], [1, 2]]]], 1)
-        np.testing.assert_allclose(at(radius, angle)[ends], given, rtol=1e-3, atol=1e-3)
+        pairs = at(radius, angle)[ends]
+        if anonymous:  # in no order, and neither are the two ends
+            pairs, given = (np.sort(np.sort(each[..., 0], axis=0), axis=1) for each in (pairs, given))
+        np.testing.assert_allclose(pairs, given, rtol=1e-3, atol=1e-3)
         assert found.facts["count"] == 20 and found.facts["edges"] == 5
 
 
@@ -227,24 +235,61 @@ def test_mistakes_are_said_in_one_line(given, message):
 
 
 def test_an_anonymous_page_knows_neither_ids_nor_order():
-    space = cloud(300)
+    space, values = cloud(300), np.arange(300) / 7
     ids = [f"patient-{k}" for k in range(300)]
-    values = np.arange(300) / 7
-    pages = [
-        Page(View(space[o], Lorentz(2), {"v": values[o]}, np.array(ids)[o], anonymous=True).html()) for o in orders()
-    ]
-    assert pages[0].blocks == pages[1].blocks  # whatever the order was
-    everything = b"".join(pages[0].bytes(name) for name in pages[0].blocks if name != "facts")
-    assert b"patient" not in everything + pages[0].blocks["facts"].encode()
-    assert pages[0].facts["ids"] is None
-    radius, angle = pages[0].points()
-    stored = pages[0].numbers("column0").astype(np.uint32).view(np.float32)
-    rows = np.rint(stored * 7).astype(int)
+
+    def opened():
+        seen = Page(View(space, Lorentz(2), {"v": values}, ids, sigma=1 + values, anonymous=True).html())
+        return seen, np.rint(seen.numbers("column0").astype(np.uint32).view(np.float32) * 7).astype(int)
+
+    seen, rows = opened()
+    everything = b"".join(seen.bytes(name) for name in seen.blocks if name != "facts")
+    assert b"patient" not in everything + seen.blocks["facts"].encode() and seen.facts["ids"] is None
+    # Every row is there, with what belongs to it, and in another order each time.
+    np.testing.assert_array_equal(np.sort(rows), np.arange(300))
+    radius, angle = seen.points()
     np.testing.assert_allclose(at(radius, angle), space[rows], rtol=1e-4, atol=1e-3)
+    scale = seen.facts["sigma"]
+    sigma = np.exp(scale["low"] + scale["step"] * seen.numbers("sigma").astype(np.float64))
+    np.testing.assert_allclose(sigma, 1 + values[rows], rtol=1e-3)
+    _, others = opened()
+    assert (rows == others).mean() < 0.1 and (rows == np.arange(300)).mean() < 0.1
 
 
-def orders():
-    return np.arange(300), np.random.default_rng(3).permutation(300)
+def test_anonymous_pictures_do_not_keep_the_order():
+    space = cloud(60, 3.0)
+
+    def places(text):
+        return [*re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"', text)]
+
+    def still(text):
+        (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', text)
+        return places(base64.b64decode(picture).decode())
+
+    plain = View(space, Lorentz(2))
+    drawn, in_page = places(plain.picture("svg").decode()), still(plain.html())
+    assert len(drawn) == 60 and drawn == in_page
+    hidden = [View(space, Lorentz(2), anonymous=True) for _ in range(2)]
+    found = [places(hidden[0].picture("svg").decode()), still(hidden[0].html()), still(hidden[1].html())]
+    assert found[0] == found[1]  # shuffled once for all that is drawn
+    for one in found:
+        assert sorted(one) == sorted(drawn)
+        assert sum(a == b for a, b in zip(one, drawn, strict=True)) < 20
+    assert found[1] != found[2]
+
+
+def test_anonymous_edges_keep_neither_order_nor_direction():
+    count = 200
+    edges = np.stack([np.arange(count), (np.arange(count) * 3 + 1) % count])
+    seen = Page(View(cloud(count), Lorentz(2), {"v": np.arange(count) / 7}, edges=edges, anonymous=True).html())
+    rows = np.rint(seen.numbers("column0").astype(np.uint32).view(np.float32) * 7).astype(int)
+    ends = np.stack([rows[seen.numbers(name).astype(int)] for name in ("edge_from", "edge_to")])
+    given, found = (sorted(map(tuple, np.sort(pairs.T, axis=1).tolist())) for pairs in (edges, ends))
+    assert found == given
+    forward = set(map(tuple, edges.T.tolist()))
+    same = np.mean([tuple(pair) in forward for pair in ends.T.tolist()])
+    assert 0.3 < same < 0.7
+    assert (np.sort(ends, axis=0) == np.sort(edges, axis=0)).all(0).mean() < 0.1
 
 
 def test_strange_texts_do_not_break_out():
@@ -355,9 +400,30 @@ def test_view_shows_columns_of_a_table_matched_by_id(home):
 
 
 def test_view_without_names(home):
-    assert curvae("view", home / "run", "--anonymous", "-o", "a.html").code == 0
+    found = curvae("view", home / "run", "--anonymous", "-o", "a.html")
+    assert found.code == 0 and found.out.endswith("-o run-map.pdf --anonymous    the same as a picture\n")
     text = Path("a.html").read_text(encoding="utf-8")
     assert "ids" not in Page(text).blocks and "no ids" in text and "cell1" not in text
+    table = pd.read_csv(home / "more.csv")
+    table.assign(other=table["name"], near=table["name"].str.upper()).to_csv("names.csv", index=False)
+    words = ("view", home / "run", "--anonymous", "--data", "names.csv", "-o", "b.html")
+    for option, column in (("--show", "name"), ("--show", "other"), ("--label", "name")):
+        refused(*words, option, column, says=[f"column '{column}' holds the ids", "--anonymous"])
+    assert curvae(*words, "--show", "near").code == 0
+
+
+def test_view_of_one_dimension(home):
+    assert (
+        curvae("fit", home / "cells.csv", "--id", "name", "--label", "kind", "-d", "1", "-o", "one", *SMALL).code == 0
+    )
+    found = curvae("view", "one")  # a warning would be an error
+    assert found.code == 0, found.err
+    assert curvae("diagnose", "one", "--newick", "one.nwk").code == 0
+    np.testing.assert_allclose(
+        Page(Path("one-map.html").read_text(encoding="utf-8")).points()[0],
+        pd.read_csv("one/embedding.csv")["radius"],
+        atol=1e-5,
+    )
 
 
 def test_view_shows_images(home):

@@ -137,13 +137,18 @@ def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table")
 # Options of `compare` that say nothing about a graph, and those that say nothing about rows.
 _OF_ROWS = ("identity", "group", "categorical", "decoder", "likelihood", "batch_size", "patience")
 _OF_GRAPHS = ("nodes", "features", "weighted", "isolated", "edges", "weight")
+# Options of `diagnose` that say nothing about distances, a graph or a run.
+_OF_VALUES = ("metric", "missing")
+_OF_TABLES = (*_OF_VALUES, "label", "identity", "group", "categorical")
+_OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
 
 
 def _refuse(context: typer.Context, when: str, names: tuple[str, ...]) -> None:
     """Raise if one of these options was given."""
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     for name in names:
-        if context.params.get(name):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
             raise CurvaeError(f"{options[name]} has no meaning {when}; leave it out")
 
 
@@ -585,13 +590,14 @@ def view(
     with _voice(quiet or as_json) as voice:
         path, shown = view_run(request, voice)
     picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
-    following = shlex.join(["curvae", "view", str(run), *picture])
+    following = shlex.join(["curvae", "view", str(run), *picture, *(["--anonymous"] if anonymous else [])])
     what = "the same as a picture" if picture else "the same to move about in"
     _tell(quiet, as_json, {"map": str(path), "inside": shown.inside}, f"map: {path}", f"next: {following}    {what}")
 
 
 @app.command(epilog="Example: curvae diagnose cells.csv --label type --id barcode -o hierarchy.html")
 def diagnose(
+    context: typer.Context,
     data: Annotated[str, typer.Argument(help="Data as for curvae fit; a graph; or a run folder.", show_default=False)],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Report to write (.html).", show_default=False)
@@ -628,6 +634,7 @@ def diagnose(
     if tree is not None or newick is not None or is_run(data):
         if tree is None and newick is None:
             raise CurvaeError(f"{data} is a run; compare it with --tree FILE, or write its tree with --newick FILE")
+        _refuse(context, "with a run", _OF_DATA)
         result: dict[str, Any] = {}
         lines = []
         with _voice(quiet or as_json) as voice:
@@ -640,6 +647,10 @@ def diagnose(
         other = ["--newick", "tree.nwk"] if newick is None else ["--tree", str(tree or "FILE")]
         _tell(quiet, as_json, result, *lines, f"next: {shlex.join(['curvae', 'diagnose', data, *other])}")
         return
+    if graph:
+        _refuse(context, "with --graph", (*_OF_TABLES, "distances"))
+    if distances:
+        _refuse(context, "with --distances", _OF_VALUES)
     source = Source(data, label, identity, group, tuple(categorical or ()), missing)
     request = DiagnoseRequest(source, metric, distances, graph, output, force, seed or 0)
     with _voice(quiet or as_json) as voice:

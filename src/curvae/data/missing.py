@@ -12,9 +12,17 @@ from scipy.sparse import issparse
 from ..errors import CurvaeError
 from .remarks import Remarks, count, listing
 
-__all__ = ["Missing", "column_means", "missing_counts", "resolve"]
+__all__ = ["Missing", "MissingValuesError", "column_means", "missing_counts", "resolve"]
 
 Missing: TypeAlias = Literal["error", "drop", "mean"]
+
+
+class MissingValuesError(CurvaeError):
+    """Values are missing, and what to do about them was not said; `found` tells which."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"{found}; use --missing drop or --missing mean")
+        self.found = found
 
 
 def missing_counts(x: Any) -> NDArray[np.intp]:
@@ -53,9 +61,7 @@ def resolve(
         return x, None
     where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
     if missing == "error":
-        raise CurvaeError(
-            f"missing or infinite values, counted by column: {where}; use --missing drop or --missing mean"
-        )
+        raise MissingValuesError(f"missing or infinite values, counted by column: {where}")
     rows, columns = _places(x)
     if missing == "drop":
         keep = np.ones(x.shape[0], dtype=bool)

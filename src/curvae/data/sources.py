@@ -10,6 +10,7 @@ from typing import get_args
 from ..errors import CurvaeError
 from .dataset import Dataset
 from .draft import Draft
+from .graphs.sources import BUILT_IN_GRAPHS
 from .images import read_folder
 from .matrices import matrix_draft, read_npy, sparse_draft
 from .missing import Missing
@@ -22,6 +23,7 @@ from .tables import Roles, read_table
 __all__ = ["BUILT_IN", "load"]
 
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".parquet")
+_GRAPHS = (".graphml", ".graphml.gz", ".edges", ".edges.gz")
 _MATRICES: dict[str, Callable[[Path], Draft]] = {
     ".npy": read_npy,
     ".npz": sparse_draft,
@@ -100,6 +102,8 @@ def load(
 def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
     path = Path(source)
     exists = path.exists()
+    if (not exists and str(source) in BUILT_IN_GRAPHS) or (exists and path.name.lower().endswith(_GRAPHS)):
+        raise CurvaeError(f"{source} is a graph; use curvae graph, or add --graph to curvae compare and diagnose")
     if not exists and str(source) not in BUILT_IN:
         raise _not_found(path)
     if path.is_file() and path.name.lower().endswith(_TABLES):
@@ -130,10 +134,8 @@ def _read_directory(path: Path) -> Draft:
 def _not_found(path: Path) -> CurvaeError:
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, [*beside, *BUILT_IN])
-    hint = f"did you mean {quoted(near)}? " if near else ""
-    return CurvaeError(
-        f"there is no file {path}; {hint}Built in are {', '.join(BUILT_IN)}; files may end in {_endings()}"
-    )
+    hint = f"did you mean {quoted(near)}? Built" if near else "built"
+    return CurvaeError(f"there is no file {path}; {hint} in are {', '.join(BUILT_IN)}; files may end in {_endings()}")
 
 
 def _endings() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,10 +15,10 @@ from scipy.spatial.distance import squareform
 from ..data import Graph
 from ..data.remarks import count
 from ..errors import CurvaeError
-from .delta import Delta, PairDistances, estimate_delta
-from .distances import Metric, Rows, check_distances, largest_component, path_lengths
+from .delta import Delta, PairDistances, estimate_delta, quadruples
+from .distances import ROUNDING, Metric, Rows, check_distances, check_squares, largest_component, path_lengths
 from .links import check_graph, examine_links, link_matrix
-from .nesting import Nesting, Outcome, check_points, examine_points
+from .nesting import LEVEL, Nesting, Outcome, check_points, examine_points
 from .scores import (
     Score,
     cophenetic_correlation,
@@ -37,7 +37,7 @@ Progress = Callable[[str], None]
 SAMPLE = 400  # points that are tested
 _NODES = 1000  # nodes between which paths are measured
 _VALUES = 4e7  # of rows, that δ and the diameter may look at
-_MOST = 50_000  # quadruples that are drawn for δ
+_MOST, _FEWEST = 50_000, 2000  # quadruples that are drawn for δ
 _DRAWN = 39  # surrogates beside a score
 
 # Things, what surrogates keep, what was found.
@@ -102,6 +102,16 @@ class Diagnosis:
         advice = f"try c·σ0² = {' and '.join(f'{value:g}' for value in self.suggested)}"
         if self.kind != "distances":
             advice += " with curvae compare"
+        if self.nesting.forest and self.outcome == "flat":
+            return (
+                "Flat: the graph has no circle, but no part of it is more than a star or a path, so nothing branches; "
+                "use c·σ0² = 0, the ordinary VAE."
+            )
+        if self.nesting.forest and self.nesting.p_nesting > LEVEL:
+            return (
+                "Tree-like: the graph has no circle, so it is a tree or several; graphs of the same degrees are "
+                f"much the same (p = {p_nesting}); {advice}."
+            )
         if self.outcome == "tree-like":
             return f"Tree-like (p = {self.p_value:.2g}): {things} {found}, {beyond}; {advice}."
         if self.outcome == "clustered":
@@ -122,6 +132,7 @@ class Diagnosis:
             "p_groups": self.nesting.p_groups,
             "p_nesting": self.nesting.p_nesting,
             "curve": self.nesting.curve,
+            "forest": self.nesting.forest,
             "suggested_c_sigma0_squared": list(self.suggested),
             "kind": self.kind,
             "size": self.size,
@@ -156,6 +167,8 @@ def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: N
         seed: of all draws.
         progress: told which step begins.
     """
+    if np.ndim(rows.scale) == 0:
+        check_squares(max(abs(float(rows.x.min())), abs(float(rows.x.max()))), "the values")
     random = np.random.default_rng(seed)
     sample = np.sort(random.permutation(len(rows))[:SAMPLE])
     most = int(_VALUES / max(1, rows.x.shape[1]))
@@ -181,7 +194,19 @@ def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambd
     random = np.random.default_rng(seed)
     sample = np.sort(random.permutation(len(d))[:SAMPLE])
     table = d[np.ix_(sample, sample)]
-    return _diagnose("distances", "point", table, sample, lambda i, j: d[i, j], len(d), _MOST, random, progress)
+    found = _diagnose("distances", "point", table, sample, lambda i, j: d[i, j], len(d), _MOST, random, progress)
+    return replace(found, notes=(*found.notes, *_broken_triangles(d, seed)))
+
+
+def _broken_triangles(d: Array, seed: int) -> Iterator[str]:
+    """Says how often a way round is shorter than the direct one, where it is."""
+    i, j, k, _ = quadruples(len(d), _MOST, np.random.default_rng(seed)).T
+    low, middle, high = np.sort(np.stack([d[i, j], d[i, k], d[j, k]]), axis=0)
+    if broken := int((high - low - middle > ROUNDING * float(d.max())).sum()):
+        yield (
+            f"{100 * broken / _MOST:.3g} % of {_MOST:,} triples drawn violate the triangle inequality: these are "
+            "dissimilarities, and the relative δ may exceed 1."
+        )
 
 
 def _diagnose(
@@ -202,8 +227,8 @@ def _diagnose(
     progress("scores")
     scores = tuple(_scores(table, random))
     progress("δ")
-    quadruples = min(max(most, 2000), _MOST)
-    delta = estimate_delta(pairs, size, quadruples, int(random.integers(2**32)), swept=max(most, 1000))
+    number = min(max(most, _FEWEST), _MOST)
+    delta = estimate_delta(pairs, size, number, int(random.integers(2**32)), swept=max(most, 1000))
     merges = linkage(squareform(table, checks=False), "average")
     drawn = f"{len(sample):,} of {count(size, thing)} were drawn at random for the test and the scores."
     return Diagnosis(kind, size, nesting, delta, scores, sample, merges, (drawn,) if size > len(sample) else ())

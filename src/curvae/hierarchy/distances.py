@@ -17,14 +17,15 @@ from ..data import Graph
 from ..errors import CurvaeError
 from .surrogates import gram_of_distances
 
-__all__ = ["Metric", "Rows", "check_distances", "largest_component", "path_lengths"]
+__all__ = ["ROUNDING", "Metric", "Rows", "check_distances", "check_squares", "largest_component", "path_lengths"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Metric = Literal["euclidean", "cosine", "correlation", "manhattan"]
 
 _BLOCK = 1 << 22  # values held at once
-_ROUNDING = 1e-8
+ROUNDING = 1e-8
+_SMALL = 1e-140
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,15 @@ class Rows:
         return cdist(rows, rows, "cityblock" if self.metric == "manhattan" else "euclidean")
 
 
+def check_squares(largest: float, things: str) -> None:
+    """Raise where squares of values are too large or too small for a number."""
+    if largest and not _SMALL < largest < 1 / _SMALL:
+        raise CurvaeError(
+            f"the largest of {things} is {largest:.2g}, and squares of such values are too large or too small for a "
+            "computer's numbers; give them in other units"
+        )
+
+
 def check_distances(matrix: Any, name: str = "the matrix") -> Array:
     """A distance matrix made exactly symmetric; raises where it is none."""
     d = np.asarray(matrix.toarray() if issparse(matrix) else matrix, dtype=np.float64)
@@ -125,7 +135,8 @@ def check_distances(matrix: Any, name: str = "the matrix") -> Array:
         raise CurvaeError(f"{name} has shape {' × '.join(map(str, d.shape))}; distances need as many rows as columns")
     if not np.isfinite(d).all():
         raise CurvaeError(f"{name} has distances that are missing or infinite; fill them in")
-    slack = _ROUNDING * max(1.0, float(np.abs(d).max(initial=0.0)))
+    check_squares(float(np.abs(d).max(initial=0.0)), "the distances")
+    slack = ROUNDING * max(1.0, float(np.abs(d).max(initial=0.0)))
     if (d < -slack).any():
         raise CurvaeError(f"{name} has a negative distance, {d.min():.4g}; give distances, not similarities")
     if np.abs(np.diag(d)).max(initial=0.0) > slack:

@@ -4,6 +4,9 @@ The surrogates are graphs with the same degrees, made by swapping ends of links.
 fewer links that close a circle than its surrogates, or when the mean δ of its paths, in units of their mean length, is
 smaller; in both cases by a quarter at least. It is called clustered when more neighbours of a node are linked to each
 other than in its surrogates. These are three tests, so each p-value counts three times.
+
+A graph without a circle is a tree, or several, whatever its surrogates are: it is called tree-like where something
+branches, and flat where its parts are stars and paths.
 """
 
 from __future__ import annotations
@@ -99,6 +102,15 @@ def _circles(adjacency: csr_array) -> float:
     return float(links - nodes + parts) / links if links else 0.0
 
 
+def _branches(forest: csr_array) -> bool:
+    """Whether some part of a graph without circles is neither a star nor a path."""
+    parts, component = connected_components(forest, directed=False)
+    degree, widest = np.diff(forest.indptr), np.zeros(parts, dtype=np.intp)
+    np.maximum.at(widest, component, degree)
+    inner = np.bincount(component, degree > 1)
+    return bool(((widest > 2) & (inner > 1)).any())
+
+
 def _transitivity(adjacency: csr_array) -> float:
     degree = np.diff(adjacency.indptr).astype(np.float64)
     pairs = float((degree * (degree - 1)).sum())
@@ -152,4 +164,7 @@ def examine_links(graph: Graph, random: np.random.Generator) -> tuple[Nesting, l
         scores.append(Score(name, value, tuple(drawn), meaning))
     p_tree = min(p_values[:2])
     outcome: Outcome = "tree-like" if p_tree <= LEVEL else "clustered" if p_values[2] <= LEVEL else "flat"
-    return Nesting(outcome, min(p_values), p_tree, False, graph.n_nodes // 2), scores
+    forest = _circles(own) == 0
+    if forest:
+        outcome = "tree-like" if _branches(own) else "flat"
+    return Nesting(outcome, min(p_values), p_tree, False, graph.n_nodes // 2, forest), scores

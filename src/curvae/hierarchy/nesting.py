@@ -70,6 +70,7 @@ class Nesting:
         p_nesting: of there being groups without nesting, or none; 1 where the question did not arise.
         curve: whether the points follow a curve that nothing branches off.
         groups: largest number of groups with structure inside them, 0 where it is less than seven.
+        forest: whether it is a graph without a circle.
     """
 
     outcome: Outcome
@@ -77,6 +78,7 @@ class Nesting:
     p_nesting: float
     curve: bool
     groups: int
+    forest: bool = False
 
 
 class _Points:

@@ -51,7 +51,7 @@ class Embedded:
 
     @cached_property
     def _space(self) -> torch.Tensor:
-        manifold, points = self._manifold, torch.from_numpy(self.ball)
+        manifold, points = self._manifold, torch.tensor(self.ball)
         manifold.check(points)
         return manifold.to_lorentz(points)
 
@@ -62,7 +62,7 @@ class Embedded:
     @cached_property
     def radius(self) -> Array:
         """Distances from the origin."""
-        return self._manifold.dist0(torch.from_numpy(self.ball)).numpy()
+        return self._manifold.dist0(torch.tensor(self.ball)).numpy()
 
     def pairs(self, first: Index, second: Index) -> Array:
         """Distances of the first to the second, one by one."""

@@ -41,11 +41,13 @@ class Match:
         node: of each row, −1 where there is none.
         by: what names the nodes, "id" or "label".
         unused: named nodes that no row belongs to.
+        notes: of the tree.
     """
 
     node: Index
     by: Literal["id", "label"]
     unused: int
+    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Index:
@@ -53,13 +55,14 @@ class Match:
         return np.flatnonzero(self.node >= 0)
 
     def to_json(self) -> dict[str, Any]:
-        """Counts on both sides."""
+        """Counts on both sides, and notes."""
         matched = len(self.rows)
         return {
             "by": self.by,
             "rows": matched,
             "unmatched_rows": len(self.node) - matched,
             "unmatched_names": self.unused,
+            "notes": list(self.notes),
         }
 
     @property
@@ -83,15 +86,16 @@ def match_rows(tree: NamedTree, ids: NDArray[np.str_], labels: NDArray[np.str_] 
 
     def match(names: NDArray[np.str_], by: Literal["id", "label"]) -> Match:
         node = np.array([places.get(str(name), -1) for name in names], dtype=np.intp)
-        return Match(node, by, len(places) - len(np.unique(node[node >= 0])))
+        return Match(node, by, len(places) - len(np.unique(node[node >= 0])), tree.notes)
 
     found = match(ids, "id")
     if labels is not None and len((by_label := match(labels, "label")).rows) > len(found.rows):
         found = by_label
     if not len(found.rows):
+        known = "" if labels is None else f" and have the labels {quoted(list(dict.fromkeys(labels))[:3])}"
         raise CurvaeError(
-            f"no row has the name of a node: rows are called {quoted(ids[:3])}, nodes {quoted(list(places)[:3])}; "
-            "name them alike"
+            f"no row has the name of a node: rows are called {quoted(ids[:3])}{known}, nodes are called "
+            f"{quoted(list(places)[:3])}; name them alike"
         )
     return found
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..data.reading import read_text, scan
+from ..data.reading import TextFile, read_text, scan
 from ..data.remarks import Remarks, quoted
 from ..errors import CurvaeError
 
@@ -24,6 +24,7 @@ Index = NDArray[np.intp]
 # A quoted name, a comment, a mark, or anything up to one of these.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\[[^\]]*\]|[(),:;]|[^\s'\[(),:;]+(?:[ \t]+[^\s'\[(),:;]+)*")
 _PLAIN = re.compile(r"[^\s'\[\](),:;]+")
+_COLUMNS = ("child", "parent")
 _SUPPORT = re.compile(r"\d+(\.\d+)?(/\d+(\.\d+)?)*")
 
 
@@ -35,6 +36,7 @@ class NamedTree:
         names: of the nodes; "" for one without a name, others unique.
         parent: of each node, −1 for the root, which is the first; every parent comes before its children.
         length: of the edge to the parent.
+        notes: what was done to make it a tree, one sentence each.
 
     Example:
         >>> tree = parse_newick("((a,b)ab,c)root;")
@@ -45,6 +47,7 @@ class NamedTree:
     names: NDArray[np.str_]
     parent: Index
     length: Array
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         unique, counts = np.unique(self.names[self.names != ""], return_counts=True)
@@ -54,7 +57,14 @@ class NamedTree:
             raise CurvaeError("the tree has an edge whose length is negative or no number; correct it")
 
     @classmethod
-    def ordered(cls, names: NDArray[np.str_], parent: Index, length: Array, source: str = "the tree") -> NamedTree:
+    def ordered(
+        cls,
+        names: NDArray[np.str_],
+        parent: Index,
+        length: Array,
+        source: str = "the tree",
+        notes: tuple[str, ...] = (),
+    ) -> NamedTree:
         """From nodes in any order, of which one has no parent."""
         below: list[list[int]] = [[] for _ in names]
         for child in np.flatnonzero(parent >= 0):
@@ -67,7 +77,7 @@ class NamedTree:
             raise CurvaeError(f"{source} has a circle of parents: {quoted(names[lost])}; a tree has a root")
         place = np.empty(len(names) + 1, dtype=np.intp)
         place[order], place[-1] = np.arange(len(order)), -1
-        return cls(names[order], place[parent[order]], length[order])
+        return cls(names[order], place[parent[order]], length[order], notes)
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -157,18 +167,33 @@ def read_tree(path: Path) -> NamedTree:
             start = stream.read(4096).lstrip()
             if start.startswith(("(", "[")):
                 return parse_newick(start + stream.read(), path.name)
-        frame = read_text(path, {"child", "parent"}, {"child", "parent"}, Remarks())
+        # Of a file of another kind, its first line tells enough.
+        lacking = [name for name in _COLUMNS if name not in start.partition("\n")[0]]
+        frame = pd.DataFrame() if lacking else read_text(path, _COLUMNS, _COLUMNS, Remarks())
     except OSError as error:
         raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; check the file and its rights") from error
-    if lacking := [name for name in ("child", "parent") if name not in frame]:
+    if lacking := lacking or [name for name in _COLUMNS if name not in frame]:
         raise CurvaeError(
-            f"{path.name} has no column {quoted(lacking)}; give the columns child and parent, or a tree as Newick"
+            f"{path.name} has no column {quoted(lacking)}; give a table with the columns child and parent, or a tree "
+            "in Newick format, which begins with a bracket"
         )
-    lengths = None
-    if "length" in frame:
-        lengths = pd.to_numeric(frame["length"], errors="coerce").fillna(1.0).to_numpy(np.float64)
-    child, parent = (frame[name].fillna("").str.strip().to_numpy(np.str_) for name in ("child", "parent"))
-    return tree_of_pairs(child, parent, lengths, path.name)
+    child, parent = (frame[name].fillna("").str.strip().to_numpy(np.str_) for name in _COLUMNS)
+    return tree_of_pairs(child, parent, _lengths(file, frame) if "length" in frame else None, path.name)
+
+
+def _lengths(file: TextFile, frame: pd.DataFrame) -> Array:
+    """Lengths of the edges, 1 where there is none."""
+    given = frame["length"]
+    numbers = pd.to_numeric(given.astype(str), errors="coerce").to_numpy(np.float64)
+    if (wrong := np.flatnonzero(given.notna() & ~((numbers >= 0) & np.isfinite(numbers)))).size:
+        with file.open() as stream:
+            lines = [number for number, line in enumerate(stream, 1) if line.strip()]
+        row = int(wrong[0])
+        raise CurvaeError(
+            f"{file.path.name}: line {lines[row + 1]} gives {str(frame['child'][row])!r} the length "
+            f"{str(given[row])!r}; write a number from 0, or nothing"
+        )
+    return np.where(given.isna(), 1.0, numbers)
 
 
 def tree_of_pairs(
@@ -191,10 +216,12 @@ def tree_of_pairs(
     above[codes[: len(child)][parent != ""]] = codes[len(child) :]
     if lengths is not None:
         length[codes[: len(child)]] = lengths
-    if (above < 0).sum() > 1:
+    notes: tuple[str, ...] = ()
+    if (roots := int((above < 0).sum())) > 1:
+        notes = (f"{source} has {roots:,} roots ({quoted(names[above < 0])}); they were joined under one.",)
         names, length = np.append(names, ""), np.append(length, 0.0)
         above = np.append(np.where(above < 0, len(above), above), -1)
-    return NamedTree.ordered(names, above, length, source)
+    return NamedTree.ordered(names, above, length, source, notes)
 
 
 def parse_newick(text: str, source: str = "the text") -> NamedTree:

@@ -14,7 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Graph, branching_diffusion, load_graph
+from ..data.missing import MissingValuesError
 from ..data.reading import EXACT
+from ..data.remarks import count
 from ..errors import CurvaeError
 from ..hierarchy import (
     Diagnosis,
@@ -72,10 +74,8 @@ class DiagnoseRequest:
 
 def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis:  # noqa: B008 - frozen
     """Diagnose data, and write a report where one is asked for."""
-    if request.distances and request.graph:
-        raise CurvaeError("--distances and --graph are different data; give one of them")
     if request.output is not None:
-        _check_place(output_file(request.output, request.output, request.force))
+        _check_place(output_file(request.output, Path("report.html"), request.force))
     found, labels, section, warnings = _graph(request, voice) if request.graph else _table(request, voice)
     voice.progress("diagnosis", _STEPS, _STEPS, "")
     for text in found.notes:
@@ -110,7 +110,12 @@ Parts = tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]
 
 def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
     """Rows as a model would see them, or distances."""
-    data, schema = request.source.load()
+    try:
+        data, schema = request.source.load()
+    except MissingValuesError as error:
+        if request.distances:
+            raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
+        raise
     for text in data.warnings:
         voice.warn(text)
     progress = _steps(voice)
@@ -129,16 +134,11 @@ def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
 
 
 def _graph(request: DiagnoseRequest, voice: Voice) -> Parts:
-    source = request.source
-    if asked := [name for name in source.options if name != "path"]:
-        raise CurvaeError(f"a graph is read from its links alone, without --{asked[0]}; leave it out")
-    if request.metric != "euclidean":
-        raise CurvaeError("distances in a graph are lengths of paths; leave --metric out")
-    graph: Graph = load_graph(source.path)
+    graph: Graph = load_graph(request.source.path)
     for text in graph.warnings:
         voice.warn(text)
     found = diagnose_graph(graph, request.seed, _steps(voice))
-    size = f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges."
+    size = f"{count(graph.n_nodes, 'node')}, {count(graph.n_edges, 'edge')}."
     section = Section("What was done to the data", [size, *graph.notes, *found.notes])
     return found, graph.labels, section, graph.warnings
 
@@ -203,6 +203,8 @@ def recover_run(
     else:
         known = read_tree(tree)
         match = match_rows(known, embedded.ids, embedded.labels)
+    for text in match.notes:
+        voice.say(text)
     found = recover(known, match.node[match.rows], embedded.points.take(match.rows), seed, _steps(voice))
     voice.progress("diagnosis", _STEPS, _STEPS, "")
     return match, found
@@ -223,7 +225,7 @@ def _built_in(run: Path, ids: NDArray[np.str_]) -> tuple[NamedTree, Match]:
 def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
     """Write the tree read off the embedding of a run as Newick."""
     embedded = _open(run)
-    output_file(output, output, force)
+    output_file(output, output, force, option="--newick")
     tree = tree_of_embedding(embedded.points, embedded.ids, seed)
     write_bytes(output, (tree.newick() + "\n").encode())
     return {"newick": str(output), "leaves": len(embedded.ids), "nodes": len(tree)}
@@ -246,6 +248,7 @@ def recovered(match: Match, found: Recovery) -> list[str]:
         f"  distances: rank correlation {found.distance_correlation:.3f} with the tree, {found.pairs:,} pairs",
         f"  distortion: {found.distortion:.3f} on average, {found.worst_distortion:.3g} at worst",
         f"  depth: rank correlation {found.depth_correlation:.3f} with the radius",
-        f"  dendrogram purity {found.purity:.3f}, mean over {len(found.purity_by_level)} levels, {found.joined:,} rows",
+        f"  dendrogram purity {found.purity:.3f}, mean over {count(len(found.purity_by_level), 'level')}, "
+        f"{found.joined:,} rows",
         f"  mean average precision {found.mean_average_precision:.3f} of nearest rows, {found.queries:,} rows asked",
     ]

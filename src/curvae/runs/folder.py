@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -207,11 +207,18 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def output_file(asked: Path | None, default: Path, force: bool) -> Path:
-    """The file asked for, or the default; one that exists only with `force`."""
+def output_file(
+    asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "-o"
+) -> Path:
+    """The file asked for, or the default; one that exists only with `force`.
+
+    What is written goes by the ending, so it must be one of `endings`, or else that of the default.
+    """
     path = default if asked is None else asked
+    if path.suffix.lower() not in (endings := endings or (default.suffix,)):
+        raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}")
     if path.exists() and not force:
-        raise CurvaeError(f"{path} exists; choose another name with -o, or overwrite it with --force")
+        raise CurvaeError(f"{path} exists; choose another name with {option}, or overwrite it with --force")
     return path
 
 

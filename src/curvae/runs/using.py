@@ -96,13 +96,9 @@ def sample_run(
     rows = fitted.scaling.invert(fitted.model.sample(count, generator).cpu().double().numpy())
     if schema.kind != "images":
         target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
-        if target.suffix == ".npy":
-            raise CurvaeError(f"rows of a table are written as CSV, so {target} should end in .csv")
         write_table(target, _table(rows, schema))
         return [target]
     target = output_file(output, Path(f"{run.resolve().name}-samples.npy"), force)
-    if target.suffix != ".npy":
-        raise CurvaeError(f"images are written as .npy, so {target} should end in .npy")
     picture = output_file(None, target.with_suffix(".png"), force)
     generator.manual_seed(seed)
     means = fitted.scaling.invert(fitted.model.sample(min(count, 100), generator, mean=True).cpu().double().numpy())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..data import Schema, load
 from ..data.cells import texts_of
 from ..data.reading import EXACT, UNNAMED
-from ..data.remarks import Remarks, quoted
+from ..data.remarks import Remarks, count, quoted
 from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
 from ..errors import CurvaeError
@@ -58,9 +58,7 @@ class ViewRequest:
 def view_run(request: ViewRequest, voice: Voice = Voice()) -> tuple[Path, View]:  # noqa: B008 - frozen
     """Write the map of a run to a page or a picture, by the ending of the file."""
     run = request.run
-    target = output_file(request.output, Path(f"{run.resolve().name}-map.html"), request.force)
-    if target.suffix.lower() not in _WRITERS:
-        raise CurvaeError(f"{target} should end in {', '.join(_WRITERS)}; choose one of these with -o")
+    target = output_file(request.output, Path(f"{run.resolve().name}-map.html"), request.force, _WRITERS)
     description = read_description(run)
     if request.names:
         _check_names(request, description, target)
@@ -90,7 +88,9 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
     images = _images(request, description, schema) if request.thumbnails else None
     projection = project_to_disc(embedding.ball, embedding.c)
     edges = _edges(request.run, len(table)) if description.get("kind") == "graph" else None
-    size = f"{len(table):,} rows" if edges is None else f"{len(table):,} nodes, {edges.shape[1]:,} edges"
+    size = count(len(table), "row" if edges is None else "node")
+    if edges is not None:
+        size += f", {count(edges.shape[1], 'edge')}"
     about = [f"{size}, {pages.curvature_text(embedding.c)}"]
     if embedding.dim > 2:
         about.append(projection.sentence[0].upper() + projection.sentence[1:])
@@ -123,7 +123,7 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
         c, sigma = float(description["summary"]["c"]), table["sigma"].to_numpy(np.float64)
         if not tangent.size or not np.isfinite(tangent).all():
             raise ValueError("it has no coordinates")
-        space = Lorentz(tangent.shape[1], c).expmap0(torch.from_numpy(tangent)).numpy()
+        space = Lorentz(tangent.shape[1], c).expmap0(torch.tensor(tangent)).numpy()
     except (KeyError, TypeError, ValueError) as error:
         message = " ".join(str(error).split())
         raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error
@@ -156,6 +156,8 @@ def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, n
         if column not in known:
             where = "give the table it is in with --data FILE" if request.data is None else f"there are {quoted(known)}"
             raise CurvaeError(f"there is no column {column!r} to show; {where}")
+        if request.anonymous and np.array_equal(texts_of(known[column]), table["id"]):
+            raise CurvaeError(f"column {column!r} holds the ids, which --anonymous leaves out; show another")
     return {column: known[column] for column in asked}
 
 

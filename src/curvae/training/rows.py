@@ -20,6 +20,8 @@ __all__ = ["Matrix", "Pool", "Rows", "Scaling", "choose_likelihood"]
 
 Matrix = Any  # a numpy array (rows, features) or a scipy CSR matrix
 
+_SMALL = 1e-140  # squares of smaller numbers lose digits, and those of numbers beyond 1/_SMALL are infinite
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -38,6 +40,10 @@ class Scaling:
     @classmethod
     def standard(cls, x: Matrix) -> Scaling:
         """To mean 0 and variance 1; a constant column becomes 0."""
+        if (unit := _units(x)) is not None:
+            found = cls.standard(sparse.csr_array(x.multiply(1 / unit)) if sparse.issparse(x) else x / unit)
+            scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
+            return cls(found.shift * unit, scale, found.constant)
         if sparse.issparse(x):
             mean, deviation = _sparse_moments(sparse.csr_array(x))
         else:
@@ -60,6 +66,16 @@ class Scaling:
     def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:
         original = x * self.scale + self.shift
         return original if self.constant is None else np.where(self.constant, self.shift, original)
+
+
+def _units(x: Matrix) -> NDArray[np.float64] | None:
+    """Powers of two that bring columns to values whose squares are numbers; None where all are."""
+    ends = [x.min(axis=0), x.max(axis=0)]
+    if sparse.issparse(x):
+        ends = [end.toarray().ravel() for end in ends]
+    largest = np.abs(np.asarray(ends, np.float64)).max(0)
+    far = (largest > 0) & ~((largest > _SMALL) & (largest < 1 / _SMALL))
+    return np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0) if far.any() else None
 
 
 def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ..data.remarks import count as counted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
@@ -47,7 +49,7 @@ class View:
         edges: indices of points that are joined by geodesics, shape (2, E).
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn under the points.
         images: shown beside the pointer, shape (N, height, width).
-        anonymous: leave out ids, and the order in which the points were given.
+        anonymous: leave out ids, and the order in which points and edges were given.
         title: of the page.
         about: sentences under it.
 
@@ -84,6 +86,28 @@ class View:
             _check_edges("edges", np.asarray(self.edges), count)
         if self.hierarchy is not None:
             _check_edges("edges of the hierarchy", np.asarray(self.hierarchy[1]).reshape(-1, 2).T, len(self._nodes))
+        if self.anonymous:
+            self._shuffle()
+
+    def _shuffle(self) -> None:
+        """Forget names and order, of edges and their ends too, once and before anything is drawn or packed.
+
+        Without names, the order of rows would still tell which is which to whoever has the table.
+        """
+        order = _secret_order(len(self._space))
+        columns = {name: _taken(values, order) for name, values in self.columns.items()}
+        hidden: dict[str, Any] = {"points": _taken(tensor(self.points), order), "columns": columns, "ids": None}
+        for name in ("sigma", "images"):
+            if (values := getattr(self, name)) is not None:
+                hidden[name] = _taken(values, order)
+        if self.edges is not None:
+            ends = np.argsort(order)[np.asarray(self.edges, np.int64)]
+            ends = ends[:, _secret_order(ends.shape[1])]
+            turned = np.frombuffer(secrets.token_bytes(ends.shape[1]), np.uint8) % 2 == 1
+            hidden["edges"] = np.where(turned, ends[::-1], ends)
+        for name, values in hidden.items():
+            object.__setattr__(self, name, values)
+        del self.__dict__["_space"]  # read from points in their old order
 
     # --- coordinates ------------------------------------------------------------------------------------------------
 
@@ -129,10 +153,7 @@ class View:
         """What the page knows, its blocks, and what is inside in words."""
         blocks, count = Blocks(), len(self._space)
         radius, turn = self._polar(torch.cat([self._space, self._nodes]))
-        # Without names, the order of rows would still tell which is which to whoever has the table.
-        order = np.argsort(turn[:count], kind="stable") if self.anonymous else np.arange(count)
-        whole = np.concatenate([order, np.arange(count, len(radius))])
-        inside = [f"{count:,} {'point' if count == 1 else 'points'}: coordinates"]
+        inside = [f"{counted(count, 'point')}: coordinates"]
         facts: dict[str, Any] = {
             "count": count,
             "c": self.c,
@@ -140,23 +161,23 @@ class View:
             "about": list(self.about),
             "extent": self._extent(),
             "colours": _colours(),
-            **pack_points(blocks, np.minimum(radius, FARTHEST)[whole], turn[whole], self.c > 0),
+            **pack_points(blocks, np.minimum(radius, FARTHEST), turn, self.c > 0),
         }
         if beyond := int((radius[:count] > FARTHEST).sum()):
-            inside.append(f"{beyond:,} points lie beyond √c·r = {FARTHEST:g} and are drawn there")
+            inside.append(f"{counted(beyond, 'point')} beyond √c·r = {FARTHEST:g}, drawn at that distance")
         if self.sigma is not None:
-            sigma = np.asarray(self.sigma, np.float64)[order] * (math.sqrt(self.c) or 1.0)
+            sigma = np.asarray(self.sigma, np.float64) * (math.sqrt(self.c) or 1.0)
             facts["sigma"] = pack_sigma(blocks, sigma)
             inside.append("deviations of the posterior (σ)")
         facts["columns"] = [
-            pack_column(blocks, f"column{k}", name, _taken(values, order), count)
+            pack_column(blocks, f"column{k}", name, _array(values), count)
             for k, (name, values) in enumerate(self.columns.items())
         ]
         inside += [f"column {name}" for name in self.columns]
         facts["ids"] = self._pack_ids(blocks, inside)
-        facts["edges"] = self._pack_edges(blocks, order, inside)
+        facts["edges"] = self._pack_edges(blocks, inside)
         if self.images is not None:
-            facts["thumbnails"], pictures = sheets(np.asarray(self.images)[order])
+            facts["thumbnails"], pictures = sheets(np.asarray(self.images))
             blocks.texts |= {f"sheet{k}": picture for k, picture in enumerate(pictures)}
             inside.append(f"images of {facts['thumbnails']['height']} × {facts['thumbnails']['width']} pixels")
         facts["blocks"] = blocks.facts
@@ -178,15 +199,15 @@ class View:
         inside.append("ids")
         return "names"
 
-    def _pack_edges(self, blocks: Blocks, order: NDArray[np.intp], inside: list[str]) -> int:
-        count = len(order)
-        ends = np.zeros((2, 0), np.int64) if self.edges is None else np.argsort(order)[np.asarray(self.edges, np.int64)]
+    def _pack_edges(self, blocks: Blocks, inside: list[str]) -> int:
+        count = len(self._space)
+        ends = np.zeros((2, 0), np.int64) if self.edges is None else np.asarray(self.edges, np.int64)
         if self.hierarchy is not None:
             pairs = np.asarray(self.hierarchy[1], np.int64).reshape(-1, 2).T
             ends = np.concatenate([ends, count + pairs], 1)
-            inside.append(f"a hierarchy of {len(self._nodes):,} nodes")
+            inside.append(f"a hierarchy of {counted(len(self._nodes), 'node')}")
         if self.edges is not None:
-            inside.append(f"{np.asarray(self.edges).shape[1]:,} edges")
+            inside.append(counted(np.asarray(self.edges).shape[1], "edge"))
         for name, half in zip(("edge_from", "edge_to"), ends, strict=True) if ends.size else ():
             blocks.add_numbers(name, half, (count + len(self._nodes)).bit_length())
         return int(ends.shape[1])
@@ -301,9 +322,17 @@ def _check_edges(name: str, ends: NDArray[Any], count: int) -> None:
         )
 
 
+def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
 def _taken(values: ArrayLike | Tensor, order: NDArray[np.intp]) -> NDArray[Any]:
-    whole = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    return whole[order]
+    return _array(values)[order]
+
+
+def _secret_order(count: int) -> NDArray[np.intp]:
+    """An order that no seed brings back."""
+    return np.argsort(np.frombuffer(secrets.token_bytes(8 * count), np.uint64))
 
 
 def _colours() -> dict[str, Any]:

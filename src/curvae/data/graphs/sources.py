@@ -162,5 +162,5 @@ def _find(source: str | Path) -> Path:
 def _not_found(path: Path) -> CurvaeError:
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, [*beside, *BUILT_IN_GRAPHS])
-    hint = f"did you mean {quoted(near)}? " if near else ""
-    return CurvaeError(f"there is no file {path}; {hint}Graphs known by name are {', '.join(BUILT_IN_GRAPHS)}")
+    hint = f"did you mean {quoted(near)}? Graphs" if near else "graphs"
+    return CurvaeError(f"there is no file {path}; {hint} known by name are {', '.join(BUILT_IN_GRAPHS)}")
