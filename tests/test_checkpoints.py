@@ -84,7 +84,7 @@ def test_a_worker_that_begins_again_does_not_count_back(tmp_path):
         return []
 
     for epochs in (range(1, 6), range(1, 8)):  # the first dies after five
-        workers._apart(work, epochs, [], str(path))
+        workers._apart(work, epochs, [], str(path), owner=None)
     assert seen == [1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 6, 7] and counts.tolist() == [0, 7, 0]
 
 

@@ -122,7 +122,7 @@ def test_a_run_of_a_graph_is_compared_with_a_tree():
     assert curvae("graph", "tree.csv", "-o", "run", "--splits", "0", "--epochs", "3").code == 0
     found = curvae("diagnose", "run", "--tree", "tree.csv", "--json")
     assert found.code == 0, found.err
-    assert found.json["match"] == {"by": "id", "rows": 15, "unmatched_rows": 0, "unmatched_names": 0}
+    assert found.json["match"] == {"by": "id", "rows": 15, "unmatched_rows": 0, "unmatched_names": 0, "notes": []}
     tree, (table, points) = tree_of_pairs(child, parent), embedded("run")
     places = {str(name): node for node, name in enumerate(tree.names)}
     expected = recover(tree, np.array([places[name] for name in table["id"]]), points)
