@@ -433,17 +433,21 @@ def test_classifiers_learn_and_do_not_disturb_each_other():
 def test_a_classifier_starts_at_the_decoder_s_first_layer():
     from curvae.paper.classifier import _classifier
 
-    for c in (0.7, 0.0):
-        fitted = fit(replace(TINY, curvature=c), X)
+    for c, more in ((0.7, {}), (0.0, {}), (0.7, {"learn_curvature": True, "decoder": "gyroplane_scalar"})):
+        fitted = fit(replace(TINY, curvature=c, **more), X)
         made = _classifier(fitted, 10, 3)
         assert isinstance(made[0], Gyroplane if c else torch.nn.Linear) and made[-1].out_features == 10
-        for name, t in fitted.model.decoder[0].state_dict().items():
-            assert torch.equal(t, made[0].state_dict()[name])
+        for name, t in fitted.model.decoder[0].named_parameters():
+            if name != "curvature.log_c":
+                assert torch.equal(t, made[0].state_dict()[name])
+        if c:
+            assert not made[0].curvature.learnable
+            assert float(made[0].curvature()) == float(fitted.model.prior.curvature().detach())
 
 
-@pytest.mark.parametrize("c", [0.8, 0.0])
-def test_hyperplanes_are_where_units_are_zero(c):
-    fitted = fit(replace(TINY, curvature=c), X)
+@pytest.mark.parametrize(("c", "decoder"), [(0.8, "gyroplane"), (0.8, "gyroplane_scalar"), (0.0, "gyroplane")])
+def test_hyperplanes_are_where_units_are_zero(c, decoder):
+    fitted = fit(replace(TINY, curvature=c, decoder=decoder), X)
     p, a = hyperplanes(fitted)
     ball = PoincareBall(2, c)
     layer = fitted.model.decoder[0].double()

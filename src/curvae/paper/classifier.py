@@ -50,8 +50,10 @@ def _classifier(fitted: Fitted, classes: int, seed: int) -> nn.Sequential:
     config = fitted.config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = decoder(config.decoder, config.dim, config.hidden[::-1], classes, Curvature(config.curvature))
-    made[0].load_state_dict(next(fitted.model.decoder.children()).state_dict())
+        c = float(fitted.model.prior.curvature().detach())  # as trained; the space of an embedding does not change
+        made = decoder(config.decoder, config.dim, config.hidden[::-1], classes, Curvature(c))
+    first = {k: v for k, v in next(fitted.model.decoder.children()).state_dict().items() if "curvature" not in k}
+    made[0].load_state_dict(first | {k: v for k, v in made[0].state_dict().items() if "curvature" in k})
     return made
 
 
