@@ -644,8 +644,8 @@ def diagnose(
             if newick is not None:
                 result |= export_tree(Path(data), newick, seed=seed or 0, force=force)
                 lines.append(f"newick: {newick}")
-        other = ["--newick", "tree.nwk"] if newick is None else ["--tree", str(tree or "FILE")]
-        _tell(quiet, as_json, result, *lines, f"next: {shlex.join(['curvae', 'diagnose', data, *other])}")
+        following = ["diagnose", data, "--newick", "tree.nwk"] if newick is None else ["view", data]
+        _tell(quiet, as_json, result, *lines, f"next: {shlex.join(['curvae', *following])}")
         return
     if graph:
         _refuse(context, "with --graph", (*_OF_TABLES, "distances"))
