@@ -33,8 +33,8 @@ START = 0.4
 """σ of every node at first.
 
 Small beside the distances over which the probability of an edge falls: with σ near 0.7, as softplus(0) would have it,
-nodes that cannot be told apart yet are pressed together; with 0.2 the plane fails on some graphs. Chosen on validation
-edges; results/paper/table4.json has what other starts give.
+nodes that cannot be told apart yet are pressed together; with 0.2 the plane fails on some graphs. Found by trying
+starts from 0.2 to 0.69 on validation edges; results/paper/table4.json has what these two give.
 """
 
 
