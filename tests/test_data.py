@@ -301,6 +301,8 @@ def test_a_huge_header_allocates_nothing(tmp_path: Path) -> None:
     assert "cannot be read" in refusal(tmp_path / "m.npy")
     write(tmp_path, f"%%MatrixMarket matrix coordinate real general\n9 9 {10**13}\n1 1 1\n", "m.mtx")
     assert "10,000,000,000,000 entries" in refusal(tmp_path / "m.mtx")
+    write(tmp_path, f"%%MatrixMarket matrix array real symmetric\n{10**9} {10**9}\n1\n", "m.mtx")
+    assert "500,000,000,500,000,000 entries" in refusal(tmp_path / "m.mtx")
 
 
 def test_memory() -> None:

@@ -40,7 +40,9 @@ def read_coordinates(path: Path) -> csr_array:
             width = _FIELDS[field]
         elif layout == "array" and len(sizes) == 2 and (symmetry == "general" or sizes[0] == sizes[1]):
             rows, columns, width = *sizes, 1
-            entries = len(_lower(rows, symmetry)[0]) if symmetry in _MIRRORED else rows * columns
+            # A half with the diagonal, a half without it, or all.
+            halves = {"symmetric": rows * (rows + 1) // 2, "skew-symmetric": rows * (rows - 1) // 2}
+            entries = halves.get(symmetry, rows * columns)
         else:
             raise ValueError(f"{layout} {symmetry} with sizes {sizes} is unknown")
         memory.require(8 * rows + 24 * entries * width, f"{path.name} ({rows:,} × {columns:,}, {entries:,} entries)")
@@ -48,15 +50,10 @@ def read_coordinates(path: Path) -> csr_array:
     if layout == "array" and symmetry == "general":
         return csr_array(body.reshape(columns, rows).T)
     if layout == "array":
-        i, j = _lower(rows, symmetry)
+        # Column by column below the diagonal, which is row by row above it.
+        j, i = np.triu_indices(rows, int(symmetry == "skew-symmetric"))
         body = np.column_stack([i + 1, j + 1, body[:, 0]])
     return _assemble(body, (rows, columns), _MIRRORED.get(symmetry))
-
-
-def _lower(n: int, symmetry: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places below the diagonal of a dense matrix, with it unless it is 0, column by column."""
-    j, i = np.triu_indices(n, int(symmetry == "skew-symmetric"))
-    return i, j
 
 
 def _sizes(stream: IO[str]) -> tuple[int, ...]:
