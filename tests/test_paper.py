@@ -135,14 +135,13 @@ def test_table_3_and_the_ablation_are_the_paper_s():
 
 
 def test_both_families_of_the_search_get_as_much():
-    for shard in better.shards(Plan()):
-        families = {name: [Config.from_json(c) for c in tried] for name, tried in shard.settings["families"].items()}
-        assert {len(set(tried)) for tried in families.values()} == {18}
-        widths = {(200,)} if shard.name == "tree" else {(600,)}
-        epochs = {1000} if shard.name == "tree" else {80}
-        for name, tried in families.items():
-            assert {c.hidden for c in tried} == widths and {c.epochs for c in tried} == epochs
-            assert all((c.curvature == 0) == (name == "N-VAE") for c in tried)
+    found = {shard.name: [Config.from_json(c) for c in shard.settings["tried"]] for shard in better.shards(Plan())}
+    assert list(found) == [f"{data}-{one}" for data in ("tree", "d2", "d5", "d10", "d20") for one in ("flat", "curved")]
+    for name, tried in found.items():
+        tree = name.startswith("tree")
+        assert len(set(tried)) == 18
+        assert {(c.hidden, c.epochs) for c in tried} == {((200,), 1000) if tree else ((600,), 80)}
+        assert all((c.curvature == 0) == name.endswith("flat") for c in tried)
 
 
 def test_data_of_the_search_leave_the_test_rows_alone():
@@ -328,15 +327,11 @@ def test_the_search_trains_what_was_best_on_rows_kept_apart(tmp_path):
         split = Split(whole.split.train[10:], np.empty(0, np.int64), whole.split.train[:10])
         return replace(whole, split=split, test=X[split.test])
 
-    families = {"N-VAE": [replace(c, curvature=0.0) for c in (bad, good)], "P-VAE": [good, bad]}
-    search = Search(families, 10, (2, 2), 0, trial, material, (20, 30), {"name": "tiny"})
-    found = search.shard("tiny").work(bench(tmp_path))["families"]
-    for family, tried in families.items():
-        own = found[family]
-        assert Config.from_json(own["chosen"]) == tried[int(np.argmin(own["validation_nll"]))]
-        assert own["chosen"]["learning_rate"] == 0.05 and [r["seed"] for r in own["trainings"]] == [0, 1]
-    with pytest.raises(ValueError, match="as many"):
-        replace(search, families={"N-VAE": [good], "P-VAE": [good, bad]})
+    for tried in ([replace(c, curvature=0.0) for c in (bad, good)], [good, bad]):
+        search = Search(tried, 10, (2, 2), 0, trial, material, (20, 30), {"name": "tiny"})
+        found = search.shard("tiny").work(bench(tmp_path))
+        assert Config.from_json(found["chosen"]) == tried[int(np.argmin(found["validation_nll"]))]
+        assert found["chosen"]["learning_rate"] == 0.05 and [r["seed"] for r in found["trainings"]] == [0, 1]
 
 
 # --- the map's baselines --------------------------------------------------------------------------------------------
@@ -474,12 +469,10 @@ def pretend(shard: Shard, random: np.random.Generator) -> dict:
         accuracy = {"accuracy": float(np.mean(by_digit)), "accuracy_by_digit": by_digit, "confusion": confusion}
         return {"nll": nll, **figures, **measures, **accuracy}
 
-    if "families" in settings:
-        families = {}
-        for name, tried in settings["families"].items():
-            found = [{**record(Config.from_json(tried[0])), "seed": s} for s in range(settings["trainings"])]
-            families[name] = {"validation_nll": [1.0] * len(tried), "chosen": tried[0], "trainings": found}
-        return base | {"families": families}
+    if "tried" in settings:
+        tried = settings["tried"]
+        found = [{**record(Config.from_json(tried[0])), "seed": s} for s in range(settings["trainings"])]
+        return base | {"validation_nll": [1.0] * len(tried), "chosen": tried[0], "trainings": found}
     if "maps" in settings:
         return base | {"maps": {name: [measures] * 3 for name in settings["maps"]}}
     if "files" in settings:

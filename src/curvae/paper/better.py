@@ -30,6 +30,8 @@ from .trainings import Material
 __all__ = ["EXPERIMENT", "curved_settings", "flat_settings"]
 
 FLAT, CURVED = "N-VAE", "P-VAE"
+_SUFFIXES = {FLAT: "flat", CURVED: "curved"}
+RATES = (5e-4, 1e-3, 2e-3)
 DRAWS = 5  # of the IWAE bound
 _VALIDATION = 10_000  # training images to choose by; of the synthetic rows a fifth
 
@@ -82,15 +84,12 @@ def _tree_trial(seed: int) -> Material:
 
 
 def shards(plan: Plan) -> list[Shard]:
-    """The branching diffusion, and MNIST by dimension; a shard searches and then trains what it chose."""
+    """Both families on the branching diffusion and on MNIST in every dimension; a shard searches, then trains."""
     tree = replace(table1.SETTINGS, prior_scale=1.7)
     quick = plan.quick
     synthetic = Search(
-        {
-            FLAT: flat_settings(tree, (5e-4, 1e-3, 2e-3)),
-            CURVED: curved_settings(tree, (1.2, 2.4), 2.0, (1e-3, 2e-3)),
-        },
-        epochs=20 if quick else 500,
+        (),
+        epochs=2 if quick else 500,
         numbers=(1, 2) if quick else (4, table1.TRAININGS),
         first=plan.seed,
         trial=_tree_trial,
@@ -98,28 +97,34 @@ def shards(plan: Plan) -> list[Shard]:
         samples=(20, 20) if quick else (1000, table1.SAMPLES),
         data={"name": "branching diffusion", "test": table1.TEST},
     )
+    families = {FLAT: flat_settings(tree, RATES), CURVED: curved_settings(tree, (1.2, 2.4), 2.0, RATES[1:])}
+    found = _searches("tree", synthetic, families, quick)
     base, _, train, test = table2.sizes(plan)
     held = 200 if quick else _VALIDATION
-    found = [_shortened(synthetic, 2 if quick else None).shard("tree")]
+    digits = replace(
+        synthetic,
+        epochs=1 if quick else 20,
+        numbers=(1, 2) if quick else (2, table2.TRAININGS),
+        trial=_constant(partial(_digits_trial, train, held)),
+        material=partial(table2.material, train=train, test=test),
+        samples=(20, 20) if quick else (200, table2.SAMPLES),
+        data={"name": "MNIST", "train": train or 60000, "test": test or 10000, "held": held},
+        tf32=True,
+    )
     for dim in (2,) if quick else table2.DIMENSIONS:
         own = replace(base, dim=dim)
-        search = Search(
-            {
-                FLAT: flat_settings(own, (5e-4, 1e-3, 2e-3)),
-                CURVED: curved_settings(own, (3 / dim**2, 10 / dim**2), 5 / dim**2, (1e-3, 2e-3)),
-            },
-            epochs=1 if quick else 20,
-            numbers=(1, 2) if quick else (2, table2.TRAININGS),
-            first=plan.seed,
-            trial=_constant(partial(_digits_trial, train, held)),
-            material=partial(table2.material, train=train, test=test),
-            samples=(20, 20) if quick else (200, table2.SAMPLES),
-            data={"name": "MNIST", "train": train or 60000, "test": test or 10000, "held": held},
-            tf32=True,
-            extra=partial(_recognised, quick, train, test) if dim == 2 else None,
-        )
-        found.append(_shortened(search, 2 if quick else None).shard(f"d{dim}"))
+        room = tuple(share / dim**2 for share in (3, 10))
+        families = {FLAT: flat_settings(own, RATES), CURVED: curved_settings(own, room, 5 / dim**2, RATES[1:])}
+        extra = partial(_recognised, quick, train, test) if dim == 2 else None
+        found += _searches(f"d{dim}", replace(digits, extra=extra), families, quick)
     return found
+
+
+def _searches(data: str, search: Search, families: Mapping[str, Sequence[Config]], quick: bool) -> list[Shard]:
+    """A shard for each family; quick ones try two settings for two epochs."""
+    if quick:
+        families = {name: [replace(one, epochs=2) for one in tried[:2]] for name, tried in families.items()}
+    return [replace(search, tried=tried).shard(f"{data}-{_SUFFIXES[name]}") for name, tried in families.items()]
 
 
 def _recognised(
@@ -140,54 +145,42 @@ def _constant(make: Any) -> Any:
     return lambda seed: make()
 
 
-def _shortened(search: Search, count: int | None) -> Search:
-    """With the first settings of each family only, and of a few epochs."""
-    if count is None:
-        return search
-    families = {name: [replace(c, epochs=2) for c in tried[:count]] for name, tried in search.families.items()}
-    return replace(search, families=families)
-
-
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
-def _best_printed(shard: str) -> tuple[str, Printed]:
+def _best_printed(data: str) -> tuple[str, Printed]:
     """The best figure of the paper's table."""
-    if shard == "tree":
+    if data == "tree":
         return "P-VAE, c = 1.2, σ0 = 1.7", Printed(table1.PRINTED[1.7][1.2], table1.HALF, table1.TRAININGS)
-    return table2.best_printed(int(shard.removeprefix("d")))
+    return table2.best_printed(int(data.removeprefix("d")))
 
 
 def summarise(results: Results) -> dict[str, Any]:
     """For every data set both families against the paper's best figure, and curved against flat."""
+    records = {shard: {record["seed"]: record for record in result["trainings"]} for shard, result in results.items()}
     cells, recognised = [], []
     for shard, result in results.items():
-        name, printed = _best_printed(shard)
-        records = {
-            family: {record["seed"]: record for record in found["trainings"]}
-            for family, found in result["families"].items()
-        }
-        for family, found in result["families"].items():
-            flat = None if family == FLAT else records[FLAT]
-            cells.append(
-                {
-                    "data": shard,
-                    "model": family,
-                    "best_of_the_paper": name,
-                    "chosen": found["chosen"],
-                    "tried": [
-                        {"words": _words(one), "validation_nll": score}
-                        for one, score in zip(
-                            result["settings"]["families"][family], found["validation_nll"], strict=True
-                        )
-                    ],
-                    **cell(records[family], printed, flat),
-                }
-            )
-            if all("accuracy" in record for record in records[family].values()):
-                average = Printed(table3.average(CURVED), 0.0, table2.TRAININGS)
-                figures = cell(records[family], average, flat, "accuracy", lower_is_better=False)
-                recognised.append({"model": family, **figures})
+        data, suffix = shard.split("-")
+        family = next(name for name, own in _SUFFIXES.items() if own == suffix)
+        flat = None if family == FLAT else records[f"{data}-{_SUFFIXES[FLAT]}"]
+        name, printed = _best_printed(data)
+        cells.append(
+            {
+                "data": data,
+                "model": family,
+                "best_of_the_paper": name,
+                "chosen": result["chosen"],
+                "tried": [
+                    {"words": _words(one), "validation_nll": score}
+                    for one, score in zip(result["settings"]["tried"], result["validation_nll"], strict=True)
+                ],
+                **cell(records[shard], printed, flat),
+            }
+        )
+        if all("accuracy" in record for record in records[shard].values()):
+            average = Printed(table3.average(CURVED), 0.0, table2.TRAININGS)
+            figures = cell(records[shard], average, flat, "accuracy", lower_is_better=False)
+            recognised.append({"model": family, **figures})
     return {"cells": cells, "recognised": recognised}
 
 

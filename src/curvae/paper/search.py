@@ -18,10 +18,10 @@ __all__ = ["Search"]
 
 @dataclass(frozen=True)
 class Search:
-    """Families of models that get the same number of settings to choose from.
+    """A family of models: settings to choose from, and how they are chosen and judged.
 
     Attributes:
-        families: settings to try, by name.
+        tried: the settings.
         epochs: of the trainings that choose.
         numbers: how many seeds choose, and how many are judged.
         first: the first of the seeds that are judged; those that choose lie far from them.
@@ -33,7 +33,7 @@ class Search:
         extra: more figures of the trainings that are judged.
     """
 
-    families: Mapping[str, Sequence[Config]]
+    tried: Sequence[Config]
     epochs: int
     numbers: tuple[int, int]
     first: int
@@ -44,13 +44,9 @@ class Search:
     tf32: bool = False
     extra: Extra | None = None
 
-    def __post_init__(self) -> None:
-        if len({len(tried) for tried in self.families.values()}) > 1:
-            raise ValueError("every family must be given as many settings as the others")
-
     def shard(self, name: str) -> Shard:
         settings = {
-            "families": {family: [one.to_json() for one in tried] for family, tried in self.families.items()},
+            "tried": [one.to_json() for one in self.tried],
             "epochs_of_the_search": self.epochs,
             "seeds_of_the_search": self.numbers[0],
             "trainings": self.numbers[1],
@@ -63,27 +59,24 @@ class Search:
         return Shard(name, settings, self.run)
 
     def run(self, bench: Bench) -> dict[str, Any]:
-        """For every family what was tried, what was chosen, and the figures of the chosen."""
-        return {"families": {family: self._family(tried, bench) for family, tried in self.families.items()}}
-
-    def _family(self, tried: Sequence[Config], bench: Bench) -> dict[str, Any]:
+        """What was chosen, with the scores of all that was tried, and the figures of the chosen."""
         began = time.perf_counter()
         short = [
             one
-            for config in tried
+            for config in self.tried
             for one in seeds(replace(config, epochs=self.epochs), self.numbers[0], _FAR + self.first)
         ]
         found = self._trained(short, self.samples[0], self.trial, bench)
-        scores = np.array([_score(record) for record in found["trainings"]]).reshape(len(tried), -1).mean(1)
+        scores = np.array([_score(record) for record in found["trainings"]]).reshape(len(self.tried), -1).mean(1)
         best = int(scores.argmin())
         middle = time.perf_counter()
-        chosen = seeds(tried[best], self.numbers[1], self.first)
+        chosen = seeds(self.tried[best], self.numbers[1], self.first)
         result = self._trained(chosen, self.samples[1], self.material, bench, self.extra)
         for record in result["trainings"]:
             record["seed"] = record.pop("config")["seed"]
         return {
             "validation_nll": [float(score) for score in scores],
-            "chosen": tried[best].to_json(),
+            "chosen": self.tried[best].to_json(),
             "trainings": result["trainings"],
             "seconds_of_the_search": middle - began,
             "seconds_of_the_trainings": time.perf_counter() - middle,
