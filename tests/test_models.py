@@ -138,12 +138,13 @@ def test_blocks_must_add_up():
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("diagonal", [False, True])
-def test_curvature_zero_is_the_ordinary_vae(double, diagonal):
+@pytest.mark.parametrize("kind", ["gyroplane", "log_mlp"])
+def test_curvature_zero_is_the_ordinary_vae(double, diagonal, kind):
     """Written in bare torch, with the same weights and noise: terms and gradients."""
     curvature = Curvature(0.0)
     model = VAE(
         mlp(5, 8),
-        decoder("gyroplane", 2, (8,), 5, curvature),
+        decoder(kind, 2, (8,), 5, curvature),
         Posterior(8, 2, curvature, "wrapped", diagonal),
         Prior(2, curvature, "wrapped", 1.3),
         Gaussian(5, learned=False),
@@ -157,8 +158,12 @@ def test_curvature_zero_is_the_ordinary_vae(double, diagonal):
     mu, sigma = 2 * head[:, :2], F.softplus(head[:, 2:])
     z = mu + sigma * noise
     first, _, last = model.decoder
+    if kind == "gyroplane":
+        weight, bias = 2 * first.weight, -4 * (first.weight * first.offset).sum(-1)
+    else:
+        weight, bias = first.weight, first.bias
     normal = torch.distributions.Normal
-    reconstruction = normal(last(first(z).relu()), 1.0).log_prob(x).sum(-1)
+    reconstruction = normal(last((z @ weight.T + bias).relu()), 1.0).log_prob(x).sum(-1)
     kl = (normal(mu, sigma).log_prob(z) - normal(0.0, 1.3).log_prob(z)).sum(-1)
 
     assert terms.reconstruction.dtype == dtype and terms.kl.dtype == torch.float64
@@ -169,6 +174,25 @@ def test_curvature_zero_is_the_ordinary_vae(double, diagonal):
     plain = gradients(model, (reconstruction - kl).mean())
     for name in plain:
         torch.testing.assert_close(ours[name], plain[name], **rough)
+
+
+@LAWS
+@pytest.mark.parametrize("kind", ["gyroplane", "gyroplane_scalar", "mlp", "mobius"])
+def test_a_model_of_curvature_zero_is_the_limit_of_curved_ones(law, kind):
+    """In its parameters too, so that it trains as they do and what differs is the curvature."""
+    flat, curved = (
+        build(Config(curvature=c, decoder=kind, posterior=law, likelihood="unit_gaussian", seed=2), 5).double()
+        for c in (0.0, 1e-12)
+    )
+    x, noise = torch.randn(7, 5).double(), torch.randn(3, 7, 2)
+    found = []
+    for model in (flat, curved):
+        terms = model.terms(x, noise)
+        found.append({**gradients(model, (terms.reconstruction - terms.kl).mean()), "kl": terms.kl})
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], rtol=1e-6, atol=1e-8)
+    assert all(torch.equal(a, b) for a, b in zip(flat.parameters(), curved.parameters(), strict=True))
 
 
 @LAWS

@@ -105,13 +105,19 @@ def test_other_likelihoods(likelihood):
     assert_as_alone(models(replace(BASE, likelihood=likelihood)), x, noise)
 
 
-def test_models_of_curvature_0():
-    configs = [replace(BASE, curvature=0.0, seed=seed) for seed in range(3)]
-    assert_as_alone([build(config, FEATURES).double() for config in configs], *batch())
-    # Of decoders that are built alike for c = 0, a flat model may be in one stack with curved ones.
-    curved = models(replace(BASE, decoder="mlp"))
-    flat = build(replace(BASE, decoder="mlp", curvature=0.0), FEATURES).double()
+@pytest.mark.parametrize("law", ["riemannian", "wrapped"])
+@pytest.mark.parametrize("kind", ["gyroplane", "gyroplane_scalar", "mlp", "mobius"])
+def test_flat_models_may_be_in_one_stack_with_curved_ones(kind, law):
+    config = replace(BASE, decoder=kind, posterior=law)
+    curved = models(config)
+    flat = build(replace(config, curvature=0.0), FEATURES).double()
     assert_as_alone([curved[0], flat, curved[1]], *batch())
+
+
+def test_models_of_curvature_0():
+    for kind in ("gyroplane", "log_mlp"):
+        configs = [replace(BASE, decoder=kind, curvature=0.0, seed=seed) for seed in range(3)]
+        assert_as_alone([build(config, FEATURES).double() for config in configs], *batch())
 
 
 def custom(encoder, curvature=None, seed=0, width=6):
@@ -266,7 +272,6 @@ def test_layers_with_a_state_of_their_own_are_refused(layer, reason):
         {"dim": 3},
         {"decoder": "mlp"},
         {"decoder": "mobius"},
-        {"curvature": 0.0},
         {"learn_curvature": True},
         {"learn_prior_scale": True},
         {"likelihood": "unit_gaussian"},

@@ -49,8 +49,8 @@ def decoder(
     Arguments:
         kind: the first layer: "gyroplane", distances to hyperplanes; "gyroplane_scalar", the same hyperplanes with
             their offsets as one number each in place of a point; "log_mlp", an affine map of log_0; "mlp", an
-            affine map of ball coordinates; "mobius", a Möbius layer followed by log_0. At a fixed curvature 0 distances
-            to hyperplanes are affine, and gyroplanes are built as the `nn.Linear` that they then are.
+            affine map of ball coordinates; "mobius", a Möbius layer followed by log_0. At curvature 0, "log_mlp" is the
+            ordinary MLP, and a gyroplane is the same affine map in other parameters, with which it trains faster.
         dim: dimension of the space.
         hidden: widths of the hidden layers, at least one.
         out_features: number of outputs.
@@ -74,7 +74,7 @@ def decoder(
     width = hidden[0]
     flat = not curvature.learnable and float(curvature()) == 0
     first: list[nn.Module]
-    if kind in ("gyroplane", "gyroplane_scalar") and not flat:
+    if kind in ("gyroplane", "gyroplane_scalar"):
         first = [Gyroplane(dim, width, curvature, "point" if kind == "gyroplane" else "scalar")]
     elif kind == "mlp":
         first = [_Ball(curvature), nn.Linear(dim, width)]

@@ -15,6 +15,7 @@ from .statistics import Printed, Test, against_printed, estimate, mark, paired
 from .trainings import configuration
 
 __all__ = [
+    "N_VAE",
     "beside",
     "cell",
     "cell_text",
@@ -29,13 +30,15 @@ __all__ = [
 Key = TypeVar("Key", bound=Hashable)
 Record = Mapping[str, Any]
 
+N_VAE: Mapping[str, Any] = {"curvature": 0.0, "decoder": "log_mlp"}
+"""settings of the ordinary VAE, whose decoder is an MLP; a P-VAE of c = 0 has its functions in other parameters"""
+
 
 def kind(config: Config) -> str:
     """The model in the paper's words."""
     if config.curvature == 0 and not config.learn_curvature:
-        return "N-VAE"
-    law = "Riemannian" if config.posterior == "riemannian" else "wrapped"
-    return f"{law}, scalar offsets" if config.decoder == "gyroplane_scalar" else law
+        return "N-VAE" if config.decoder == N_VAE["decoder"] else "P-VAE"
+    return "Riemannian" if config.posterior == "riemannian" else "wrapped"
 
 
 def trainings_of(results: Results) -> Iterator[tuple[Config, Record]]:
@@ -64,8 +67,9 @@ def cell(
     flat: Mapping[int, Record] | None = None,
     name: str = "nll",
     lower_is_better: bool = True,
+    limit: Mapping[int, Record] | None = None,
 ) -> dict[str, Any]:
-    """The figures of a cell and its two comparisons.
+    """The figures of a cell and its comparisons.
 
     Arguments:
         records: trainings of the cell by seed.
@@ -73,6 +77,7 @@ def cell(
         flat: trainings of the ordinary VAE by seed, on the same data.
         name: of the figure.
         lower_is_better: the direction of the figure.
+        limit: trainings of the P-VAE of c = 0 by seed, on the same data.
     """
     values = figures(records, name)
     result: dict[str, Any] = {
@@ -86,10 +91,10 @@ def cell(
         result["paper"] = asdict(printed)
         if len(values) > 1:
             result["against_paper"] = _marked(against_printed(list(values.values()), printed), lower_is_better)
-    if flat is not None:
-        test = beside(records, flat, name)
+    for key, other in (("against_flat", flat), ("against_limit", limit)):
+        test = None if other is None else beside(records, other, name)
         if test is not None:
-            result["against_flat"] = _marked(test, lower_is_better)
+            result[key] = _marked(test, lower_is_better)
     return result
 
 

@@ -66,7 +66,7 @@ class Search:
             for config in self.tried
             for one in seeds(replace(config, epochs=self.epochs), self.numbers[0], _FAR + self.first)
         ]
-        found = self._trained(short, self.samples[0], self.trial, bench)
+        found = self._trained(short, self.samples[0], self.trial, replace(bench, task=f"{bench.task}, search"))
         scores = np.array([_score(record) for record in found["trainings"]]).reshape(len(self.tried), -1).mean(1)
         best = int(scores.argmin())
         middle = time.perf_counter()
