@@ -105,6 +105,7 @@ def _diseases_rows(found: Mapping[str, Found]) -> Rows:
             for name, text in (("auc", "AUC"), ("ap", "average precision"))
         ),
         ("neighbourhoods on the map, mean average precision", _number(fitted["neighbourhood_map"])),
+        ("nodes", f"{fitted['neighbourhood_nodes']:,}"),
     ]
 
 
@@ -121,10 +122,12 @@ _MODELS = {
 def _mammal_rows(found: Mapping[str, Found]) -> Rows:
     judged = [found[f"curvae diagnose runs/{name} {_MAMMAL_TREE}"] for name in _MODELS]
     links = [found[f"curvae evaluate runs/{name} mammals.csv"]["parts"]["train"] for name in _MODELS]
+    fitted = [found[f"{_MAMMALS} {options} -o runs/{name}"] for name, options in _MODELS.items()]
     return [
         ("figure", *(f"curvature {c}, weight {weight}" for c in ("−1", "0") for weight in ("0.5", "2"))),
         *_recovery(judged),
         ("AUC of the pairs it was trained on", *(f"{100 * part['auc']:.1f} %" for part in links)),
+        ("nodes", *(f"{one['neighbourhood_nodes']:,}" for one in fitted)),
     ]
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from curvae.cli import main
 
-__all__ = ["SMALL", "Outcome", "curvae", "refused", "snapshot", "write_table"]
+__all__ = ["SMALL", "Outcome", "config", "curvae", "refused", "snapshot", "write_table"]
 
 # A model that trains in a blink.
 SMALL = ("--hidden", "8", "--epochs", "2", "--batch-size", "16")
@@ -39,6 +39,11 @@ class Outcome:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+def config(folder: str | Path = "run") -> Any:
+    """The settings of a run."""
+    return json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
 
 
 def curvae(*words: object, pictures: bool = False) -> Outcome:

@@ -39,7 +39,7 @@ from curvae.training.graphs.engine import GraphEngine
 from curvae.training.graphs.evaluate import embed_graph, neighbourhood
 from curvae.training.graphs.storage import load_fitted_graph, save_fitted_graph
 from curvae.training.links import neighbourhood_map
-from running import SMALL, curvae, refused, snapshot, write_table
+from running import SMALL, config, curvae, refused, snapshot, write_table
 
 QUICK = ("--hidden", "4", "--epochs", "3", "--jobs", "1")
 TREE = [(f"n{(i - 1) // 2}", f"n{i}") for i in range(1, 31)]
@@ -64,10 +64,6 @@ def graph(*words, **how):
     found = curvae("graph", *words, *QUICK, **how)
     assert found.code == 0, found.err
     return found
-
-
-def config(folder="run"):
-    return json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
 
 
 # --- the run folder -------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from scipy import sparse
 from curvae import PoincareVAE
 from curvae.data import load
 from curvae.data.reading import EXACT
-from running import SMALL, curvae, refused, snapshot, write_table
+from running import SMALL, config, curvae, refused, snapshot, write_table
 
 FILES = {
     "checkpoint/state.safetensors",
@@ -41,10 +41,6 @@ def fit(*words, **how):
     found = curvae("fit", *words, *SMALL, **how)
     assert found.code == 0, found.err
     return found
-
-
-def config(folder="run"):
-    return json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
 
 
 def same_table(found, expected):
