@@ -50,7 +50,7 @@ def decoder(
         kind: the first layer: "gyroplane", distances to hyperplanes; "gyroplane_scalar", the same hyperplanes with
             their offsets as one number each in place of a point; "log_mlp", an affine map of log_0; "mlp", an
             affine map of ball coordinates; "mobius", a Möbius layer followed by log_0. At curvature 0, "log_mlp" is the
-            ordinary MLP, and a gyroplane is the same affine map in other parameters, with which it trains faster.
+            ordinary MLP, and a gyroplane is an affine map too, in the parameters of curved ones.
         dim: dimension of the space.
         hidden: widths of the hidden layers, at least one.
         out_features: number of outputs.
