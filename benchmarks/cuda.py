@@ -25,10 +25,10 @@ from curvae.training.captured import Captured
 from curvae.training.rows import Pool, Rows, Scaling
 from curvae.training.storage import versions
 
-from .steps import OrdinaryVAE, step
+from .steps import LAWS, OrdinaryVAE, step
 
 ROWS, COLUMNS, HIDDEN, BATCH = 60_000, 784, 600, 128
-KINDS = {"euclidean": (0.0, "wrapped"), "wrapped": (1.0, "wrapped"), "riemannian": (1.0, "riemannian")}
+KINDS = dict(zip(("euclidean", "wrapped", "riemannian"), LAWS.values(), strict=True))
 # Bounds for a step of 100 models in milliseconds, and over the Euclidean one.
 BOUNDS = {"wrapped": (2.6, 1.10), "riemannian": (3.2, 1.30)}
 
@@ -63,8 +63,7 @@ def card() -> dict[str, float]:
 
 
 def engine(kind: str, count: int, dim: int, data: Rows) -> Captured:
-    c, law = KINDS[kind]
-    settings = {"curvature": c, "posterior": law, "likelihood": "bernoulli", "hidden": (HIDDEN,), "dim": dim}
+    settings = {**KINDS[kind], "likelihood": "bernoulli", "hidden": (HIDDEN,), "dim": dim}
     configs = [Config(**settings, batch_size=BATCH, epochs=80, seed=i) for i in range(count)]
     models = [build(config, COLUMNS).to("cuda") for config in configs]
     index = torch.arange(ROWS, device="cuda").expand(count, -1)

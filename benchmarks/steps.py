@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +14,17 @@ from curvae.training import Config, build
 from .peers import pythae_vae
 from .timing import Row, compare
 
-__all__ = ["OrdinaryVAE", "steps"]
+__all__ = ["LAWS", "OrdinaryVAE", "steps"]
 
 # rows, columns, hidden units, likelihood, bounds for the wrapped and the Riemannian normal
 SHAPES = {
     "synthetic": (64, 50, 200, "unit_gaussian", 2.5, 3.5),
     "MNIST": (128, 784, 600, "bernoulli", 1.25, 1.5),
+}
+LAWS: dict[str, dict[str, Any]] = {
+    "curvature 0": {"curvature": 0.0, "posterior": "wrapped", "decoder": "log_mlp"},
+    "wrapped": {"curvature": 1.0, "posterior": "wrapped"},
+    "riemannian": {"curvature": 1.0, "posterior": "riemannian"},
 }
 
 
@@ -73,9 +79,8 @@ def steps(threads: int) -> list[Row]:
             x = torch.rand(count, columns)
             plain = OrdinaryVAE(columns, hidden, dim, likelihood)
             tasks = {"ordinary": step(plain, lambda m=plain, x=x: m.loss(x))}
-            laws = {"curvature 0": (0.0, "wrapped"), "wrapped": (1.0, "wrapped"), "riemannian": (1.0, "riemannian")}
-            for law, (c, posterior) in laws.items():
-                config = Config(dim=dim, curvature=c, posterior=posterior, hidden=(hidden,), likelihood=likelihood)
+            for law, settings in LAWS.items():
+                config = Config(dim=dim, hidden=(hidden,), likelihood=likelihood, **settings)
                 model = build(config, columns)
                 tasks[law] = step(model, lambda m=model, x=x: -m.elbo(x).mean())
             for law in ("ordinary", "wrapped", "riemannian"):
