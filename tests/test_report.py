@@ -236,6 +236,15 @@ def test_tables_align_numbers_and_mark_the_best_row():
     assert page.said("td") == [cell.strip() for row in rows for cell in row[1:]]
 
 
+def test_tables_of_many_columns_may_be_wider_than_the_text():
+    tables = [Table(list("abcdef")[:columns], [["1"] * columns]) for columns in (5, 6)]
+    page = Page(report(sections=[Section("T", tables=tables)]).html())
+    assert [div for div in page.all("div") if "scroll" in div.get("class", "")] == [
+        {"class": "scroll"},
+        {"class": "scroll wide"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -227,9 +227,9 @@ def _short(shards: Mapping[str, Any]) -> str:
     for shard in shards.values():
         settings = shard["settings"]
         seeds, epochs = settings["seeds_of_the_search"], settings["epochs_of_the_search"]
-        whole = f"{settings['trainings']} seeds and {settings['tried'][0]['epochs']} epochs"
+        whole = f"{settings['trainings']} and {settings['tried'][0]['epochs']}"
         texts[settings["data"]["name"]] = f"{seeds} seeds and {epochs} epochs in place of {whole}"
-    return "; ".join(f"{data}: {text}" for data, text in texts.items()) + "."
+    return f"To choose: {'; '.join(f'{data}, {text}' for data, text in texts.items())}."
 
 
 def _effects(cells: Sequence[Mapping[str, Any]]) -> Table:

@@ -27,6 +27,8 @@ Tone = Literal["good", "neutral", "bad"]
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 # A sign or a bound, then a digit; or nothing to tell.
 _NUMBER = re.compile(r"[-−+±<>≤≥≈~ ]*(\.?\d|inf\b|nan\b)|[-−–—\s]*$", re.IGNORECASE)
+# Columns of a table that may be wider than the text.
+_MANY = 6
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class Table:
         ]
         table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", _lines(*body)))
         note = [tag("p", self.note, class_="note")] if self.note else []
-        return tag("div", tag("div", table, class_="scroll"), *note, class_="table")
+        kind = "scroll wide" if len(self.header) >= _MANY else "scroll"
+        return tag("div", tag("div", table, class_=kind), *note, class_="table")
 
 
 @dataclass(frozen=True)
