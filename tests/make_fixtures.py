@@ -1,4 +1,4 @@
-"""Make `tests/data/run-format-1`, a run folder in the format of today: `python tests/make_fixtures.py`.
+"""Make `tests/data/run-format-2`, a run folder in the format of today: `python tests/make_fixtures.py`.
 
 A folder of each format stays, so that later versions can be seen to read it. It is made once, when its format is new.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-__all__ = ["FOLDER", "fixture_table"]
+__all__ = ["FOLDERS", "fixture_table"]
 
-FOLDER = Path(__file__).parent / "data" / "run-format-1"
+FOLDERS = [Path(__file__).parent / "data" / f"run-format-{name}" for name in ("1", "1-flat", "2")]
 KEPT = ("config.json", "embedding.csv", "metrics.jsonl", "model.safetensors")
 OPTIONS = "--id name --label kind --hidden 4 --epochs 3 --batch-size 8 --learn-curvature --curvature 0.7 --seed 3 -q"
 
@@ -35,9 +35,9 @@ def make() -> None:
         found = curvae("fit", table, "-o", run, *OPTIONS.split())
         if found.code:
             raise SystemExit(found.err)
-        FOLDER.mkdir(parents=True, exist_ok=True)
+        FOLDERS[-1].mkdir(parents=True, exist_ok=True)
         for name in KEPT:
-            (FOLDER / name).write_bytes((run / name).read_bytes())
+            (FOLDERS[-1] / name).write_bytes((run / name).read_bytes())
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def test_contents_of_the_folder(whole):
         "splits/metrics.jsonl",
     }
     stored = config(whole / "run")
-    assert stored["format"] == 1 and stored["kind"] == "graph" and stored["seed"] == 5 and stored["splits"] == 3
+    assert stored["format"] == 2 and stored["kind"] == "graph" and stored["seed"] == 5 and stored["splits"] == 3
     assert set(stored["versions"]) == {"curvae", "torch", "numpy", "python"}
     assert stored["source"] == {
         "name": "friends.csv",

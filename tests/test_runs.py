@@ -65,7 +65,7 @@ def test_contents_of_a_run_folder(whole):
     found = {name for name, content in snapshot(whole / "run").items() if content is not None}
     assert found == FILES
     stored = config(whole / "run")
-    assert stored["format"] == 1 and stored["kind"] == "vae" and stored["seed"] == 5
+    assert stored["format"] == 2 and stored["kind"] == "vae" and stored["seed"] == 5
     assert set(stored["versions"]) == {"curvae", "torch", "numpy", "python"}
     assert re.fullmatch("[0-9a-f]{64}", stored["data"]["fingerprint"])
     assert stored["data"]["rows"] == 40 and stored["data"]["features"] == 3

@@ -20,28 +20,36 @@ from curvae import PoincareVAE
 from curvae.data.reading import EXACT
 from curvae.errors import CurvaeError
 from curvae.training.files import json_text, read_json, read_records, write_bytes, write_json, write_records
-from make_fixtures import FOLDER, fixture_table
+from make_fixtures import FOLDERS, fixture_table
 from running import curvae, refused, snapshot
 
 # --- the fixture ----------------------------------------------------------------------------------------------------
 
 
-def test_the_fixture_loads_and_says_the_same_as_when_it_was_written():
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 60_000
-    assert {path.name for path in FOLDER.iterdir()} == {
+FOLDER = FOLDERS[-1]
+FIXTURES = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+
+
+@FIXTURES
+def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 60_000
+    assert {path.name for path in folder.iterdir()} == {
         "config.json",
         "embedding.csv",
         "metrics.jsonl",
         "model.safetensors",
     }
-    model = PoincareVAE.load(FOLDER)
-    table, written = fixture_table(), pd.read_csv(FOLDER / "embedding.csv", **EXACT)
+    model = PoincareVAE.load(folder)
+    table, written = fixture_table(), pd.read_csv(folder / "embedding.csv", **EXACT)
     assert written["id"].tolist() == table["name"].tolist() and written["label"].tolist() == table["kind"].tolist()
     x = table[["a", "b", "c"]]
     np.testing.assert_array_equal(model.embedding_, written[["ball_1", "ball_2"]])
     np.testing.assert_allclose(model.transform(x), model.embedding_, rtol=1e-9, atol=1e-12)
-    assert model.likelihood_ == "gaussian" and model.learn_curvature and model.hidden == (4,)
-    assert model.curvature == 0.7 != model.curvature_
+    assert model.likelihood_ == "gaussian" and model.hidden == (4,)
+    if folder.name.endswith("flat"):
+        assert model.curvature == model.curvature_ == 0 and model.decoder == "log_mlp"
+    else:
+        assert model.curvature == 0.7 != model.curvature_ and model.learn_curvature
     assert [record["epoch"] for record in model.history_] == [1, 2, 3]
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     # In original units: columns differ by factors of 10.
@@ -50,16 +58,17 @@ def test_the_fixture_loads_and_says_the_same_as_when_it_was_written():
     assert np.isfinite(model.score_samples(x)).all()
 
 
-def test_the_fixture_through_the_command_line(tmp_path, monkeypatch):
+@FIXTURES
+def test_a_fixture_through_the_command_line(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fixture_table().to_csv("table.csv", index=False)
-    before = snapshot(FOLDER)
-    assert curvae("embed", FOLDER, "table.csv", "-q").code == 0
-    found, written = pd.read_csv("table-embedding.csv"), pd.read_csv(FOLDER / "embedding.csv")
+    before = snapshot(folder)
+    assert curvae("embed", folder, "table.csv", "-q").code == 0
+    found, written = pd.read_csv("table-embedding.csv"), pd.read_csv(folder / "embedding.csv")
     pd.testing.assert_frame_equal(found.drop(columns="split"), written.drop(columns="split"), rtol=1e-9)
-    parts = curvae("evaluate", FOLDER, "table.csv", "--samples", "20", "--json").json["parts"]
+    parts = curvae("evaluate", folder, "table.csv", "--samples", "20", "--json").json["parts"]
     assert {name: part["rows"] for name, part in parts.items()} == {"train": 22, "validation": 2}
-    assert snapshot(FOLDER) == before
+    assert snapshot(folder) == before
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -159,7 +168,7 @@ def test_garbage_for_a_description(run, text):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.update(format=2), ["newer Curvae", "format 2", "pip install --upgrade curvae"]),
+        (lambda d: d.update(format=3), ["newer Curvae", "format 3", "pip install --upgrade curvae"]),
         (lambda d: d.update(format="1"), ["not the description of a run"]),
         (lambda d: d.update(format=True), ["not the description of a run"]),
         (lambda d: d.update(format=0), ["not the description of a run"]),

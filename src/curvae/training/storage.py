@@ -44,7 +44,8 @@ __all__ = [
     "write_model",
 ]
 
-FORMAT = 1
+FORMAT = 2
+"""in format 1, flat models of gyroplanes had a linear layer in place of those"""
 
 CONFIG, MODEL = "config.json", "model.safetensors"
 
@@ -208,6 +209,17 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
         )
     if kind is not None and description.get("kind") != kind:
         raise _wrong_kind(folder, description, _KINDS[kind], command)
+    return _of_today(description)
+
+
+def _of_today(description: dict[str, Any]) -> dict[str, Any]:
+    """What an older Curvae wrote, in the words of this one."""
+    config = description.get("config")
+    if description["format"] > 1 or description.get("kind") != "vae" or not isinstance(config, dict):
+        return description
+    flat = config.get("curvature") == 0 and not config.get("learn_curvature")
+    if flat and config.get("decoder") in ("gyroplane", "gyroplane_scalar"):
+        return {**description, "config": {**config, "decoder": "log_mlp"}}
     return description
 
 
