@@ -150,6 +150,39 @@ def test_both_families_of_the_search_get_as_much():
         assert all((c.curvature == 0) == name.endswith("flat") for c in tried)
 
 
+def test_effects_are_those_of_the_settings_that_they_name():
+    """Scores made of known effects, from the settings themselves."""
+    cells = []
+    for name, tried in (
+        ("N-VAE", better.flat_settings(TINY)),
+        ("P-VAE", better.curved_settings(TINY, (0.3, 1.0), 0.5)),
+    ):
+        scores = [
+            100 * c.learning_rate
+            + 2 * (c.objective == "iwae")
+            + 3 * (c.decoder == "gyroplane_scalar")
+            + 5 * (c.posterior == "wrapped")
+            + 7 * c.learn_curvature
+            + 11 * (c.curvature == 1.0)
+            + 13 * (c.decoder == "gyroplane")
+            for c in tried
+        ]
+        cells.append({"data": "d2", "model": name, "tried": [{"validation_nll": score} for score in scores]})
+    found = {name: float(text.replace("−", "-")) for name, text in better._effects(cells).rows}
+    assert found == {
+        "N-VAE: gyroplanes in place of an MLP": 13.0,
+        "N-VAE: scalar offsets in place of an MLP": 3.0,
+        "N-VAE: IWAE in place of the ELBO": 2.0,
+        "N-VAE: rate 0.002 in place of rate 0.001": 0.1,
+        "N-VAE: rate 0.004 in place of rate 0.001": 0.3,
+        "P-VAE: Riemannian with scalar offsets in place of Riemannian": -10.0,
+        "P-VAE: wrapped, diagonal, scalar offsets in place of Riemannian": -5.0,
+        "P-VAE: rate 0.002 in place of rate 0.001": 0.1,
+        "P-VAE: the larger c in place of the smaller c": 11.0,
+        "P-VAE: a learned c in place of the smaller c": 7.0,
+    }
+
+
 def test_data_of_the_search_leave_the_test_rows_alone():
     trial, whole = better._tree_trial(4), table1.material(4)
     rows = np.concatenate([trial.split.train, trial.split.test])

@@ -16,7 +16,7 @@ from ..plotting.style import quiet
 from ..report import Picture, Section, Table
 from ..training import Config
 from . import table2
-from .cells import cell, difference_text, figures, gather
+from .cells import cell, comparison_texts, figures, gather
 from .experiment import Experiment, Page, Plan, Results, Shard
 from .pages import interval_text, number, p_text
 from .statistics import estimate, linear_contrast, paired
@@ -126,7 +126,7 @@ def page(result: Mapping[str, Any]) -> Page:
     )
     declines = Table(
         ["change of the improvement when d doubles", "percentage points", "p"],
-        [[DECODERS[name], difference_text(test), p_text(test["p"])] for name, test in result["decline"].items()],
+        [[DECODERS[name], *comparison_texts(test)] for name, test in result["decline"].items()],
         "Linear contrast over log₂ d, by the t-test on the slope of every seed.",
     )
     sections = [

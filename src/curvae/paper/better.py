@@ -21,9 +21,9 @@ from ..nn.networks import DecoderKind
 from ..report import Section, Table
 from ..training import Config, Fitted, Split
 from . import table1, table2, table3
-from .cells import N_VAE, cell, cell_text, difference_text
+from .cells import PLAIN, cell, cell_text, comparison_texts
 from .experiment import Bench, Experiment, Page, Plan, Results, Shard
-from .pages import SIGNS, interval_text, number, p_text
+from .pages import interval_text, number
 from .search import Search
 from .statistics import Printed
 from .trainings import Material
@@ -31,17 +31,16 @@ from .trainings import Material
 __all__ = ["EXPERIMENT", "curved_settings", "flat_settings"]
 
 FLAT, CURVED = "N-VAE", "P-VAE"
-_SUFFIXES = {FLAT: "flat", CURVED: "curved"}
+_FAMILIES = {"flat": FLAT, "curved": CURVED}
 DRAWS = 5  # of the bounds
 RATES = (1e-3, 2e-3)
-SETTINGS = 18  # of each family
 _VALIDATION = 10_000  # training images to choose by; of the synthetic rows a fifth
 
 
 def flat_settings(base: Config) -> list[Config]:
     """Decoder, objective and three learning rates, with a deviation for every axis: eighteen settings."""
     flat = replace(base, curvature=0.0, posterior="wrapped", diagonal=True, samples=DRAWS)
-    decoders: tuple[DecoderKind, ...] = (N_VAE["decoder"], "gyroplane", "gyroplane_scalar")
+    decoders: tuple[DecoderKind, ...] = (PLAIN, "gyroplane", "gyroplane_scalar")
     objectives: tuple[Literal["elbo", "iwae"], ...] = ("elbo", "iwae")
     return [
         replace(flat, decoder=decoder, objective=objective, learning_rate=rate)
@@ -113,7 +112,7 @@ def shards(plan: Plan) -> list[Shard]:
         samples=(20, 20) if quick else (1000, table1.SAMPLES),
         data={"name": "branching diffusion", "test": table1.TEST},
     )
-    families = {FLAT: flat_settings(tree), CURVED: curved_settings(tree, (1.2, 2.4), 2.0)}
+    families = {"flat": flat_settings(tree), "curved": curved_settings(tree, (1.2, 2.4), 2.0)}
     found = _searches("tree", synthetic, families, quick)
     base, _, train, test = table2.sizes(plan)
     held = 200 if quick else _VALIDATION
@@ -130,7 +129,7 @@ def shards(plan: Plan) -> list[Shard]:
     for dim in (2,) if quick else table2.DIMENSIONS:
         own = replace(base, dim=dim)
         room = tuple(share / dim**2 for share in (3, 10))
-        families = {FLAT: flat_settings(own), CURVED: curved_settings(own, room, 5 / dim**2)}
+        families = {"flat": flat_settings(own), "curved": curved_settings(own, room, 5 / dim**2)}
         extra = partial(_recognised, quick, train, test) if dim == 2 else None
         found += _searches(f"d{dim}", replace(digits, extra=extra), families, quick)
     return found
@@ -140,7 +139,7 @@ def _searches(data: str, search: Search, families: Mapping[str, Sequence[Config]
     """A shard for each family; quick ones try two settings for two epochs."""
     if quick:
         families = {name: [replace(one, epochs=2) for one in tried[:2]] for name, tried in families.items()}
-    return [replace(search, tried=tried).shard(f"{data}-{_SUFFIXES[name]}") for name, tried in families.items()]
+    return [replace(search, tried=tried).shard(f"{data}-{name}") for name, tried in families.items()]
 
 
 def _recognised(
@@ -177,8 +176,8 @@ def summarise(results: Results) -> dict[str, Any]:
     cells, recognised = [], []
     for shard, result in results.items():
         data, suffix = shard.split("-")
-        family = next(name for name, own in _SUFFIXES.items() if own == suffix)
-        flat = None if family == FLAT else records[f"{data}-{_SUFFIXES[FLAT]}"]
+        family = _FAMILIES[suffix]
+        flat = None if family == FLAT else records[f"{data}-flat"]
         name, printed = _best_printed(data)
         cells.append(
             {
@@ -259,17 +258,14 @@ def page(result: Mapping[str, Any]) -> Page:
     rows = []
     for found in result["cells"]:
         data = _title(found["data"])
-        against = found.get("against_paper")
-        sign = f" {SIGNS[against['mark']]}" if against else ""
-        flat = found.get("against_flat")
+        paper, ours = cell_text(found)
         rows.append(
             [
                 f"{data}: {found['model']}",
                 _words(found["chosen"]),
-                f"{interval_text(found['paper'], 1)} ({found['best_of_the_paper']})",
-                f"{interval_text(found.get('ours'))}{sign}",
-                difference_text(flat),
-                p_text(flat["p"] if flat else None),
+                f"{paper} ({found['best_of_the_paper']})",
+                ours,
+                *comparison_texts(found.get("against_flat")),
             ]
         )
     table = Table(
@@ -285,9 +281,8 @@ def page(result: Mapping[str, Any]) -> Page:
             [
                 found["model"],
                 interval_text({"mean": found["paper"]["mean"]}, 1),
-                f"{interval_text(found['ours'], 1)} {SIGNS[found['against_paper']['mark']]}",
-                difference_text(found.get("against_flat"), 1),
-                p_text(found["against_flat"]["p"] if "against_flat" in found else None),
+                cell_text(found, 1)[1],
+                *comparison_texts(found.get("against_flat"), 1),
             ]
             for found in result["recognised"]
         ],
@@ -306,10 +301,8 @@ def page(result: Mapping[str, Any]) -> Page:
         "kept from the training data, with other seeds and fewer epochs; the chosen ones are then trained on all "
         f"training rows. Both families get {len(result['cells'][0]['tried'])} settings. {_short(result['shards'])}",
     ]
-    sections = [
-        Section("Searched settings", text, (), [table, *([recognised] if recognised.rows else [])]),
-    ]
-    if all(len(found["tried"]) == SETTINGS for found in result["cells"]):
+    sections = [Section("Searched settings", text, (), [table, recognised])]
+    if not result["quick"]:
         sections.append(Section("What mattered in the search", (), (), [_effects(result["cells"])]))
     return Page(verdict, "good" if marks and set(marks) == {"better"} else "neutral", sections, brief=_brief(result))
 
@@ -319,7 +312,7 @@ def _brief(result: Mapping[str, Any]) -> Table:
     cells = result["cells"]
     datas = list(dict.fromkeys(found["data"] for found in cells))
     at = {(found["data"], found["model"]): found for found in cells}
-    paper = [f"{interval_text(at[d, CURVED]['paper'], 1)} ({at[d, CURVED]['best_of_the_paper']})" for d in datas]
+    paper = [f"{cell_text(at[d, CURVED])[0]} ({at[d, CURVED]['best_of_the_paper']})" for d in datas]
     rows = [[f"{model}, ours", *(cell_text(at[data, model])[1] for data in datas)] for model in (FLAT, CURVED)]
     return Table(
         ["searched settings", *map(_title, datas)],

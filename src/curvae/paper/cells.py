@@ -8,21 +8,26 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..nn.networks import DecoderKind
 from ..training import Config
 from .experiment import Results
-from .pages import SIGNS, interval_text, number
+from .pages import SIGNS, interval_text, number, p_text
 from .statistics import Printed, Test, against_printed, estimate, mark, paired
 from .trainings import configuration
 
 __all__ = [
-    "N_VAE",
+    "LIMIT",
+    "PLAIN",
     "beside",
     "cell",
     "cell_text",
+    "comparison_texts",
     "difference_text",
     "figures",
     "gather",
     "kind",
+    "model_name",
+    "references",
     "trainings_of",
     "worst_divergence",
 ]
@@ -30,15 +35,37 @@ __all__ = [
 Key = TypeVar("Key", bound=Hashable)
 Record = Mapping[str, Any]
 
-N_VAE: Mapping[str, Any] = {"curvature": 0.0, "decoder": "log_mlp"}
-"""settings of the ordinary VAE, whose decoder is an MLP; a P-VAE of c = 0 has its functions in other parameters"""
+PLAIN: DecoderKind = "log_mlp"
+"""decoder of the N-VAE: at c = 0 it is an MLP"""
+LIMIT = (
+    "The P-VAE of c = 0 is not in the paper: it has the functions of the N-VAE, with the first layer of the decoder "
+    "written as gyroplanes, and shows what of a gain is curvature."
+)
 
 
 def kind(config: Config) -> str:
     """The model in the paper's words."""
     if config.curvature == 0 and not config.learn_curvature:
-        return "N-VAE" if config.decoder == N_VAE["decoder"] else "P-VAE"
+        return "N-VAE" if config.decoder == PLAIN else "P-VAE"
     return "Riemannian" if config.posterior == "riemannian" else "wrapped"
+
+
+def model_name(model: str, c: float) -> str:
+    """How a row is called.
+
+    Example:
+        >>> model_name("N-VAE", 0.0), model_name("wrapped", 0.1)
+        ('N-VAE', 'wrapped, c = 0.1')
+    """
+    return model if model == "N-VAE" else f"{model}, c = {c:g}"
+
+
+def references(found: Mapping[Any, Mapping[int, Record]], model: str, c: float, *rest: float) -> dict[str, Any]:
+    """What `cell` shall compare a model with, among the cells (model, c, …) that agree in the rest: flat models."""
+    return {
+        "flat": None if model == "N-VAE" else found["N-VAE", 0.0, *rest],
+        "limit": found["P-VAE", 0.0, *rest] if c else None,
+    }
 
 
 def trainings_of(results: Results) -> Iterator[tuple[Config, Record]]:
@@ -125,6 +152,11 @@ def difference_text(test: Mapping[str, Any] | None, digits: int = 2) -> str:
     if test is None:
         return "–"
     return f"{number(test['difference'], digits, sign=True)} ± {test['half']:.{digits}f}"
+
+
+def comparison_texts(test: Mapping[str, Any] | None, digits: int = 2) -> list[str]:
+    """A difference and its p-value, for two columns."""
+    return [difference_text(test, digits), p_text(test["p"] if test else None)]
 
 
 def worst_divergence(results: Results) -> dict[str, float]:

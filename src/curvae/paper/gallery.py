@@ -18,7 +18,7 @@ from ..training import Config
 from ..training.files import write_bytes
 from . import figures, table1, table2
 from .baselines import scaled
-from .cells import N_VAE
+from .cells import PLAIN
 from .experiment import Bench, Experiment, Page, Plan, Results, Shard
 from .gplvm import GPLVM, principal_components
 from .maps import DRAWS, HYPERPLANES, Map, digit_maps, distance_maps, tree_maps
@@ -56,14 +56,14 @@ SHADED = ("densities", "anisotropic", "maps-distance")
 def shards(plan: Plan) -> list[Shard]:
     """Geometry, branching diffusion, digits."""
     curved = [replace(TREE, curvature=c, seed=plan.seed) for c in (*CURVATURES, 1.0)]
-    tree = [*curved, replace(TREE, seed=plan.seed, **N_VAE)]
+    tree = [*curved, replace(TREE, curvature=0.0, decoder=PLAIN, seed=plan.seed)]
     if plan.quick:
         tree = [replace(config, epochs=60) for config in tree]
     iterations = 20 if plan.quick else table1.GPLVM_ITERATIONS
     base, _, rows, test = table2.sizes(plan)
     digits = [
         replace(base, dim=2, curvature=DIGITS_CURVATURE, posterior="riemannian", seed=plan.seed),
-        replace(base, dim=2, posterior="wrapped", seed=plan.seed, **N_VAE),
+        replace(base, dim=2, curvature=0.0, posterior="wrapped", decoder=PLAIN, seed=plan.seed),
     ]
     names = ["maps-models", "maps-curvatures", "maps-gyroplanes", "maps-distance"]
     return [

@@ -14,7 +14,19 @@ from ..report import Section, Table
 from ..training import Config, Fitted, Scaling, random_split
 from ..training.evaluate import embed
 from .baselines import MEASURES, maps, recovery
-from .cells import N_VAE, cell, cell_text, difference_text, figures, gather, kind
+from .cells import (
+    LIMIT,
+    PLAIN,
+    cell,
+    cell_text,
+    comparison_texts,
+    difference_text,
+    figures,
+    gather,
+    kind,
+    model_name,
+    references,
+)
 from .experiment import Bench, Experiment, Page, Plan, Results, Shard
 from .pages import LEGEND, interval_text, number, p_text, requirements_table
 from .statistics import Printed, estimate, linear_contrast
@@ -56,10 +68,9 @@ DIFFERENCES = (
     "log-variance.",
     "At c = 0 the posterior mean is 2h for the encoder's output h, as it is to first order in the ball.",
     "The decoder's last bias starts at the column means, which are 0 here.",
-    "The N-VAE is the paper's, with an MLP as decoder. The P-VAE of c = 0 is not in the paper: it has the functions of "
-    "the N-VAE, with the first layer of the decoder written as gyroplanes, and shows what of a gain is curvature.",
-    "There are 60 data sets in place of the paper's 20. The best cell of the first twenty lay above the bound asked of "
-    "it; forty were then added. A table shows every twenty.",
+    f"The N-VAE is the paper's, with an MLP as decoder. {LIMIT}",
+    f"There are {BLOCKS * TRAININGS} data sets in place of the paper's {TRAININGS}. The best cell of the first "
+    f"{TRAININGS} lay above the bound asked of it; the others were then added. A table shows every {TRAININGS}.",
 )
 
 
@@ -94,7 +105,7 @@ def shards(plan: Plan) -> list[Shard]:
     )
 
     kinds: dict[str, tuple[Sequence[float], dict[str, Any]]] = {
-        "flat": ((0.0,), {"posterior": "wrapped", **N_VAE}),
+        "flat": ((0.0,), {"posterior": "wrapped", "decoder": PLAIN}),
         "limit": ((0.0,), {"posterior": "wrapped"}),
         **{law: (curvatures, {"posterior": law}) for law in LAWS},
     }
@@ -104,7 +115,7 @@ def shards(plan: Plan) -> list[Shard]:
             config
             for scale, c in product(scales, values)
             for config in seeds(
-                replace(base, prior_scale=scale, **{**settings, "curvature": c}), count, plan.seed + block * count
+                replace(base, curvature=c, prior_scale=scale, **settings), count, plan.seed + block * count
             )
         ]
         found.append(made(configs).shard(f"{name}-{block + 1}"))
@@ -133,10 +144,8 @@ def summarise(results: Results) -> dict[str, Any]:
     found = gather(trained, _key)
     cells = []
     for (model, c, scale), records in found.items():
-        printed = Printed(PRINTED[scale][c], HALF, TRAININGS)
-        flat = None if model == "N-VAE" else found["N-VAE", 0.0, scale]
-        limit = found["P-VAE", 0.0, scale] if c else None
-        compared = cell(records, None if model == "P-VAE" else printed, flat, limit=limit)
+        printed = None if model == "P-VAE" else Printed(PRINTED[scale][c], HALF, TRAININGS)
+        compared = cell(records, printed, **references(found, model, c, scale))
         cells.append({"model": model, "c": c, "prior_scale": scale, **compared})
     return {
         "cells": cells,
@@ -179,7 +188,7 @@ def _requirements(found: Mapping[Cell, Any], cells: Sequence[Mapping[str, Any]])
     flat = next(c for c in cells if (c["model"], c["prior_scale"]) == ("N-VAE", scale))
     curved = [c for c in cells if c["c"] and c["prior_scale"] == scale]
     best = min(curved, key=lambda c: float(c["ours"]["mean"]))
-    name = f"{best['model']}, c = {best['c']:g}"
+    name = model_name(best["model"], best["c"])
     rows: list[dict[str, Any]] = [
         {
             "what": "N-VAE, σ0 = 1.7: 57.0 ± 0.4",
@@ -239,10 +248,8 @@ def page(result: Mapping[str, Any]) -> Page:
     rows = []
     for found in cells:
         paper, ours = cell_text(found)
-        name = found["model"] if found["model"] == "N-VAE" else f"{found['model']}, c = {found['c']:g}"
-        tests = [found.get(key) for key in ("against_flat", "against_limit")]
-        compared = [text for test in tests for text in (difference_text(test), p_text(test["p"] if test else None))]
-        rows.append([name, f"{found['prior_scale']:g}", paper, ours, *compared])
+        compared = [*comparison_texts(found.get("against_flat")), *comparison_texts(found.get("against_limit"))]
+        rows.append([model_name(found["model"], found["c"]), f"{found['prior_scale']:g}", paper, ours, *compared])
     rows.sort(key=lambda row: row[1])
     n = max(len(found["seeds"]) for found in cells)
     likelihoods = Table(
@@ -255,7 +262,7 @@ def page(result: Mapping[str, Any]) -> Page:
         ["map", "σ0", "distortion", "rank correlation of distances", "depth against radius"],
         [
             [
-                r["model"] if r["model"] == "N-VAE" or "c" not in r else f"{r['model']}, c = {r['c']:g}",
+                model_name(r["model"], r["c"]) if "c" in r else r["model"],
                 f"{r['prior_scale']:g}" if "prior_scale" in r else "–",
                 *(interval_text(r[name], 3) for name in MEASURES),
             ]
@@ -277,7 +284,7 @@ def page(result: Mapping[str, Any]) -> Page:
     held = [r["holds"] for r in result["requirements"]]
     slopes = Table(
         ["model", "σ0", "slope over c", "p"],
-        [[t["model"], f"{t['prior_scale']:g}", difference_text(t), p_text(t["p"])] for t in result["trends"]],
+        [[t["model"], f"{t['prior_scale']:g}", *comparison_texts(t)] for t in result["trends"]],
         "Linear contrast over the curvatures, by the t-test on the slope of every data set.",
     )
     sections = [

@@ -12,7 +12,19 @@ import numpy as np
 from ..data import mnist
 from ..report import Section, Table
 from ..training import Config, Scaling, Split
-from .cells import N_VAE, cell, cell_text, difference_text, gather, kind, worst_divergence
+from .cells import (
+    LIMIT,
+    PLAIN,
+    cell,
+    cell_text,
+    comparison_texts,
+    difference_text,
+    gather,
+    kind,
+    model_name,
+    references,
+    worst_divergence,
+)
 from .experiment import Experiment, Page, Plan, Results, Shard
 from .pages import LEGEND, SIGNS, interval_text, p_text, requirements_table
 from .statistics import Mark, Printed, against_printed, mark
@@ -50,8 +62,7 @@ PRINTED: dict[tuple[str, float], tuple[tuple[float, float] | None, ...]] = {
 }
 
 DIFFERENCES = (
-    "The P-VAE of c = 0 is not in the paper: it has the functions of the N-VAE, with the first layer of the decoder "
-    "written as gyroplanes, and shows what of a gain is curvature.",
+    LIMIT,
     "Cells that the paper marks as numerically unstable (*) are trained like all others.",
     "Matrix products of trainings and likelihoods on CUDA take TF32 inputs; the results hold the difference that this "
     "makes to a likelihood.",
@@ -81,12 +92,10 @@ def kinds(base: Config, dim: int, curvatures: Sequence[float], count: int, first
     """The N-VAE, the P-VAE of c = 0 and both normals of one dimension, by name."""
 
     def grid(values: Sequence[float], **settings: Any) -> list[Config]:
-        return [
-            one for c in values for one in seeds(replace(base, dim=dim, **{**settings, "curvature": c}), count, first)
-        ]
+        return [one for c in values for one in seeds(replace(base, dim=dim, curvature=c, **settings), count, first)]
 
     return {
-        "flat": grid((0.0,), posterior="wrapped", **N_VAE),
+        "flat": grid((0.0,), posterior="wrapped", decoder=PLAIN),
         "limit": grid((0.0,), posterior="wrapped"),
         "wrapped": grid(curvatures, posterior="wrapped"),
         "riemannian": grid(curvatures, posterior="riemannian"),
@@ -134,12 +143,9 @@ def summarise(results: Results) -> dict[str, Any]:
     for (model, c, dim), records in found.items():
         figure = PRINTED[model, c][DIMENSIONS.index(dim)] if (model, c) in PRINTED else None
         printed = None if figure is None else Printed(*figure, TRAININGS)
-        flat = None if model == "N-VAE" else found["N-VAE", 0.0, dim]
-        limit = found["P-VAE", 0.0, dim] if c else None
         active = sorted({record["active_dimensions"] for record in records.values()})
-        cells.append(
-            {"model": model, "c": c, "dim": dim, "active": active, **cell(records, printed, flat, limit=limit)}
-        )
+        compared = cell(records, printed, **references(found, model, c, dim))
+        cells.append({"model": model, "c": c, "dim": dim, "active": active, **compared})
     gaps = [result["tf32_gap"] for result in results.values() if "tf32_gap" in result]
     divergence = worst_divergence(results)
     return {
@@ -179,7 +185,7 @@ def _requirements(cells: Sequence[Mapping[str, Any]], divergence: Mapping[str, f
             {
                 "what": f"d = {dim}: the best curved cell is better than the N-VAE, at 1 % (Bonferroni for "
                 f"{len(curved)} cells)",
-                "found": f"{best['model']}, c = {best['c']:g}: {difference_text(test)}, p {p_text(p)}",
+                "found": f"{model_name(best['model'], best['c'])}: {difference_text(test)}, p {p_text(p)}",
                 "holds": test["difference"] < 0 and p < 0.01,
             }
         )
@@ -206,14 +212,13 @@ def page(result: Mapping[str, Any]) -> Page:
     beside_paper = []
     beside_flat: dict[str, list[list[str]]] = {"against_flat": [], "against_limit": []}
     for model, c in names:
-        label = model if model == "N-VAE" else f"{model}, c = {c:g}"
+        label = model_name(model, c)
         texts = [cell_text(at[model, c, dim]) for dim in dims]
         beside_paper.append([label, *(text for pair in texts for text in pair)])
         for key, rows in beside_flat.items():
             tests = [at[model, c, dim].get(key) for dim in dims]
             if any(tests):
-                cells_text = (t for test in tests for t in (difference_text(test), p_text(test["p"] if test else None)))
-                rows.append([label, *cells_text])
+                rows.append([label, *(text for test in tests for text in comparison_texts(test))])
     n = max(len(found["seeds"]) for found in cells)
     likelihoods = Table(
         ["model", *(text for dim in dims for text in (f"d = {dim}, paper", f"d = {dim}, ours"))],
@@ -256,7 +261,7 @@ def best_printed(dim: int) -> tuple[str, Printed]:
     place = DIMENSIONS.index(dim)
     known = {name: row[place] for name, row in PRINTED.items()}
     (model, c), figure = min(((k, v) for k, v in known.items() if v is not None), key=lambda item: item[1][0])
-    return f"{model}, c = {c:g}", Printed(*figure, TRAININGS)
+    return model_name(model, c), Printed(*figure, TRAININGS)
 
 
 def _beside_best(found: Mapping[str, Any]) -> Mark:
@@ -282,7 +287,10 @@ def _brief(cells: Sequence[Mapping[str, Any]]) -> Table:
             ],
             [
                 "best P-VAE, ours",
-                *(f"{interval_text(c['ours'])} {SIGNS[_beside_best(c)]} ({c['model']}, c = {c['c']:g})" for c in best),
+                *(
+                    f"{interval_text(c['ours'])} {SIGNS[_beside_best(c)]} ({model_name(c['model'], c['c'])})"
+                    for c in best
+                ),
             ],
         ],
         "−IWAE in nats, less is better; 10 trainings.",
@@ -291,7 +299,9 @@ def _brief(cells: Sequence[Mapping[str, Any]]) -> Table:
 
 def _unused(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """A sentence about models that do not use their latent space, if there are any."""
-    empty = [f"{c['model']}, c = {c['c']:g}, d = {c['dim']}" for c in cells if c["active"] and max(c["active"]) == 0]
+    empty = [
+        f"{model_name(c['model'], c['c'])}, d = {c['dim']}" for c in cells if c["active"] and max(c["active"]) == 0
+    ]
     if not empty:
         return []
     return [

@@ -15,7 +15,7 @@ from ..plotting import confusion, figure_bytes
 from ..report import Picture, Section, Table
 from ..training import Config, Fitted, Rows
 from . import table2
-from .cells import cell, difference_text, gather, kind
+from .cells import cell, comparison_texts, difference_text, gather, kind, model_name, references
 from .classifier import Settings, accuracies, centres, confusions
 from .experiment import Bench, Experiment, Page, Plan, Results, Shard
 from .pages import SIGNS, interval_text, number, p_text
@@ -119,7 +119,6 @@ def _printed(model: str, c: float) -> Sequence[int] | None:
 def summarise(results: Results) -> dict[str, Any]:
     """Cells with accuracies by digit, and the mean confusion matrices in percent."""
     found = gather(results, _key)
-    flat, limit = found["N-VAE", 0.0], found["P-VAE", 0.0]
     cells = []
     for (model, c), records in found.items():
         printed = _printed(model, c)
@@ -133,14 +132,7 @@ def summarise(results: Results) -> dict[str, Any]:
                 "by_digit": np.mean([record["accuracy_by_digit"] for record in records.values()], 0).tolist(),
                 "paper_by_digit": None if printed is None else list(printed),
                 "confusion": (counts / counts.sum(1, keepdims=True)).round(4).tolist(),
-                **cell(
-                    records,
-                    average,
-                    None if model == "N-VAE" else flat,
-                    "accuracy",
-                    lower_is_better=False,
-                    limit=limit if c else None,
-                ),
+                **cell(records, average, name="accuracy", lower_is_better=False, **references(found, model, c)),
             }
         )
     return {"cells": cells}
@@ -150,19 +142,20 @@ def page(result: Mapping[str, Any]) -> Page:
     """Accuracies by digit beside the paper's, against flat models, and confusion matrices."""
     rows, tests = [], []
     for found in result["cells"]:
-        name = found["model"] if found["model"] == "N-VAE" else f"{found['model']}, c = {found['c']:g}"
+        name = model_name(found["model"], found["c"])
         paper = found["paper_by_digit"]
         if paper is not None:
-            printed = name if found["model"] == "N-VAE" else f"P-VAE, c = {found['c']:g}"
-            rows.append([f"{printed}, paper", *(f"{x:.0f}" for x in paper), f"{np.mean(paper):.1f}"])
+            printed = "N-VAE" if found["model"] == "N-VAE" else "P-VAE"
+            rows.append(
+                [f"{model_name(printed, found['c'])}, paper", *(f"{x:.0f}" for x in paper), f"{np.mean(paper):.1f}"]
+            )
         own = f"{interval_text(found['ours'], 1)}"
         if "against_paper" in found:
             own += f" {SIGNS[found['against_paper']['mark']]}"
         rows.append([f"{name}, ours", *(f"{x:.0f}" for x in found["by_digit"]), own])
         compared = [found.get(key) for key in ("against_flat", "against_limit")]
         if any(compared):
-            texts = ((difference_text(test, 1), p_text(test["p"] if test else None)) for test in compared)
-            tests.append([name, *(text for pair in texts for text in pair)])
+            tests.append([name, *(text for test in compared for text in comparison_texts(test, 1))])
     accuracy = Table(
         ["model", *map(str, range(DIGITS)), "average"],
         rows,
@@ -178,8 +171,8 @@ def page(result: Mapping[str, Any]) -> Page:
     flat = next(c for c in result["cells"] if c["model"] == "N-VAE")
     gain = best["against_flat"]
     verdict = (
-        f"N-VAE {number(flat['ours']['mean'], 1)} %, best P-VAE {number(best['ours']['mean'], 1)} % ({best['model']}, "
-        f"c = {best['c']:g}): {difference_text(gain, 1)} points, p {p_text(gain['p'])}."
+        f"N-VAE {number(flat['ours']['mean'], 1)} %, best P-VAE {number(best['ours']['mean'], 1)} % "
+        f"({model_name(best['model'], best['c'])}): {difference_text(gain, 1)} points, p {p_text(gain['p'])}."
     )
     sections = [
         Section("Accuracy by digit", (), (), [accuracy]),
@@ -214,7 +207,7 @@ def _pictures(cells: Sequence[Mapping[str, Any]]) -> list[Picture]:
             continue
         figure = Figure(figsize=(4.2, 4.2))
         confusion(figure.subplots(), found["confusion"], range(DIGITS))
-        name = found["model"] if found["model"] == "N-VAE" else f"{found['model']}, c = {found['c']:g}"
+        name = model_name(found["model"], found["c"])
         pictures.append(Picture(figure_bytes(figure), f"{name}: shares of each digit.", f"confusion matrix, {name}"))
     return pictures
 
