@@ -6,22 +6,28 @@ import math
 
 import torch
 from torch import Tensor
-from torch.distributions import kl_divergence, register_kl
+from torch.distributions import Distribution, kl_divergence, register_kl
 
-from ..geometry import Euclidean
 from ..geometry import hyperboloid as h
 from ..geometry.functions import asinhc, logsinhc
+from ..geometry.primitive import differentiated
 from . import radial
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
-from .radius import HyperbolicRadius
+from .radius import HyperbolicRadius, SphericalUniform
+from .validation import holds
 
 __all__ = ["kl_divergence", "kl_quadrature"]
 
 
 def _same_curvature(c: Tensor | float, k: Tensor | float) -> bool:
-    if isinstance(c, Tensor) or isinstance(k, Tensor):
-        return c is k or bool((torch.as_tensor(c) == torch.as_tensor(k)).all())
-    return c == k
+    return c is k or holds(torch.as_tensor(c) == torch.as_tensor(k, device=getattr(c, "device", None)))
+
+
+@register_kl(SphericalUniform, SphericalUniform)
+def _kl_sphere(p: SphericalUniform, q: SphericalUniform) -> Tensor:
+    if p.dim != q.dim:
+        raise NotImplementedError(f"KL of uniform distributions on spheres needs equal dim, got {p.dim} and {q.dim}")
+    return torch.zeros(torch.broadcast_shapes(p.batch_shape, q.batch_shape), dtype=p.dtype, device=p.device)
 
 
 @register_kl(HyperbolicRadius, HyperbolicRadius)
@@ -32,40 +38,75 @@ def _kl_radius(p: HyperbolicRadius, q: HyperbolicRadius) -> Tensor:
     log_ratio = radial.log_normaliser(q._q, p.dim) - radial.log_normaliser(p._q, p.dim)
     log_ratio = log_ratio + p.dim * (t.log() - s.log())
     square = radial.mean_power(p._q, p.dim, 2)
-    return (log_ratio + square * ((s / t) ** 2 - 1) / 2).to(torch.promote_types(p.scale.dtype, q.scale.dtype))
+    return _result(log_ratio + square * ((s / t) ** 2 - 1) / 2, p, q, p.scale.dtype, q.scale.dtype)
+
+
+def _result(value: Tensor, p: Distribution, q: Distribution, *dtypes: torch.dtype) -> Tensor:
+    return value.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape)).to(torch.promote_types(*dtypes))
 
 
 @register_kl(HyperbolicNormal, HyperbolicNormal)
 def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
-    if not (isinstance(p.manifold, Euclidean) and isinstance(q.manifold, Euclidean)):
+    if not _same_space(p, q):
         raise NotImplementedError(
-            f"no closed form for KL({type(p).__name__} ‖ {type(q).__name__}) on {p.manifold}: use "
-            "curvae.distributions.kl_quadrature for isotropic distributions and a prior centred at the origin, or "
-            "average log_prob over rsample_and_log_prob"
+            f"KL({type(p).__name__} ‖ {type(q).__name__}) needs both on the same space, got {p.manifold} and "
+            f"{q.manifold}"
         )
-    # Both laws are Gaussian here.
-    m, s = p._loc, _factor(p)
-    n, t = q._loc, _factor(q)
-    inner = torch.linalg.solve_triangular(t, s, upper=False)
-    shift = torch.linalg.solve_triangular(t, (m - n).unsqueeze(-1), upper=False)
+    if p.manifold.dim == 1 or _flat(p.manifold.c):
+        return _result(_kl_gaussian(p, q), p, q, p._dtype, q._dtype)
+    if not (_isotropic(p) and _isotropic(q)):
+        raise NotImplementedError(
+            f"no closed form for KL({type(p).__name__} ‖ {type(q).__name__}) on {p.manifold} with a diagonal or full "
+            "covariance: estimate it by z, log_p = p.rsample_and_log_prob((1000,)); (log_p - q.log_prob(z)).mean(0)"
+        )
+    return kl_quadrature(p, q)
+
+
+def _same_space(p: HyperbolicNormal, q: HyperbolicNormal) -> bool:
+    return p.manifold.dim == q.manifold.dim and _same_curvature(p.manifold.c, q.manifold.c)
+
+
+def _flat(c: Tensor | float) -> bool:
+    """Whether c is 0 and no gradient in it is wanted."""
+    return not differentiated(c) and holds(c == 0) if isinstance(c, Tensor) else c == 0
+
+
+def _isotropic(p: HyperbolicNormal) -> bool:
+    return p.manifold.dim == 1 or (p.scale_tril is None and p.scale.shape[-1] == 1)
+
+
+def _kl_gaussian(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
+    """Where the space is flat, or a line, both normals are Gaussian in the vector from loc to the point."""
+    scale, other = _factor(p), _factor(q)
+    apart = h.logmap0(_between(p, q), p._c)
+    inner = torch.linalg.solve_triangular(other, scale, upper=False)
+    shift = torch.linalg.solve_triangular(other, apart.unsqueeze(-1), upper=False)
     value = (inner.square().sum((-2, -1)) + shift.square().sum((-2, -1)) - p.manifold.dim) / 2
-    value = value + q._log_det() - p._log_det()
-    return value.to(torch.promote_types(p._dtype, q._dtype))
+    return value + q._log_det() - p._log_det()
+
+
+def _between(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
+    """Space part of the centre of p seen from that of q, which may be given in another chart."""
+    if type(p.manifold)._displacement is type(q.manifold)._displacement:
+        return q.manifold._displacement(q._loc, p._loc)
+    S, T = q.manifold._read(q._loc), p.manifold._read(p._loc)
+    return h.displacement(S, T, h.ball_difference(S, T, q._c), q._c)
 
 
 def _factor(p: HyperbolicNormal) -> Tensor:
     """Cholesky factor of the covariance."""
     if p.scale_tril is not None:
         return p._spread
-    return torch.diag_embed(p._spread.expand(*p.scale.shape[:-1], p.manifold.dim))
+    return torch.diag_embed(p._spread.expand(*p._spread.shape[:-1], p.manifold.dim))
 
 
 def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
-    """KL(q ‖ p) for isotropic q anywhere and isotropic p centred at the origin, to quadrature precision.
+    """KL(q ‖ p) of isotropic distributions on one space, to quadrature precision.
 
-    log p depends on the draw only through its distance R from the origin, so the divergence is an integral over the
-    radius r around q's centre and the angle θ between the displacement and the outward direction, whose density is
-    ∝ sin^{d−2} θ. Each of q and p may be wrapped or Riemannian; differentiable in all parameters and c.
+    Seen from the centre of p, log p depends on the draw only through its distance R, so the divergence is an integral
+    over the radius r around q's centre and the angle θ between the displacement and the direction away from p's centre,
+    whose density is ∝ sin^{d−2} θ. Each of q and p may be wrapped or Riemannian; differentiable in all parameters and
+    c. `torch.distributions.kl_divergence` takes it where there is no closed form.
 
     Example:
         >>> from curvae import Lorentz
@@ -76,31 +117,34 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
         3.9352
     """
     d = q.manifold.dim
-    if p.manifold.dim != d or not _same_curvature(q.manifold.c, p.manifold.c):
+    if not _same_space(q, p):
         raise ValueError(f"both distributions must live on the same space, got {q.manifold} and {p.manifold}")
     for role, dist in (("first", q), ("second", p)):
-        if dist.scale_tril is not None or (dist.scale.shape[-1] != 1 and d > 1):
+        if not _isotropic(dist):
             raise ValueError(f"kl_quadrature needs isotropic distributions, the {role} is not")
-    if bool((p.loc != 0).any()):
-        raise ValueError(f"the second distribution must be centred at the origin, its loc is {p.loc.tolist()}")
 
     c = torch.as_tensor(q._c, dtype=torch.float64, device=q.loc.device)
-    sigma = q._spread[..., 0]
+    sigma, other = _sigma(q), _sigma(p)
     shape = c * sigma**2 if isinstance(q, RiemannianNormal) else torch.zeros_like(c * sigma**2)
     t, weights = radial.bulk(shape, d)
     r = (sigma.unsqueeze(-1) * t)[..., :, None]
-    r0 = h.dist0(q.manifold._read(q._loc), c)[..., None, None]
+    r0 = h.dist0(_between(q, p), c)[..., None, None]
     half, angle_weights = _angles(d, c.device)
 
     square = _third_side_squared(r, r0, half, c[..., None, None])
-    penalty = square / (2 * p._spread[..., 0, None, None] ** 2)
+    penalty = square / (2 * other[..., None, None] ** 2)
     if isinstance(p, WrappedNormal):
         penalty = penalty + (d - 1) * logsinhc(c[..., None, None] * square)
         constant = d / 2 * math.log(2 * math.pi) + torch.zeros_like(c)
     else:
         constant = p._log_measure(c)
     cross = (weights * (penalty * angle_weights).sum(-1)).sum(-1) + p._log_det() + constant
-    return (cross - q.entropy().double()).to(torch.promote_types(q._dtype, p._dtype))
+    return _result(cross - q._entropy(), q, p, q._dtype, p._dtype)
+
+
+def _sigma(p: HyperbolicNormal) -> Tensor:
+    """The standard deviation of an isotropic normal, of the batch shape."""
+    return p._spread[..., 0] if p.scale_tril is None else p._spread[..., 0, 0]
 
 
 def _angles(dim: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -9,39 +9,24 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from ..geometry import Manifold
 from ..geometry import hyperboloid as h
 from ..geometry.functions import logsinhc
 from . import radial
+from .constraints import Inside
 from .table import stretch
-from .validation import Shape, broadcast_shape, check_positive, resolve_validation
+from .validation import Shape, Validated, as_float_tensor, check_noise, check_positive, got, holds, offender
 
-__all__ = ["HyperbolicNormal", "Inside", "RiemannianNormal", "WrappedNormal"]
-
-
-class Inside(constraints.Constraint):
-    """Points that lie in a manifold and within the reach of their dtype."""
-
-    event_dim = 1
-
-    def __init__(self, manifold: Manifold) -> None:
-        self.manifold = manifold
-        super().__init__()
-
-    def __repr__(self) -> str:
-        return f"Inside({self.manifold})"
-
-    def check(self, value: Tensor) -> Tensor:
-        return self.manifold.contains(value)
+__all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal"]
 
 
-class HyperbolicNormal(Distribution):
+class HyperbolicNormal(Validated):
     """What the two normals share. A subclass gives the radius law: `_bend` and `_log_measure`."""
 
     has_rsample = True
@@ -58,20 +43,29 @@ class HyperbolicNormal(Distribution):
         self.loc, self.manifold = loc, manifold
         if scale is not None:
             self.scale = scale
+        # An instance is given one of the two ways to say a covariance, and knows its manifold.
+        given = "scale_tril" if scale is None else "scale"
+        self.__dict__["arg_constraints"] = {"loc": self.support, given: type(self).arg_constraints[given]}
         # Widened once, so that gradients through their many uses are summed in float64.
         self._loc, self._spread = loc.double(), spread.double()
         event_dims = 1 if scale is not None else 2
         c_shape = manifold.c.shape if isinstance(manifold.c, Tensor) else ()
-        batch_shape = broadcast_shape(loc.shape[:-1], spread.shape[:-event_dims], c_shape)
+        batch_shape = torch.broadcast_shapes(loc.shape[:-1], spread.shape[:-event_dims], c_shape)
         self._dtype = torch.promote_types(loc.dtype, spread.dtype)
-        super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
-        self._validate_args, self._strict = resolve_validation(validate_args)
+        super().__init__(batch_shape, loc.shape[-1:], validate_args)
         if self._validate_args:
-            manifold.check(loc)
-            if scale is not None:
-                check_positive("scale", scale)
-            elif not bool(constraints.lower_cholesky.check(spread).all()):
-                raise ValueError("scale_tril must be lower triangular with a positive diagonal")
+            self._check_arguments()
+
+    def _check_arguments(self) -> None:
+        valid = self.manifold.contains(self.loc)
+        if not holds(valid):
+            point = offender(self.loc, valid)
+            reason = "" if point is None else f", got {point.tolist()}: {self.manifold._complaint(point)}"
+            raise ValueError(f"loc must lie in {self.manifold}{reason}")
+        if self.scale_tril is None:
+            check_positive("scale", self.scale)
+        elif not holds(constraints.lower_cholesky.check(self.scale_tril)):
+            raise ValueError("scale_tril must be lower triangular with a positive diagonal")
 
     @classmethod
     def centred(cls, scale: Tensor | float, manifold: Manifold) -> Self:
@@ -92,6 +86,10 @@ class HyperbolicNormal(Distribution):
     def _log_measure(self, v: Tensor) -> Tensor:
         """m with log-density −|w|²/2 − log det(scale) − m."""
 
+    @abstractmethod
+    def _entropy(self) -> Tensor:
+        """The entropy in float64, not expanded to the batch shape."""
+
     # --- the scale --------------------------------------------------------------------------------------------------
 
     def _stretch(self, w: Tensor) -> Tensor:
@@ -106,14 +104,12 @@ class HyperbolicNormal(Distribution):
 
     # --- torch.distributions ----------------------------------------------------------------------------------------
 
-    @property
-    def arg_constraints(self) -> dict[str, constraints.Constraint]:
-        spread = (
-            {"scale": constraints.positive} if self.scale_tril is None else {"scale_tril": constraints.lower_cholesky}
-        )
-        return {"loc": Inside(self.manifold), **spread}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
+        "loc": constraints.dependent(is_discrete=False, event_dim=1),
+        "scale": constraints.independent(constraints.positive, 1),
+    }
 
-    @property
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
         return Inside(self.manifold)
 
@@ -124,12 +120,17 @@ class HyperbolicNormal(Distribution):
 
     mode = mean
 
+    def entropy(self) -> Tensor:
+        """Differential entropy with respect to the Riemannian measure."""
+        return self._entropy().expand(self.batch_shape).to(self._dtype)
+
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
-        new = self.__new__(type(self))
-        new.__dict__.update(self.__dict__)
-        shape = torch.Size(batch_shape) + self.event_shape
-        new.loc, new._loc = self.loc.expand(shape), self._loc.expand(shape)
-        new._batch_shape = torch.Size(batch_shape)
+        new = self._expanded(batch_shape, _instance)
+        new.loc = self.loc.expand(new._extended_shape())
+        if self.scale_tril is None:
+            new.scale = self.scale.expand(*new._batch_shape, -1)
+        else:
+            new.scale_tril = self.scale_tril.expand(*new._batch_shape, -1, -1)
         return new
 
     @property
@@ -141,16 +142,17 @@ class HyperbolicNormal(Distribution):
         return torch.randn(self._extended_shape(sample_shape), dtype=self._dtype, device=self.loc.device)
 
     def _draw(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        check_noise(noise, self.batch_shape, self.manifold.dim)
         w = self._bend(noise.double(), exact=noise.dtype == torch.float64)
         v = self._stretch(w)
         S = h.expmap0(v, self._c) if self._centred else h.expmap(self.manifold._read(self._loc), v, self._c)
         if self._strict:
             held = self.manifold._holds(S, self._dtype)
-            if not bool(held.all()):
-                radius = h.norm(v).expand(held.shape)[~held].max().item()
+            if not holds(held):
                 raise ValueError(
-                    f"a draw {radius:.4g} away from loc lies farther out than {self._dtype} can hold in "
-                    f"{self.manifold}; use Lorentz coordinates, float64 or a smaller scale"
+                    f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use Lorentz "
+                    f"coordinates, float64 or a smaller scale: its distance from loc must be smaller"
+                    f"{got(h.norm(v).expand(held.shape), held)}"
                 )
         return self.manifold._write(S, self._dtype), w, v
 
@@ -178,9 +180,7 @@ class HyperbolicNormal(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density with respect to the Riemannian measure."""
-        if self._validate_args:
-            self.manifold.check(value)
-        value = value.double()
+        value = self._checked(value).double()
         S = self.manifold._read(value) if self._centred else self.manifold._displacement(self._loc, value)
         v = h.logmap0(S, self._c)
         return self._log_density(self._whiten(v), v)
@@ -188,7 +188,7 @@ class HyperbolicNormal(Distribution):
 
 def _isotropic_or_diagonal(scale: Tensor | float, loc: Tensor, widths: tuple[int, ...]) -> Tensor:
     """`scale` as a tensor with an event dimension."""
-    scale = scale if isinstance(scale, Tensor) else torch.tensor(float(scale), dtype=loc.dtype, device=loc.device)
+    scale = as_float_tensor("scale", scale, like=loc)
     if scale.dim() == 0:
         return scale.unsqueeze(-1)
     if scale.dim() != loc.dim() or scale.shape[-1] not in widths:
@@ -224,6 +224,11 @@ class WrappedNormal(HyperbolicNormal):
         True
     """
 
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
+        **HyperbolicNormal.arg_constraints,
+        "scale_tril": constraints.lower_cholesky,
+    }
+
     def __init__(
         self,
         loc: Tensor,
@@ -237,7 +242,9 @@ class WrappedNormal(HyperbolicNormal):
             raise TypeError("WrappedNormal needs a manifold, for example manifold=curvae.PoincareBall(2)")
         if (scale is None) == (scale_tril is None):
             raise TypeError("give either scale or scale_tril")
+        loc = as_float_tensor("loc", loc)
         if scale_tril is not None:
+            scale_tril = as_float_tensor("scale_tril", scale_tril, like=loc)
             if scale_tril.dim() < 2 or scale_tril.shape[-2:] != (manifold.dim, manifold.dim):
                 raise ValueError(
                     f"scale_tril must have shape (…, {manifold.dim}, {manifold.dim}), got {tuple(scale_tril.shape)}"
@@ -268,16 +275,15 @@ class WrappedNormal(HyperbolicNormal):
         d = self.manifold.dim
         return d / 2 * math.log(2 * math.pi) + (d - 1) * logsinhc(self._c * h.dot(v, v))
 
-    def entropy(self) -> Tensor:
-        """Differential entropy with respect to the Riemannian measure, for any covariance."""
+    def _entropy(self) -> Tensor:
+        """For any covariance: that of the Gaussian, and the mean logarithm of the change of volume."""
         d = self.manifold.dim
         if self.scale_tril is not None:
             variances = torch.linalg.svdvals(self._spread) ** 2
         else:
             variances = (self._spread**2).expand(*self.scale.shape[:-1], d)
         value = d / 2 * math.log(2 * math.pi * math.e) + self._log_det()
-        value = value + (d - 1) * _mean_logsinhc(variances, self._c)
-        return value.expand(self.batch_shape).to(self._dtype)
+        return value + (d - 1) * _mean_logsinhc(variances, self._c)
 
 
 def _mean_logsinhc(variances: Tensor, c: Tensor | float) -> Tensor:
@@ -328,6 +334,7 @@ class RiemannianNormal(HyperbolicNormal):
         *,
         validate_args: bool | None = None,
     ) -> None:
+        loc = as_float_tensor("loc", loc)
         super().__init__(loc, _isotropic_or_diagonal(scale, loc, (1,)), manifold, validate_args)
 
     @property
@@ -341,8 +348,7 @@ class RiemannianNormal(HyperbolicNormal):
         d = self.manifold.dim
         return radial.log_normaliser(self._q, d) + radial.log_area(d)
 
-    def entropy(self) -> Tensor:
-        """Differential entropy with respect to the Riemannian measure: log Z + E[r²]/2σ²."""
+    def _entropy(self) -> Tensor:
+        """log Z + E[r²]/2σ²."""
         q = self._q
-        value = self._log_det() + self._log_measure(q) + radial.mean_power(q, self.manifold.dim, 2) / 2
-        return value.expand(self.batch_shape).to(self._dtype)
+        return self._log_det() + self._log_measure(q) + radial.mean_power(q, self.manifold.dim, 2) / 2

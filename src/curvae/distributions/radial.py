@@ -11,7 +11,7 @@ Gauss–Legendre sums over a window around the mode; because −(log ρ)″ ≥ 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from ..geometry.primitive import Primitive, constant
 __all__ = [
     "SECOND_DERIVATIVE",
     "bulk",
+    "chi_log_cdfs",
     "log_area",
     "log_cdfs",
     "log_kernel",
@@ -91,8 +92,27 @@ def _mode(q: Tensor, dim: int) -> Tensor:
     return m
 
 
-def _window(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Nodes t over the bulk of ρ along a new last axis, and the logs of the terms whose sum is I."""
+def _log_ratio(t: Tensor, m: Tensor, q: Tensor, dim: int) -> Tensor:
+    """log(ρ(t)/ρ(m)), with a rounding error of the size of t, not of its square.
+
+    Far from 0 both kernels are of order (n·√q)², and their difference would keep few digits. There sinh(x) is
+    eˣ·(1 − e^{−2x})/2, so that the large terms combine to (t − m)·(n·√q − (t + m)/2).
+    """
+    n = dim - 1
+    if n == 0:
+        return (m - t) * (m + t) / 2 + 0 * q
+    t, m, q = torch.broadcast_tensors(t, m, q)
+    far = q * torch.minimum(t, m) ** 2 > 4.0
+    near_q, far_q = torch.where(far, 0.0, q), torch.where(far, q, 1.0)
+    root, far_t, far_m = far_q.sqrt(), torch.where(far, t, 1.0), torch.where(far, m, 1.0)
+    rest = torch.log1p(-torch.exp(-2 * root * far_t)) - torch.log1p(-torch.exp(-2 * root * far_m))
+    by_exponentials = (far_t - far_m) * (n * root - (far_t + far_m) / 2) + n * rest
+    rise = (t / m).log() + logsinhc(near_q * t * t) - logsinhc(near_q * m * m)
+    return torch.where(far, by_exponentials, (m - t) * (m + t) / 2 + n * rise)
+
+
+def _window_nodes(q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes over the bulk of ρ along a new last axis, the logs of their weights, and the mode."""
     with torch.no_grad():
         mode = _mode(q.detach(), dim)
         start = (mode - _WINDOW).clamp_min(0.0)
@@ -102,6 +122,12 @@ def _window(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         graded = (start == 0).unsqueeze(-1)
         t = start.unsqueeze(-1) + width.unsqueeze(-1) * torch.where(graded, nodes * nodes, nodes)
         log_weights = log_weights + torch.where(graded, (2 * nodes).log(), 0.0) + width.unsqueeze(-1).log()
+    return t, log_weights, mode
+
+
+def _window(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Nodes over the bulk of ρ, and the logs of the terms whose sum is I."""
+    t, log_weights, _ = _window_nodes(q, dim)
     return t, log_kernel(t, q.unsqueeze(-1), dim) + log_weights
 
 
@@ -122,29 +148,52 @@ def mean_power(q: Tensor, dim: int, power: int) -> Tensor:
     return (weights * t**power).sum(-1)
 
 
-def _side(t: Tensor, q: Tensor, dim: int, lower: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and log-terms of ∫_0^t ρ·I where `lower`, of ∫_t^∞ elsewhere; differentiable in t and q."""
+def _side_nodes(t: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes below t where `lower`, above t elsewhere, and the logs of their weights; differentiable in t."""
     start = torch.where(lower, (t - _TAIL_WINDOW).clamp_min(0.0).detach(), t)
     end = torch.where(lower, t, (t + _TAIL_WINDOW).detach())
     nodes, log_weights = _legendre(_TAIL_NODES, t.device)
     width = (end - start).unsqueeze(-1)
-    u = start.unsqueeze(-1) + width * nodes
-    return u, log_kernel(u, q.unsqueeze(-1), dim) + log_weights + width.log()
+    return start.unsqueeze(-1) + width * nodes, log_weights + width.log()
+
+
+def _side(t: Tensor, q: Tensor, dim: int, lower: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes and log-terms of ∫_0^t ρ·I where `lower`, of ∫_t^∞ elsewhere; differentiable in t and q."""
+    u, log_weights = _side_nodes(t, lower)
+    return u, log_kernel(u, q.unsqueeze(-1), dim) + log_weights
 
 
 def log_cdfs(t: Tensor, q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """log F(t) and log(1 − F(t)) for t > 0, each to full relative accuracy of the smaller one (float64)."""
-    lower = (t < _median(q, dim)).detach()
-    tail = torch.logsumexp(_side(t, q, dim, lower)[1], -1) - log_normaliser(q, dim)
+    return _log_tails(t, q, dim, lambda u, middle: _log_ratio(u, middle, q.unsqueeze(-1), dim))
+
+
+def chi_log_cdfs(t: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """`log_cdfs` at q = 0, where ρ is the density of the χ distribution."""
+
+    def log_ratio(u: Tensor, middle: Tensor) -> Tensor:
+        return (middle - u) * (middle + u) / 2 + (dim - 1) * (u / middle).log()
+
+    return _log_tails(t, t.new_zeros(()), dim, log_ratio)
+
+
+def _log_tails(t: Tensor, q: Tensor, dim: int, log_ratio: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    nodes, log_weights, mode = _window_nodes(q, dim)
+    middle = _between_tails(mode)
+    lower = (t < middle).detach()
+    side_nodes, side_log_weights = _side_nodes(t, lower)
+    # Both integrals are relative to ρ(middle): the logs of their absolute values are large where the mode is far out.
+    middle = middle.unsqueeze(-1)
+    mass = torch.logsumexp(log_ratio(nodes, middle) + log_weights, -1)
+    tail = torch.logsumexp(log_ratio(side_nodes, middle) + side_log_weights, -1) - mass
     # The tail is at most a half, so the other side loses nothing; the clamp only guards the last bit.
     rest = torch.log1p(-tail.exp().clamp(max=1 - 2**-53))
     return torch.where(lower, tail, rest), torch.where(lower, rest, tail)
 
 
-def _median(q: Tensor, dim: int) -> Tensor:
-    """A point between the two tails; that it is not the exact median does not matter."""
-    with torch.no_grad():
-        return _mode(q.detach(), dim).clamp_min(0.5)
+def _between_tails(mode: Tensor) -> Tensor:
+    """A point between the two tails, positive; that it is not the exact median does not matter."""
+    return mode.clamp_min(0.5)
 
 
 def tilt(t: Tensor, q: Tensor, dim: int) -> Tensor:
@@ -244,7 +293,7 @@ def _guess(lower_tail: Tensor, upper_tail: Tensor, q: Tensor, dim: int) -> Tenso
     with torch.no_grad():
         mode = _mode(q, dim)
         small = ((lower_tail + math.log(dim) + log_normaliser(q, dim)) / dim).exp()
-        below = torch.maximum(mode - (-2 * lower_tail).sqrt(), torch.minimum(small, _median(q, dim) / 2))
+        below = torch.maximum(mode - (-2 * lower_tail).sqrt(), torch.minimum(small, _between_tails(mode) / 2))
         above = mode + (-2 * upper_tail).sqrt()
         return torch.where(lower_tail < upper_tail, below, above).clamp_min(1e-300)
 

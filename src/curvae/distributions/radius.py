@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from . import radial
+from .constraints import UnitSphere
 from .table import stretch
-from .validation import Shape, broadcast_shape, check_positive, check_support, parameter, resolve_validation
+from .validation import Shape, Validated, as_float_tensor, check_noise, check_positive, got, holds
 
 __all__ = ["HyperbolicRadius", "SphericalUniform"]
 
 
-class HyperbolicRadius(Distribution):
+class HyperbolicRadius(Validated):
     r"""Distribution of r = d(μ, z) for a Riemannian normal z on the space of dimension `dim` and curvature −c.
 
     ρ(r) ∝ exp(−r²/2σ²)·(sinh(√c·r)/√c)^(d−1), r ≥ 0: the χ law at c = 0, half-normal at d = 1.
@@ -38,6 +39,8 @@ class HyperbolicRadius(Distribution):
     """
 
     has_rsample = True
+    arg_constraints: ClassVar = {"scale": constraints.positive, "c": constraints.nonnegative}
+    support = constraints.nonnegative
 
     def __init__(
         self, dim: int, scale: Tensor | float, c: Tensor | float = 1.0, validate_args: bool | None = None
@@ -45,31 +48,33 @@ class HyperbolicRadius(Distribution):
         if not isinstance(dim, int) or dim < 1:
             raise ValueError(f"dim must be a positive integer, got {dim!r}")
         self.dim = dim
-        self.scale = parameter(scale)
-        self.c = torch.as_tensor(c, dtype=self.scale.dtype, device=self.scale.device)
+        self.scale = as_float_tensor("scale", scale)
+        self.c = as_float_tensor("c", c, like=self.scale).to(self.scale.dtype)
         # Widened once, so that gradients through their many uses are summed in float64.
-        self._sigma = self.scale.double()
-        self._q = self.c.double() * self._sigma**2
-        validate, _ = resolve_validation(validate_args)
-        if validate:
+        self._sigma, self._wide_c = self.scale.double(), self.c.double()
+        batch_shape = torch.broadcast_shapes(self.scale.shape, self.c.shape)
+        super().__init__(batch_shape, torch.Size(), validate_args)
+        if self._validate_args:
             check_positive("scale", self.scale)
-            if (self.c < 0).any():
-                raise ValueError(f"c must be ≥ 0 (the curvature is −c), got {self.c.min().item()}")
-        super().__init__(broadcast_shape(self.scale.shape, self.c.shape), validate_args=False)
-        self._validate_args = validate
+            valid = (self.c >= 0) & self.c.isfinite()
+            if not holds(valid):
+                raise ValueError(f"c must be finite and ≥ 0 (the curvature is −c){got(self.c, valid)}")
 
-    arg_constraints: ClassVar = {"scale": constraints.positive, "c": constraints.nonnegative}
-    support = constraints.nonnegative
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
+        new = self._expanded(batch_shape, _instance)
+        new.scale, new.c = self.scale.expand(new._batch_shape), self.c.expand(new._batch_shape)
+        return new
 
-    def expand(self, batch_shape: Shape, _instance: None = None) -> HyperbolicRadius:
-        shape = torch.Size(batch_shape)
-        return HyperbolicRadius(self.dim, self.scale.expand(shape), self.c.expand(shape), validate_args=False)
+    @property
+    def _q(self) -> Tensor:
+        return self._wide_c * self._sigma**2
 
     def _result(self, value: Tensor) -> Tensor:
         return value.to(self.scale.dtype)
 
     def transform(self, noise: Tensor) -> Tensor:
         """The radius of the draw made from standard normal `noise` of shape (…, dim)."""
+        check_noise(noise, self.batch_shape, self.dim)
         square = noise.double().square().sum(-1)
         exact = self.scale.dtype == torch.float64
         return self._result(self._sigma * stretch(square, self._q, self.dim, exact) * square.sqrt())
@@ -79,21 +84,25 @@ class HyperbolicRadius(Distribution):
         return self.transform(torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            check_support("radius", value, value >= 0, "≥ 0")
-        q = self._q
-        log_density = radial.log_kernel(value.double() / self._sigma, q, self.dim) - radial.log_normaliser(q, self.dim)
-        return self._result(log_density - self._sigma.log())
+        value = self._checked(value)
+        q, outside = self._q, (value < 0) | (value == math.inf)
+        t = torch.where(outside, 1.0, value).double() / self._sigma
+        log_density = radial.log_kernel(t, q, self.dim) - radial.log_normaliser(q, self.dim) - self._sigma.log()
+        return self._result(torch.where(outside, -math.inf, log_density))
 
     def cdf(self, value: Tensor) -> Tensor:
         """Probability of a radius below `value`."""
-        t = (value.double() / self._sigma).clamp_min(1e-300)
-        return self._result(torch.where(value > 0, radial.log_cdfs(t, self._q, self.dim)[0].exp(), 0.0))
+        value = self._checked(value)
+        # Both ends are far in the tails, where the integrals are 0 and 1 to every digit.
+        t = (value.double() / self._sigma).clamp(1e-300, 1e100)
+        return self._result(torch.where(value <= 0, 0.0, radial.log_cdfs(t, self._q, self.dim)[0].exp()))
 
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile of probability `value`."""
-        if self._validate_args:
-            check_support("probability", value, (value >= 0) & (value <= 1), "between 0 and 1")
+        value = as_float_tensor("value", value)
+        valid = (value >= 0) & (value <= 1)
+        if self._validate_args and not holds(valid):
+            raise ValueError(f"value must be a probability, between 0 and 1{got(value, valid)}")
         p = value.double()
         inner = p.clamp(1e-300, 1 - 2**-53)
         t = radial.quantile(inner.log(), torch.log1p(-inner), self._q, self.dim)
@@ -120,21 +129,7 @@ class HyperbolicRadius(Distribution):
         )
 
 
-class _UnitSphere(constraints.Constraint):
-    event_dim = 1
-
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-        super().__init__()
-
-    def check(self, value: Tensor) -> Tensor:
-        if value.shape[-1] != self.dim:
-            return torch.zeros(value.shape[:-1], dtype=torch.bool, device=value.device)
-        tolerance = 16 * torch.finfo(value.dtype).eps * self.dim
-        return (value.double().square().sum(-1).sqrt() - 1).abs() <= tolerance
-
-
-class SphericalUniform(Distribution):
+class SphericalUniform(Validated):
     r"""Uniform distribution of a direction: unit vectors of ℝ^dim, density 1/area of the unit sphere.
 
     Arguments:
@@ -161,21 +156,18 @@ class SphericalUniform(Distribution):
         if not isinstance(dim, int) or dim < 1:
             raise ValueError(f"dim must be a positive integer, got {dim!r}")
         self.dim, self.dtype, self.device = dim, dtype or torch.get_default_dtype(), device
-        validate, _ = resolve_validation(validate_args)
-        super().__init__(batch_shape, torch.Size([dim]), validate_args=False)
-        self._validate_args = validate
+        super().__init__(batch_shape, torch.Size([dim]), validate_args)
 
-    @property
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
-        return _UnitSphere(self.dim)
+        return UnitSphere(self.dim)
 
-    def expand(self, batch_shape: Shape, _instance: None = None) -> SphericalUniform:
-        return SphericalUniform(
-            self.dim, self.dtype, self.device, self._validate_args, batch_shape=torch.Size(batch_shape)
-        )
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
+        return self._expanded(batch_shape, _instance)
 
     def transform(self, noise: Tensor) -> Tensor:
-        """The direction of standard normal `noise`."""
+        """The direction of standard normal `noise` of shape (…, dim)."""
+        check_noise(noise, self.batch_shape, self.dim)
         return noise / noise.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(noise.dtype).tiny)
 
     def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
@@ -183,9 +175,9 @@ class SphericalUniform(Distribution):
         return self.transform(torch.randn(shape, dtype=self.dtype, device=self.device))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            check_support("direction", value, self.support.check(value), f"a unit vector of length {self.dim}")
-        return value.new_full(value.shape[:-1], -radial.log_area(self.dim))
+        value = self._checked(value)
+        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        return value.new_full(shape, -radial.log_area(self.dim))
 
     @property
     def mean(self) -> Tensor:

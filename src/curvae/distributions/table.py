@@ -129,7 +129,7 @@ def _build(dim: int) -> tuple[Any, ...]:
     width = (top + linear - _LINEAR) / (_COLUMNS - 1)
     a = _LINEAR + width * torch.arange(_COLUMNS, dtype=torch.float64)
     x = (a - linear).exp()
-    tails = radial.log_cdfs(x, zero, dim)
+    tails = radial.chi_log_cdfs(x, dim)
 
     # Each row starts from the two before it, in y, where they lie evenly.
     log_t = [x[0].log()]
@@ -289,7 +289,7 @@ def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
     if not exact:
         return kappa
     x = (square + _TINY).sqrt()
-    tails = radial.log_cdfs(x, torch.zeros_like(x), dim)
+    tails = radial.chi_log_cdfs(x, dim)
     return radial.quantile(*tails, q, dim, start=(kappa * x).detach(), steps=3) / x
 
 
