@@ -245,8 +245,11 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def embedding_table(embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any) -> pd.DataFrame:
-    """The rows of `embedding.csv`: in input order, full precision."""
+def embedding_table(
+    embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any, thing: str = "row"
+) -> pd.DataFrame:
+    """The rows of `embedding.csv`: in input order, full precision. What has no place on the map is an error."""
+    embedding.require_finite(ids, thing)
     columns: dict[str, Any] = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
     for name, values in (("ball", embedding.ball), ("tangent", embedding.tangent)):
         columns |= {f"{name}_{i + 1}": values[:, i] for i in range(embedding.dim)}
