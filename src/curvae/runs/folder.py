@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -16,6 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, Schema, load, load_graph
+from ..data.reading import EXACT
+from ..data.spreadsheets import guard, unguard
 from ..errors import CurvaeError
 from ..report import Report, Section
 from ..training.evaluate import Embedding
@@ -32,6 +35,7 @@ __all__ = [
     "missing_as_run",
     "new_folder",
     "output_file",
+    "read_embedding",
     "today",
     "without_folder",
     "write_report",
@@ -257,8 +261,19 @@ def embedding_table(
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """A CSV file, written atomically."""
-    write_bytes(path, table.to_csv(index=False).encode())
+    """A CSV file, written atomically, in which a spreadsheet finds no formulas."""
+    texts = table.select_dtypes(exclude="number").astype(str)
+    # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
+    delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)
+    table = table.assign(**{str(name): texts[name].map(guard) for name in texts}).rename(columns=guard)
+    write_bytes(path, table.to_csv(index=False, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL).encode())
+
+
+def read_embedding(path: Path) -> pd.DataFrame:
+    """What `write_table` wrote of an `embedding_table`."""
+    texts = ("id", "label")
+    table = pd.read_csv(path, dtype=dict.fromkeys(texts, str), keep_default_na=False, **EXACT)
+    return table.assign(**{name: table[name].map(unguard) for name in texts if name in table})
 
 
 def write_report(

@@ -85,7 +85,7 @@ def _match(draft: GraphDraft, source: Path, frame: pd.DataFrame, isolated: bool)
     places = pd.Index(draft.names)
     # The first column names nodes, unless another of the usual name fits better.
     usual = [name for name in frame.columns if str(name).casefold() in _NAMES]
-    candidates = {name: texts_of(frame[name]) for name in sorted(usual, key=_rank) + [frame.columns[0]]}
+    candidates = {name: texts_of(frame[name], strip=True) for name in sorted(usual, key=_rank) + [frame.columns[0]]}
     name, ids = max(candidates.items(), key=lambda item: int((places.get_indexer(pd.Index(item[1])) >= 0).sum()))
     check_ids(ids, f"column {name!r} of {source.name}", mend="give one row a node")
     added = ids[places.get_indexer(pd.Index(ids)) < 0]
