@@ -113,6 +113,25 @@ def test_categorical_columns_become_one_feature_a_category(tmp_path: Path) -> No
     assert Schema.from_json(schema.to_json()) == schema
 
 
+@pytest.mark.parametrize(
+    ("content", "categorical", "names"),
+    [
+        ("a,a=b\nb=c,c\nx,y\n", ["a", "a=b"], ("a=b=c", "a=x", "a=b=c (2)", "a=b=y")),
+        ("a,a=b\nb,1\nx,2\n", ["a"], ("a=b (2)", "a=x", "a=b")),
+        ("a=b,a\n1,b\n2,x\n", ["a"], ("a=b", "a=b (2)", "a=x")),
+        ("a,a=b,a=b (2)\nb,1,3\nx,2,5\n", ["a"], ("a=b (3)", "a=x", "a=b", "a=b (2)")),
+        ("a,b\nx,y\nx (2),z\n", ["a", "b"], ("a=x", "a=x (2)", "b=y", "b=z")),
+    ],
+)
+def test_no_two_features_have_one_name(
+    tmp_path: Path, content: str, categorical: list[str], names: tuple[str, ...]
+) -> None:
+    data, schema = load(write(tmp_path, content), categorical=categorical)
+    assert data.names == names and len(set(data.names)) == data.x.shape[1]
+    again, _ = load(tmp_path / "t.csv", schema=Schema.from_json(schema.to_json()))
+    assert again.names == names and again.fingerprint == data.fingerprint
+
+
 def test_booleans_become_numbers(tmp_path: Path) -> None:
     data = load(write(tmp_path, "a,b,c\nTrue,true,1\nFalse,,2\nTrue,false,2\n"), missing="mean")[0]
     np.testing.assert_array_equal(data.x, [[1, 1, 1], [0, 0.5, 2], [1, 0, 2]])

@@ -113,7 +113,7 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
     if schema is None:
         columns, x = _fit(path, frame[features], roles.categorical, remarks)
     else:
-        columns = schema.columns
+        columns = tuple(schema.columns)
         x = _apply(path, frame, features, columns, remarks)
     label, name, group = held["label"], held["id"] or index, held["group"]
     groups = None if group is None else texts_of(frame[group], strip=True)
