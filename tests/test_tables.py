@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvae.data import Schema, load, memory
+from curvae.data import Schema, load, load_graph, memory
 from curvae.errors import CurvaeError
 
 PLAIN = "a,b\n1,2.5\n3,4\n-5,6e-3\n"
@@ -228,6 +229,33 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
 def test_refused(tmp_path: Path, content: str | bytes, options: dict[str, Any], parts: list[str]) -> None:
     message = refusal(write(tmp_path, content), **options)
     assert all(part in message for part in parts), message
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        ("k,a\nx,1\n{},2\n", "row 2 has a cell of 140,000 characters in column 'k'"),
+        ("k,a\n" + "x,1\n" * 40 + "{},2\n", "row 41 has a cell of 140,000 characters in column 'k'"),
+        ("k,a\nx,1\ny,{}\n", "row 2 has a cell of 140,000 characters in column 'a'"),
+        ("k,a\nx,1\ny\n{},2\n", "row 3 has a cell of 140,000 characters in column 'k'"),
+        ("{},a\nx,1\ny,2\n", "the header has a cell of 140,000 characters in column 1"),
+    ],
+)
+@pytest.mark.parametrize("filling", ["x", "x;"])
+def test_a_cell_longer_than_the_csv_module_reads_is_named(
+    tmp_path: Path, content: str, where: str, filling: str
+) -> None:
+    limit = csv.field_size_limit()
+    options = {} if content.startswith("{") else {"label": "k"}
+    message = refusal(write(tmp_path, content.format(filling * (140_000 // len(filling)))), **options)
+    assert where in message and len(message) < 200
+    assert csv.field_size_limit() == limit
+
+
+def test_a_long_cell_of_an_edge_list_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a b\nb c\n" + "x" * 140_000 + " d\n", "g.edges")
+    with pytest.raises(CurvaeError, match="g.edges: row 3 has a cell of 140,000 characters in column 1"):
+        load_graph(path)
 
 
 def test_broken_gzip_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ..errors import CurvaeError
 from . import memory
 from .dataset import as_matrix
 from .draft import Draft
+from .files import require_file
 from .remarks import Remarks, count, one_line, quoted
 from .schema import NumberColumns, PixelNames
 
@@ -116,6 +117,7 @@ def _is_coloured(pixels: NDArray[Any]) -> bool:
 
 
 def _open(folder: Path, name: str) -> Image.Image:
+    require_file(folder / name)
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:

@@ -6,12 +6,14 @@ import codecs
 import csv
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pandas as pd
 
 from ..errors import CurvaeError
@@ -21,7 +23,18 @@ from .files import BROKEN_GZIP, is_packed, open_file
 from .remarks import Remarks, count, one_line, quoted
 from .spreadsheets import guard, is_embedding, unguard
 
-__all__ = ["EXACT", "MISSING", "NUMBER", "UNNAMED", "TextFile", "name_columns", "read_text", "scan"]
+__all__ = [
+    "EXACT",
+    "MISSING",
+    "NUMBER",
+    "UNNAMED",
+    "TextFile",
+    "check_cells",
+    "long_cells",
+    "name_columns",
+    "read_text",
+    "scan",
+]
 
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>"})
 NUMBER = r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?)"
@@ -31,6 +44,7 @@ _COMMA_NUMBER = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
 _COMMA_THOUSANDS = r"[+-]?\d{1,3},\d{3}"
 _SEPARATORS = "\t;|,"  # the comma last: it may be a decimal mark or part of a text
 _HEAD = 20  # lines from which the separator is told
+_LONGEST = 2**17  # characters of a cell; a longer one is mostly a quote left open, with all that follows
 # Until pandas 3.1 the default was exact only to the last digit but one.
 EXACT: dict[str, Any] = (
     {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
@@ -70,6 +84,7 @@ def read_text(
     if not records:
         raise CurvaeError(f"{path.name} has no columns to be told apart; separate them by commas, semicolons or tabs")
     names, headed = _header(path, records, known, remarks)
+    check_cells(path, pd.DataFrame([names], columns=names), "the header")
     blanks = _has_blanks(head, separator)
     if len(records) > 1 and len(records[1]) > len(names):  # of the first row alone pandas would drop the rest
         _check_widths(file, separator, blanks, len(names))
@@ -115,6 +130,7 @@ def read_text(
         if separator != "," and _has_decimal_commas(frame, letters, separator):
             frame = parse(",")
             remarks.note("numbers were read with decimal commas.")
+        check_cells(path, frame)
     except pd.errors.ParserError as error:
         _check_widths(file, separator, blanks, len(names))
         raise CurvaeError(f"{path.name} cannot be read as a table: {one_line(error)}; correct the file") from error
@@ -166,10 +182,34 @@ def scan(path: Path, wanted: str = "a table with a header and rows") -> TextFile
     return TextFile(path, encoding, max(newlines, returns) + 1)
 
 
+@contextmanager
+def long_cells() -> Iterator[None]:
+    """Let the csv module read cells of any length, for `check_cells` to say where one is too long."""
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def check_cells(path: Path, frame: pd.DataFrame, row: str | None = None) -> None:
+    """Raise for a cell that no one means to have; `row` is what to call its row."""
+    for place, (name, dtype) in enumerate(frame.dtypes.items()):
+        lengths = None if pd.api.types.is_numeric_dtype(dtype) else frame[name].astype(str).str.len().to_numpy()
+        if lengths is not None and lengths.size and lengths.max() > _LONGEST:
+            where = f"row {int(np.argmax(lengths > _LONGEST)) + 1}" if row is None else row
+            column = repr(name) if isinstance(name, str) and len(name) < _LONGEST else place + 1
+            raise CurvaeError(
+                f"{path.name}: {where} has a cell of {lengths.max():,} characters in column {column}, and at most "
+                f"{_LONGEST:,} are read; shorten it, or close a quote that is left open"
+            )
+
+
 def _records(lines: list[str], separator: str, skipinitialspace: bool = True) -> list[list[str]]:
     try:
-        records = list(csv.reader(lines, delimiter=separator, skipinitialspace=skipinitialspace))
-    except csv.Error:  # a field of more than 128 kB: not this separator
+        with long_cells():
+            records = list(csv.reader(lines, delimiter=separator, skipinitialspace=skipinitialspace))
+    except csv.Error:
         return []
     # The last of many lines may break off within quotes.
     return records[:-1] if len(lines) == _HEAD and len(records) > 2 else records
@@ -234,7 +274,7 @@ def _has_decimal_commas(frame: pd.DataFrame, letters: Collection[str], separator
 
 def _check_widths(file: TextFile, separator: str, blanks: bool, width: int) -> None:
     """Raise for the first line that has not as many fields as the table has columns."""
-    with file.open() as stream:
+    with file.open() as stream, long_cells():
         reader = csv.reader(stream, delimiter=separator, skipinitialspace=blanks)
         try:
             records = (record for record in reader if "".join(record).strip() or len(record) > 1)  # no blank lines

@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, Schema, load, load_graph
+from ..data.files import require_file
 from ..data.reading import EXACT
 from ..data.spreadsheets import guard, unguard
 from ..errors import CurvaeError
@@ -271,6 +272,7 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
 
 def read_embedding(path: Path) -> pd.DataFrame:
     """What `write_table` wrote of an `embedding_table`."""
+    require_file(path)
     texts = ("id", "label")
     table = pd.read_csv(path, dtype=dict.fromkeys(texts, str), keep_default_na=False, **EXACT)
     return table.assign(**{name: table[name].map(unguard) for name in texts if name in table})

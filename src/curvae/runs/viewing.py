@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..data import Schema, load
 from ..data.cells import texts_of
+from ..data.files import require_file
 from ..data.reading import UNNAMED
 from ..data.remarks import Remarks, count, quoted
 from ..data.sources import BUILT_IN
@@ -173,8 +174,10 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     if request.data is None or (schema is not None and schema.kind == "images"):
         return {}
     path = Path(request.data)
-    if not path.is_file():
-        raise CurvaeError(f"there is no table {path}; check the name")
+    try:
+        require_file(path)
+    except FileNotFoundError:
+        raise CurvaeError(f"there is no table {path}; check the name") from None
     named = {schema.id} if schema is not None and schema.id is not None else set()
     frame = read_frame(path, named, named, Remarks())
     wanted = pd.Index(table["id"])

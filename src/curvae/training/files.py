@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ..data.files import require_file
 from ..errors import CurvaeError
 
 __all__ = [
@@ -46,7 +47,10 @@ def _explained(path: Path) -> Iterator[None]:
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     try:
+        require_file(path)
         yield
+    except CurvaeError:
+        raise
     except FileNotFoundError:
         raise CurvaeError(f"{path} does not exist; restore it from a copy or train again") from None
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError, NotImplementedError) as error:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...errors import CurvaeError
 from ..cells import numbers_of, texts_of
 from ..dataset import check_ids
+from ..files import require_file
 from ..missing import column_means, missing_counts, resolve
 from ..reading import UNNAMED, name_columns
 from ..remarks import count, listing, quoted
@@ -68,8 +69,10 @@ def _read(nodes: NodeTable, asked: Sequence[str], draft: GraphDraft) -> tuple[Pa
     """The table, and a path to call it by."""
     if not isinstance(nodes, pd.DataFrame):
         path = Path(nodes)
-        if not path.is_file():
-            raise CurvaeError(f"there is no table of nodes {path}; check the name")
+        try:
+            require_file(path)
+        except FileNotFoundError:
+            raise CurvaeError(f"there is no table of nodes {path}; check the name") from None
         known = _SPELLINGS | set(asked)
         return path, read_frame(path, known, known, draft.remarks, first=True)
     path = Path("the table of nodes")
