@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
+import shutil
+import subprocess
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +111,17 @@ def test_samples_of_categories_that_look_like_formulas():
 @pytest.mark.parametrize("text", LABELS)
 def test_guarding_is_undone(text):
     assert unguard(guard(text)) == text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_the_page_guards_what_it_exports():
+    """The program of the page writes the same cells."""
+    program = resources.files("curvae.viewer").joinpath("map.js").read_text("utf-8")
+    program += f"\nconsole.log(JSON.stringify({json.dumps(LABELS)}.map((text) => [csvCell(text), text])));"
+    found = subprocess.run(["node", "-"], input=program, capture_output=True, text=True, encoding="utf-8", timeout=60)
+    assert found.returncode == 0, found.stderr
+    for cell, text in json.loads(found.stdout):
+        assert next(csv.reader(io.StringIO(f"{cell},x", newline=""))) == [guard(text), "x"]
 
 
 def test_blanks_after_every_separator_are_not_of_the_cells():
