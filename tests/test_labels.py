@@ -140,6 +140,14 @@ def test_a_quote_after_a_blank_far_down():
     assert load("t.csv", label="kind")[0].labels.tolist() == ["T"] * 50 + ["c, d"]
 
 
+def test_a_column_may_have_any_name():
+    table = pd.DataFrame({"self": ["u", "v"] * 15, "cls": ["True", " False"] * 15, "a": np.arange(30.0)})
+    table.to_csv("t.csv", index=False)
+    assert curvae("fit", "t.csv", "--categorical", "self", "-o", "run", "-q", *SMALL).code == 0
+    assert curvae("sample", "run", "-n", "5", "-o", "s.csv").code == 0
+    assert cells("s.csv")[0] == ["self", "cls", "a"]
+
+
 def test_columns_of_categories_and_groups_have_no_blanks_around_them():
     Path("t.csv").write_text("g,c,a\nx , u,1\nx,u,2\ny, v ,4\n")
     data, _ = load("t.csv", group="g", categorical=["c"])

@@ -83,7 +83,9 @@ def numbers_of(
             f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use --id if they identify rows."
         )
     if converted:
-        frame = frame.assign(**converted)
+        frame = frame.copy(deep=False)
+        for name, values in converted.items():
+            frame[name] = values
     return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 

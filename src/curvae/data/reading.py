@@ -123,7 +123,10 @@ def read_text(
         numbers = [name for name in names if name not in letters and not pd.api.types.is_numeric_dtype(frame[name])]
         if blanks or not any(bool(frame[name].astype(str).str.startswith(" ").any()) for name in numbers):
             return frame
-        return read(decimal, True).assign(**{name: frame[name] for name in letters})
+        stripped = read(decimal, True)
+        for name in letters:
+            stripped[name] = frame[name]
+        return stripped
 
     try:
         frame = parse(".")
@@ -139,8 +142,8 @@ def read_text(
     if bool(last.isna().any()) or bool((last == "").any()):
         _check_widths(file, separator, blanks, len(names))
     if is_embedding(names):
-        guarded = frame.select_dtypes(exclude="number")
-        frame = frame.assign(**{str(name): guarded[name].map(unguard, na_action="ignore") for name in guarded})
+        for name in frame.select_dtypes(exclude="number"):
+            frame[name] = frame[name].map(unguard, na_action="ignore")
     return frame
 
 

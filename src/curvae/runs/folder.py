@@ -266,7 +266,10 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     texts = table.select_dtypes(exclude="number").astype(str)
     # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
     delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)
-    table = table.assign(**{str(name): texts[name].map(guard) for name in texts}).rename(columns=guard)
+    table = table.copy(deep=False)
+    for name in texts:
+        table[name] = texts[name].map(guard)
+    table = table.rename(columns=guard)
     write_bytes(path, table.to_csv(index=False, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL).encode())
 
 
