@@ -14,7 +14,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from curvae.data import Column, Dataset, Schema, branching_diffusion, flat, from_arrays, load, memory
+from curvae.data import Column, Dataset, Schema, branching_diffusion, flat, from_arrays, load, load_graph, memory
 from curvae.errors import CurvaeError
 from test_tables import refusal, write
 
@@ -217,6 +217,29 @@ def test_matrix_market_against_scipy(tmp_path: Path, x: Any, options: dict[str, 
 def test_broken_matrix_market_is_refused(tmp_path: Path, body: str) -> None:
     path = write(tmp_path, "%%MatrixMarket matrix coordinate real general\n" + body, "m.mtx")
     assert "cannot be read as Matrix Market" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("banner", "body"),
+    [
+        ("coordinate real symmetric", "4 3 2\n2 1 5\n4 2 7\n"),
+        ("coordinate real skew-symmetric", "3 4 1\n2 1 5\n"),
+        ("coordinate pattern symmetric", "30 4 2\n2 1\n3 2\n"),
+        ("coordinate integer symmetric", "0 4 0\n"),
+        ("array real symmetric", "2 3\n1\n2\n3\n"),
+        ("array real skew-symmetric", "3 2\n1\n2\n3\n"),
+        ("coordinate complex hermitian", "3 4 1\n2 1 5 0\n"),
+    ],
+)
+def test_what_is_symmetric_is_square(tmp_path: Path, banner: str, body: str) -> None:
+    path = write(tmp_path, f"%%MatrixMarket matrix {banner}\n{body}", "m.mtx")
+    height, width = body.split()[:2]
+    symmetry = banner.split()[-1]
+    says = f"m.mtx is {symmetry} and {height} × {width}, which is not square"
+    says = "complex hermitian" if symmetry == "hermitian" else says
+    assert says in refusal(path)
+    with pytest.raises(CurvaeError, match=says):
+        load_graph(path)
 
 
 @pytest.mark.parametrize("kind", ["general", "symmetric", "skew-symmetric"])

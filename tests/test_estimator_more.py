@@ -104,6 +104,34 @@ def test_a_score_does_not_depend_on_the_neighbours(model, x):
     assert model.score(x) == pytest.approx(scores.mean())
 
 
+@pytest.mark.parametrize("output", ["ball", "tangent", "lorentz"])
+def test_rows_without_a_finite_place_or_score_are_named(x, output):
+    model = PoincareVAE(output=output, **FAST).fit(x)
+    extreme = np.repeat(x[:1], 20, 0)
+    wrong = [3, 4, 7, 11, 12, 15, 19]
+    extreme[wrong, 1] = [1e300, -1e300, 1e300, 1e200, 1e100, 1e300, 1e300]
+    for method, what in (
+        (model.transform, "embedding"),
+        (model.score_samples, "likelihood"),
+        (model.score, "likelihood"),
+    ):
+        message = f"the {what} is not finite for 7 rows: '3', '4', '7', '11', '12' and 2 more; correct extreme values"
+        with pytest.raises(CurvaeError, match=message) as caught:
+            method(extreme)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(CurvaeError, match="1 row: '0'"):
+        model.kneighbors(extreme[[3]])
+    assert np.isfinite(model.transform(extreme[:3])).all() and np.isfinite(model.score_samples(extreme[:3])).all()
+
+
+def test_a_place_beyond_float32_is_named(x):
+    model = PoincareVAE(output="lorentz", **FAST).fit(x)
+    far = np.array([x[0], [0, 1e10, 0, 0]])
+    assert 1e40 < np.abs(model.transform(far)).max() < np.inf
+    with pytest.raises(CurvaeError, match="the embedding is not finite for 1 row: '1'"):
+        model.transform(far.astype(np.float32))
+
+
 def test_scores_are_in_original_units(x):
     plain = PoincareVAE(**FAST).fit(x)
     scaled = PoincareVAE(**FAST).fit(x * 100.0)

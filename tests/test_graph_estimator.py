@@ -97,6 +97,17 @@ def test_refusals(model, call, message):
         call(model)
 
 
+def test_nodes_without_a_finite_place_are_named(model, monkeypatch):
+    def nowhere(fitted, graph):
+        found = embed_graph(fitted, graph)
+        found.space[[0, 40]] = np.inf
+        return found
+
+    monkeypatch.setattr("curvae.estimators.graph.embed_graph", nowhere)
+    with pytest.raises(CurvaeError, match="the embedding is not finite for 2 nodes: 'n0', 'n40'"):
+        clone(model).fit(TREE)
+
+
 # --- curvae compare --graph -----------------------------------------------------------------------------------------
 
 

@@ -414,6 +414,12 @@ def test_embed_with_features_takes_any_graph():
     refused("embed", "run", "new.csv", says=["'age'", "--nodes"])
     write_nodes("bare.csv", [name.replace("n", "m") for name in names] + ["n0"], size=1)
     refused("embed", "run", "new.csv", "--nodes", "bare.csv", says=["no column 'age'"])
+    # The features of a node reach those within two steps: n0 – m30 – m14.
+    write_nodes("far.csv", [name.replace("n", "m") for name in names] + ["n0"], age=[*(np.arange(31) % 7), 1e300])
+    found = curvae("embed", "run", "new.csv", "--nodes", "far.csv", "-o", "far-embedding.csv")
+    assert found.code == 2
+    assert "the embedding is not finite for 3 nodes: 'm14', 'm30', 'n0'; correct" in found.err.splitlines()[-1]
+    assert not Path("far-embedding.csv").exists()
 
 
 def test_samples_are_graphs_by_seed(run):

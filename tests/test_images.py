@@ -8,6 +8,7 @@ import os
 import re
 import struct
 import sys
+import tracemalloc
 import types
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from curvae.data import load, memory, mnist
+from curvae.data import Schema, from_arrays, load, memory, mnist
 from curvae.errors import CurvaeError
+from running import refused
 from test_tables import refusal, write
 
 RANDOM = np.random.default_rng(0)
@@ -145,6 +147,43 @@ def test_images_too_large_are_refused_before_they_are_read(tmp_path: Path, monke
     save(tmp_path, "b.png", PIXELS[1])
     monkeypatch.setattr(memory, "available", lambda: 100)
     assert "2 images of 5 × 3" in refusal(tmp_path)
+
+
+def test_large_images_take_about_twice_their_size(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        save(tmp_path, name, RANDOM.integers(0, 256, (1000, 1000), dtype=np.uint8))
+    load(tmp_path)  # what is imported on the way
+    tracemalloc.start()
+    try:
+        data, schema = load(tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert data.x.nbytes == 8_000_000 and peak < 2.5 * data.x.nbytes
+    assert len(data.names) == len(schema.columns) == 1_000_000
+    assert data.names[-1] == data.names[999_999] == schema.columns[-1].name == "r1000c1000"
+    assert schema.columns[1234].fill == pytest.approx(data.x[:, 1234].mean()) and schema.blocks == ()
+    with pytest.raises(IndexError):
+        data.names[1_000_000]
+
+
+def test_a_model_of_large_images_is_refused_before_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.png", "b.png"):
+        save(tmp_path / "in", name, RANDOM.integers(0, 256, (500, 500), dtype=np.uint8))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(memory, "available", lambda: 10**9)
+    refused("fit", "in", says=["a model with layers of 250,000, 200, 2 needs about 1.6 GB of memory and 1 GB are free"])
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_names_of_pixels_are_part_of_the_fingerprint(tmp_path: Path) -> None:
+    np.save(tmp_path / "i.npy", PIXELS / 255)
+    data, schema = load(tmp_path / "i.npy")
+    names = [f"r{i}c{j}" for i in (1, 2, 3) for j in (1, 2, 3, 4, 5)]
+    assert data.names == names and [column.name for column in schema.columns] == names and schema.names != names[:-1]
+    assert data.fingerprint == from_arrays(PIXELS / 255, names=names).fingerprint
+    assert data.fingerprint != from_arrays(PIXELS / 255).fingerprint
+    assert Schema.from_json(schema.to_json()) == schema
 
 
 # --- MNIST ------------------------------------------------------------------------------------------------------------

@@ -195,6 +195,10 @@ def test_damaged_checkpoints_are_refused(tmp_path):
     (tmp_path / STATE).write_bytes(good)
     refuses("learning_rate was 0.02, not 0.01", replace(CONFIG, learning_rate=0.01))
     tensors, metadata = read_tensors(tmp_path / STATE)
+    for name in ("model.posterior.head.bias", "first.posterior.head.bias"):
+        spoiled = {**tensors, name: torch.full_like(tensors[name], math.inf)}
+        write_tensors(tmp_path / STATE, spoiled, metadata)
+        refuses(f"state.safetensors is damaged .tensor '{name}' holds numbers that are not finite")
     for broken in ({}, {"state": "{}"}, {"state": metadata["state"].replace('"active": [0]', '"active": [7]')}):
         write_tensors(tmp_path / STATE, tensors, broken)
         refuses("does not fit this run")

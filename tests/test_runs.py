@@ -127,6 +127,17 @@ def test_embed_of_the_training_rows_is_the_embedding(whole, tmp_path):
     same_table(found.drop(columns="split"), trained.drop(columns="split"))
 
 
+def test_rows_without_a_finite_place_or_likelihood_are_named(whole):
+    table = pd.read_csv(whole / "cells.csv")
+    table.loc[[1, 30], "b"] = 1e300, -1e200
+    table.to_csv("extreme.csv", index=False)
+    for what, words in (("embedding", ()), ("likelihood", ("--samples", "5", "-q"))):
+        command = "evaluate" if words else "embed"
+        says = [f"the {what} is not finite for 2 rows: 'cell38', 'cell9'; correct extreme values there"]
+        refused(command, whole / "run", "extreme.csv", *words, says=says)
+    assert not Path("extreme-embedding.csv").exists()
+
+
 def test_evaluation_by_part_in_both_units_and_by_seed(whole):
     words = ("evaluate", whole / "run", whole / "cells.csv", "--json", "--samples")
     found = curvae(*words, 2000).json

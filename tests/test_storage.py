@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import pickle
 import shutil
 from pathlib import Path
@@ -143,6 +144,24 @@ def test_a_pickle_in_place_of_the_weights_is_not_opened(run):
     sign(run)
     PoincareVAE.load(run)
     assert not Path("harmed").exists()
+
+
+@pytest.mark.parametrize("name", ["model.posterior.head.weight", "scaling.scale", "embedding.space"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_not_finite(run, name, value):
+    tensors = load_file(run / "model.safetensors")
+    tensors[name].view(-1)[-1] = value
+    save_file(tensors, run / "model.safetensors")
+    sign(run)
+    every_use_is_refused(run, "model.safetensors is damaged", f"tensor '{name}' holds numbers that are not finite")
+
+
+def test_weights_of_a_type_that_is_not_computed_with(run):
+    tensors = load_file(run / "model.safetensors")
+    tensors["scaling.scale"] = tensors["scaling.scale"].to(torch.float8_e4m3fn)
+    save_file(tensors, run / "model.safetensors")
+    sign(run)
+    every_use_is_refused(run, "model.safetensors is damaged")
 
 
 def test_weights_of_another_shape(run):

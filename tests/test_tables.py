@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvae.data import Schema, load, memory
+from curvae.data import Schema, load, load_graph, memory
 from curvae.errors import CurvaeError
 
 PLAIN = "a,b\n1,2.5\n3,4\n-5,6e-3\n"
@@ -113,6 +114,25 @@ def test_categorical_columns_become_one_feature_a_category(tmp_path: Path) -> No
     assert Schema.from_json(schema.to_json()) == schema
 
 
+@pytest.mark.parametrize(
+    ("content", "categorical", "names"),
+    [
+        ("a,a=b\nb=c,c\nx,y\n", ["a", "a=b"], ("a=b=c", "a=x", "a=b=c (2)", "a=b=y")),
+        ("a,a=b\nb,1\nx,2\n", ["a"], ("a=b (2)", "a=x", "a=b")),
+        ("a=b,a\n1,b\n2,x\n", ["a"], ("a=b", "a=b (2)", "a=x")),
+        ("a,a=b,a=b (2)\nb,1,3\nx,2,5\n", ["a"], ("a=b (3)", "a=x", "a=b", "a=b (2)")),
+        ("a,b\nx,y\nx (2),z\n", ["a", "b"], ("a=x", "a=x (2)", "b=y", "b=z")),
+    ],
+)
+def test_no_two_features_have_one_name(
+    tmp_path: Path, content: str, categorical: list[str], names: tuple[str, ...]
+) -> None:
+    data, schema = load(write(tmp_path, content), categorical=categorical)
+    assert data.names == names and len(set(data.names)) == data.x.shape[1]
+    again, _ = load(tmp_path / "t.csv", schema=Schema.from_json(schema.to_json()))
+    assert again.names == names and again.fingerprint == data.fingerprint
+
+
 def test_booleans_become_numbers(tmp_path: Path) -> None:
     data = load(write(tmp_path, "a,b,c\nTrue,true,1\nFalse,,2\nTrue,false,2\n"), missing="mean")[0]
     np.testing.assert_array_equal(data.x, [[1, 1, 1], [0, 0.5, 2], [1, 0, 2]])
@@ -209,6 +229,33 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
 def test_refused(tmp_path: Path, content: str | bytes, options: dict[str, Any], parts: list[str]) -> None:
     message = refusal(write(tmp_path, content), **options)
     assert all(part in message for part in parts), message
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        ("k,a\nx,1\n{},2\n", "row 2 has a cell of 140,000 characters in column 'k'"),
+        ("k,a\n" + "x,1\n" * 40 + "{},2\n", "row 41 has a cell of 140,000 characters in column 'k'"),
+        ("k,a\nx,1\ny,{}\n", "row 2 has a cell of 140,000 characters in column 'a'"),
+        ("k,a\nx,1\ny\n{},2\n", "row 3 has a cell of 140,000 characters in column 'k'"),
+        ("{},a\nx,1\ny,2\n", "the header has a cell of 140,000 characters in column 1"),
+    ],
+)
+@pytest.mark.parametrize("filling", ["x", "x;"])
+def test_a_cell_longer_than_the_csv_module_reads_is_named(
+    tmp_path: Path, content: str, where: str, filling: str
+) -> None:
+    limit = csv.field_size_limit()
+    options = {} if content.startswith("{") else {"label": "k"}
+    message = refusal(write(tmp_path, content.format(filling * (140_000 // len(filling)))), **options)
+    assert where in message and len(message) < 200
+    assert csv.field_size_limit() == limit
+
+
+def test_a_long_cell_of_an_edge_list_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a b\nb c\n" + "x" * 140_000 + " d\n", "g.edges")
+    with pytest.raises(CurvaeError, match="g.edges: row 3 has a cell of 140,000 characters in column 1"):
+        load_graph(path)
 
 
 def test_broken_gzip_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ..errors import CurvaeError
 from .reading import MISSING, NUMBER
 from .remarks import Remarks, listing, quoted
 from .schema import Column
+from .spreadsheets import guard
 
 __all__ = ["categories_of", "numbers_of", "texts_of"]
 
@@ -27,7 +28,7 @@ def categories_of(values: Any) -> tuple[str, ...]:
         >>> categories_of(pd.Series(["b", "10", "9", "a", "NA"]))
         ('9', '10', 'a', 'b')
     """
-    return tuple(sorted(set(texts_of(values).tolist()) - MISSING, key=_natural))
+    return tuple(sorted(set(texts_of(values, strip=True).tolist()) - MISSING, key=_natural))
 
 
 def _natural(text: str) -> tuple[float, str]:
@@ -82,14 +83,18 @@ def numbers_of(
             f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use --id if they identify rows."
         )
     if converted:
-        frame = frame.assign(**converted)
+        frame = frame.copy(deep=False)
+        for name, values in converted.items():
+            frame[name] = values
     return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
     assert column.categories is not None
-    texts = pd.Series(texts_of(values))
-    codes = texts.map({category: float(place) for place, category in enumerate(column.categories)})
+    texts = pd.Series(texts_of(values, strip=True))
+    places = {category: float(place) for place, category in enumerate(column.categories)}
+    # In a table of samples they are guarded.
+    codes = texts.map({guard(category): place for category, place in places.items()} | places)
     unseen = sorted(set(texts[codes.isna()]) - MISSING)
     if unseen:
         raise CurvaeError(
@@ -101,7 +106,7 @@ def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
 
 def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
     """Numbers from a column that is not numeric, the first cell that is none, and whether it held true and false."""
-    texts = pd.Series(texts_of(values), dtype=object)
+    texts = pd.Series(texts_of(values, strip=True), dtype=object)
     absent = texts.isin(list(MISSING)).to_numpy()
     lowered = texts.str.lower()
     if not absent.all() and bool((lowered.isin(["true", "false"]) | absent).all()):
@@ -116,9 +121,10 @@ def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
     return numbers, None, False
 
 
-def texts_of(values: Any) -> NDArray[np.str_]:
-    """Cells as they would be typed: no blanks around them, whole numbers without a point, "" where missing."""
+def texts_of(values: Any, strip: bool = False) -> NDArray[np.str_]:
+    """Cells as they would be typed: whole numbers without a point, "" where missing; with `strip`, no blanks around."""
     absent = values.isna().to_numpy()
     whole = pd.api.types.is_float_dtype(values.dtype) and bool((values.dropna() % 1 == 0).all())
     cells = zip(absent, values.astype(object), strict=True)
-    return np.array(["" if gone else str(int(v) if whole else v).strip() for gone, v in cells], dtype=np.str_)
+    texts = ["" if gone else str(int(v) if whole else v) for gone, v in cells]
+    return np.array([text.strip() for text in texts] if strip else texts, dtype=np.str_)

@@ -22,6 +22,7 @@ __all__ = ["Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from
 
 Matrix: TypeAlias = NDArray[np.float32] | NDArray[np.float64] | csr_array
 _CHUNK = 2**22  # cells hashed at a time
+_TEXTS = 2**16  # texts hashed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class Dataset:
     """
 
     x: Matrix
-    names: tuple[str, ...]
+    names: Sequence[str]
     shape: tuple[int, ...]
     ids: NDArray[np.str_]
     labels: NDArray[np.str_] | None = None
@@ -90,8 +91,10 @@ class Dataset:
         It depends on the values alone, not on how they are stored: float32 or float64, dense or sparse.
         """
         digest = hashlib.sha256()
-        for text in (self.x.shape, self.shape, self.names, *map(_listed, (self.ids, self.labels, self.groups))):
-            digest.update(json.dumps(text).encode() + b"\n")
+        for sizes in (self.x.shape, self.shape):
+            digest.update(json.dumps(sizes).encode() + b"\n")
+        for texts in (self.names, *map(_listed, (self.ids, self.labels, self.groups))):
+            _hash_texts(texts, digest)
         hash_rows(self.x, digest)
         return digest.hexdigest()
 
@@ -113,6 +116,18 @@ def _nonzero(x: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     x.sum_duplicates()
     x.eliminate_zeros()
     return np.diff(x.indptr), x.indices, x.data
+
+
+def _hash_texts(texts: Sequence[str] | None, digest: hashlib._Hash) -> None:
+    """Feed texts to a hash as one line of JSON, some at a time."""
+    if texts is None:
+        digest.update(b"null\n")
+        return
+    digest.update(b"[")
+    for start in range(0, len(texts), _TEXTS):
+        part = json.dumps(texts[start : start + _TEXTS])[1:-1]
+        digest.update(f"{', ' if start else ''}{part}".encode())
+    digest.update(b"]\n")
 
 
 def _listed(texts: NDArray[np.str_] | None) -> list[str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,9 +14,9 @@ from scipy.sparse import issparse
 from ..errors import CurvaeError
 from . import memory
 from .dataset import Dataset, Matrix, check_ids
-from .missing import Missing, column_means, missing_counts, resolve
+from .missing import Missing, column_means, has_missing, missing_counts, resolve
 from .remarks import Remarks, count, quoted
-from .schema import Column, Kind, Schema
+from .schema import Column, Kind, NumberColumns, Schema
 
 __all__ = ["Draft"]
 
@@ -42,7 +43,7 @@ class Draft:
     source: str
     kind: Kind
     x: Matrix
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
     shape: tuple[int, ...] | None = None
     ids: NDArray[np.str_] | None = None
     labels: NDArray[np.str_] | None = None
@@ -56,9 +57,7 @@ class Draft:
         self._require_rows(1 if schema else 2)
         given = schema
         schema = given or self._fit()
-        fills = np.array([column.fill for column in schema.columns])
-        names = [column.name for column in schema.columns]
-        x, kept = resolve(self.x, names, fills, missing, self.remarks)
+        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.remarks)
         ids, labels, groups = self.ids, self.labels, self.groups
         if ids is None:
             ids = np.arange(self.x.shape[0]).astype(np.str_)
@@ -73,7 +72,7 @@ class Draft:
             self._require_rows(2, x.shape[0])
             self._judge(x)
         return Dataset(
-            x=_one_hot(x, schema.columns, self.source),
+            x=_one_hot(x, schema.columns, self.source) if schema.categorical else x,
             names=schema.names,
             shape=schema.shape,
             ids=ids,
@@ -95,12 +94,13 @@ class Draft:
     def _fit(self) -> Schema:
         if not self.columns:
             raise CurvaeError(f"{self.source} has no column left for a feature; give at least one")
-        names = [column.name for column in self.columns]
-        if (empty := np.flatnonzero(missing_counts(self.x) == self.x.shape[0])).size:
-            raise CurvaeError(
-                f"{self.source} has columns without a single value: {quoted(names[j] for j in empty)}; remove them"
-            )
+        if has_missing(self.x) and (empty := np.flatnonzero(missing_counts(self.x) == self.x.shape[0])).size:
+            names = quoted(self.columns[int(j)].name for j in empty)
+            raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
         means = column_means(self.x)
+        if isinstance(self.columns, NumberColumns):
+            columns: Sequence[Column] = NumberColumns(self.columns.names, means)
+            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles)
         columns = tuple(
             replace(column, fill=float(means[j]) if column.categories is None else _most_frequent(self.x[:, j]))
             for j, column in enumerate(self.columns)
@@ -120,7 +120,7 @@ class Draft:
             )
         low, high = _extremes(x)
         if (constant := np.flatnonzero(low == high)).size:
-            names = quoted(self.columns[j].name for j in constant)
+            names = quoted(self.columns[int(j)].name for j in constant)
             self.remarks.note(
                 f"column {names} is constant; it is kept."
                 if constant.size == 1
@@ -151,10 +151,8 @@ def _extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return x.min(axis=0), x.max(axis=0)
 
 
-def _one_hot(x: Any, columns: tuple[Column, ...], source: str) -> Matrix:
+def _one_hot(x: Any, columns: Sequence[Column], source: str) -> Matrix:
     """Every categorical column in place of its codes as a block of zeros and ones."""
-    if all(column.categories is None for column in columns):
-        return x
     widths = [len(column.features) for column in columns]
     memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
     features = np.zeros((len(x), sum(widths)))

@@ -1,15 +1,46 @@
-"""Opening files that may be packed."""
+"""Opening files, which may be packed, and nothing else that may stand in their place."""
 
 from __future__ import annotations
 
+import errno
 import gzip
+import stat
 import zlib
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["BROKEN_GZIP", "is_packed", "open_file"]
+from ..errors import CurvaeError
+
+__all__ = ["BROKEN_GZIP", "is_packed", "open_file", "require_file"]
 
 BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken packed file raises
+
+
+# What a path may lead to that is no file; reading some of these never ends.
+_OTHERS = (
+    (stat.S_ISDIR, "a folder; give a file"),
+    (stat.S_ISFIFO, "a pipe; save what comes through it as a file and give that"),
+    (stat.S_ISSOCK, "a socket; give a file"),
+    (stat.S_ISCHR, "a device; give a file"),
+    (stat.S_ISBLK, "a device; give a file"),
+)
+
+
+def require_file(path: Path) -> None:
+    """Raise unless a path leads to a file that can be read to its end.
+
+    A path that leads nowhere raises `FileNotFoundError`, for the caller to say what should be there; but a link to
+    nowhere is told here.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink():
+            raise CurvaeError(f"{path} is a dangling link to {path.readlink()}; give a file that exists") from None
+        raise
+    for is_such, what in _OTHERS:
+        if is_such(mode):
+            raise CurvaeError(f"{path} is {what}")
 
 
 def is_packed(path: Path) -> bool:
@@ -19,5 +50,6 @@ def is_packed(path: Path) -> bool:
 
 def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
     """Open a file for reading, unpacked on the way if its name ends in .gz."""
+    require_file(path)
     opener: Any = gzip.open if is_packed(path) else open
     return opener(path, mode, **options)

@@ -16,8 +16,9 @@ from ..errors import CurvaeError
 from . import memory
 from .dataset import as_matrix
 from .draft import Draft
+from .files import require_file
 from .remarks import Remarks, count, one_line, quoted
-from .schema import Column
+from .schema import NumberColumns, PixelNames
 
 __all__ = ["image_draft", "read_folder"]
 
@@ -34,8 +35,7 @@ def image_draft(source: str, pixels: NDArray[Any], remarks: Remarks | None = Non
     if flat.dtype == np.uint8:
         flat = np.divide(flat, 255, dtype=np.float32)
         remarks.note("grey levels from 0 to 255 were divided by 255.")
-    names = (f"r{i}c{j}" for i in range(1, height + 1) for j in range(1, width + 1))
-    columns = tuple(Column(name) for name in names)
+    columns = NumberColumns(PixelNames(height, width))
     return Draft(source, "images", as_matrix(flat, source), columns, shape=(height, width), remarks=remarks)
 
 
@@ -117,6 +117,7 @@ def _is_coloured(pixels: NDArray[Any]) -> bool:
 
 
 def _open(folder: Path, name: str) -> Image.Image:
+    require_file(folder / name)
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:

@@ -35,10 +35,14 @@ def read_coordinates(path: Path) -> csr_array:
         if field not in _FIELDS or symmetry not in ("general", *_MIRRORED):
             raise CurvaeError(f"{path.name} holds {field} {symmetry} numbers; give real ones")
         sizes = _sizes(stream)
+        if symmetry in _MIRRORED and len(sizes) > 1 and sizes[0] != sizes[1]:
+            raise CurvaeError(
+                f"{path.name} is {symmetry} and {sizes[0]:,} × {sizes[1]:,}, which is not square; correct its sizes"
+            )
         if layout == "coordinate" and len(sizes) == 3:
             rows, columns, entries = sizes
             width = _FIELDS[field]
-        elif layout == "array" and len(sizes) == 2 and (symmetry == "general" or sizes[0] == sizes[1]):
+        elif layout == "array" and len(sizes) == 2:
             rows, columns, width = *sizes, 1
             # A half with the diagonal, a half without it, or all.
             halves = {"symmetric": rows * (rows + 1) // 2, "skew-symmetric": rows * (rows - 1) // 2}

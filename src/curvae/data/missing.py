@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from ..errors import CurvaeError
 from .remarks import Remarks, count, listing
 
-__all__ = ["Missing", "MissingValuesError", "column_means", "missing_counts", "resolve"]
+__all__ = ["Missing", "MissingValuesError", "column_means", "has_missing", "missing_counts", "resolve"]
 
 Missing: TypeAlias = Literal["error", "drop", "mean"]
 
@@ -25,6 +25,11 @@ class MissingValuesError(CurvaeError):
         self.found = found
 
 
+def has_missing(x: Any) -> bool:
+    """Whether any value is missing."""
+    return not bool(np.isfinite(x.data if issparse(x) else x).all())
+
+
 def missing_counts(x: Any) -> NDArray[np.intp]:
     """Missing values in each column; of a sparse matrix only stored values can be missing."""
     if issparse(x):
@@ -34,6 +39,8 @@ def missing_counts(x: Any) -> NDArray[np.intp]:
 
 def column_means(x: Any) -> NDArray[np.float64]:
     """Mean of the values of each column that are not missing; 0 where there are none."""
+    if not (issparse(x) or has_missing(x)):
+        return x.mean(axis=0, dtype=np.float64)
     present = np.maximum(x.shape[0] - missing_counts(x), 1)
     if issparse(x):
         values = np.where(np.isfinite(x.data), x.data, 0.0)
@@ -56,9 +63,9 @@ def resolve(
     Returns:
         The matrix, and which rows were kept (None: all).
     """
-    counts = missing_counts(x)
-    if not counts.any():
+    if not has_missing(x):
         return x, None
+    counts = missing_counts(x)
     where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
     if missing == "error":
         raise MissingValuesError(f"missing or infinite values, counted by column: {where}")

@@ -6,12 +6,14 @@ import codecs
 import csv
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pandas as pd
 
 from ..errors import CurvaeError
@@ -19,8 +21,20 @@ from . import memory
 from .dataset import feature_names
 from .files import BROKEN_GZIP, is_packed, open_file
 from .remarks import Remarks, count, one_line, quoted
+from .spreadsheets import guard, is_embedding, unguard
 
-__all__ = ["EXACT", "MISSING", "NUMBER", "UNNAMED", "TextFile", "name_columns", "read_text", "scan"]
+__all__ = [
+    "EXACT",
+    "MISSING",
+    "NUMBER",
+    "UNNAMED",
+    "TextFile",
+    "check_cells",
+    "long_cells",
+    "name_columns",
+    "read_text",
+    "scan",
+]
 
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>"})
 NUMBER = r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?)"
@@ -30,6 +44,7 @@ _COMMA_NUMBER = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
 _COMMA_THOUSANDS = r"[+-]?\d{1,3},\d{3}"
 _SEPARATORS = "\t;|,"  # the comma last: it may be a decimal mark or part of a text
 _HEAD = 20  # lines from which the separator is told
+_LONGEST = 2**17  # characters of a cell; a longer one is mostly a quote left open, with all that follows
 # Until pandas 3.1 the default was exact only to the last digit but one.
 EXACT: dict[str, Any] = (
     {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
@@ -69,14 +84,16 @@ def read_text(
     if not records:
         raise CurvaeError(f"{path.name} has no columns to be told apart; separate them by commas, semicolons or tabs")
     names, headed = _header(path, records, known, remarks)
+    check_cells(path, pd.DataFrame([names], columns=names), "the header")
+    blanks = _has_blanks(head, separator)
     if len(records) > 1 and len(records[1]) > len(names):  # of the first row alone pandas would drop the rest
-        _check_widths(file, separator, len(names))
+        _check_widths(file, separator, blanks, len(names))
     # A frame of 8 bytes a cell, and the matrix made of it.
     memory.require(16 * file.lines * len(names), f"{path.name} ({file.lines:,} lines × {len(names):,} columns)")
     letters = {name for name in names if name in texts or name.startswith(UNNAMED)} | set(names[:1] if first else ())
     absent = sorted(MISSING)
 
-    def parse(decimal: str) -> pd.DataFrame:
+    def read(decimal: str, blanks: bool) -> pd.DataFrame:
         return pd.read_csv(
             path,
             sep=separator,
@@ -90,22 +107,43 @@ def read_text(
             keep_default_na=False,  # a label may be called NA
             na_values={name: absent for name in names if name not in letters},
             low_memory=False,
-            skipinitialspace=True,
+            skipinitialspace=blanks,
             **EXACT,
         )
+
+    def parse(decimal: str) -> pd.DataFrame:
+        nonlocal blanks
+        try:
+            frame = read(decimal, blanks)
+        except pd.errors.ParserError:
+            if blanks:
+                raise
+            blanks = True  # further down they may stand before a quote
+            frame = read(decimal, blanks)
+        numbers = [name for name in names if name not in letters and not pd.api.types.is_numeric_dtype(frame[name])]
+        if blanks or not any(bool(frame[name].astype(str).str.startswith(" ").any()) for name in numbers):
+            return frame
+        stripped = read(decimal, True)
+        for name in letters:
+            stripped[name] = frame[name]
+        return stripped
 
     try:
         frame = parse(".")
         if separator != "," and _has_decimal_commas(frame, letters, separator):
             frame = parse(",")
             remarks.note("numbers were read with decimal commas.")
+        check_cells(path, frame)
     except pd.errors.ParserError as error:
-        _check_widths(file, separator, len(names))
+        _check_widths(file, separator, blanks, len(names))
         raise CurvaeError(f"{path.name} cannot be read as a table: {one_line(error)}; correct the file") from error
     last = frame[names[-1]]
     # A row that is too short looks like one whose last cells are missing.
     if bool(last.isna().any()) or bool((last == "").any()):
-        _check_widths(file, separator, len(names))
+        _check_widths(file, separator, blanks, len(names))
+    if is_embedding(names):
+        for name in frame.select_dtypes(exclude="number"):
+            frame[name] = frame[name].map(unguard, na_action="ignore")
     return frame
 
 
@@ -147,10 +185,34 @@ def scan(path: Path, wanted: str = "a table with a header and rows") -> TextFile
     return TextFile(path, encoding, max(newlines, returns) + 1)
 
 
-def _records(lines: list[str], separator: str) -> list[list[str]]:
+@contextmanager
+def long_cells() -> Iterator[None]:
+    """Let the csv module read cells of any length, for `check_cells` to say where one is too long."""
+    limit = csv.field_size_limit(2**31 - 1)
     try:
-        records = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
-    except csv.Error:  # a field of more than 128 kB: not this separator
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def check_cells(path: Path, frame: pd.DataFrame, row: str | None = None) -> None:
+    """Raise for a cell that no one means to have; `row` is what to call its row."""
+    for place, (name, dtype) in enumerate(frame.dtypes.items()):
+        lengths = None if pd.api.types.is_numeric_dtype(dtype) else frame[name].astype(str).str.len().to_numpy()
+        if lengths is not None and lengths.size and lengths.max() > _LONGEST:
+            where = f"row {int(np.argmax(lengths > _LONGEST)) + 1}" if row is None else row
+            column = repr(name) if isinstance(name, str) and len(name) < _LONGEST else place + 1
+            raise CurvaeError(
+                f"{path.name}: {where} has a cell of {lengths.max():,} characters in column {column}, and at most "
+                f"{_LONGEST:,} are read; shorten it, or close a quote that is left open"
+            )
+
+
+def _records(lines: list[str], separator: str, skipinitialspace: bool = True) -> list[list[str]]:
+    try:
+        with long_cells():
+            records = list(csv.reader(lines, delimiter=separator, skipinitialspace=skipinitialspace))
+    except csv.Error:
         return []
     # The last of many lines may break off within quotes.
     return records[:-1] if len(lines) == _HEAD and len(records) > 2 else records
@@ -167,9 +229,16 @@ def _sniff(lines: list[str]) -> tuple[str, list[list[str]]]:
     return max(candidates.items(), key=lambda item: len(item[1][0]) if item[1] else 0)
 
 
+def _has_blanks(lines: list[str], separator: str) -> bool:
+    """Whether blanks after separators belong to them: they follow each, or a quote follows them."""
+    cells = [cell for record in _records(lines, separator, False) for cell in record[1:]]
+    return bool(cells) and (all(cell.startswith(" ") for cell in cells) or any(re.match(' +"', cell) for cell in cells))
+
+
 def _header(path: Path, records: list[list[str]], known: Collection[str], remarks: Remarks) -> tuple[list[str], bool]:
     """Names of the columns, and whether the first line holds them."""
-    first = [cell.strip() for cell in records[0]]
+    spellings = {guard(name): name for name in known}
+    first = [cell if cell in known else spellings.get(cell, cell) for cell in map(str.strip, records[0])]
     second = records[1] if len(records) > 1 else first
     numbers = all(re.fullmatch(f"{NUMBER}|{_COMMA_NUMBER}", cell) for cell in first)
     counted = len(first) > 2 and first == [str(i) for i in range(len(first))]
@@ -206,12 +275,12 @@ def _has_decimal_commas(frame: pd.DataFrame, letters: Collection[str], separator
     return False
 
 
-def _check_widths(file: TextFile, separator: str, width: int) -> None:
+def _check_widths(file: TextFile, separator: str, blanks: bool, width: int) -> None:
     """Raise for the first line that has not as many fields as the table has columns."""
-    with file.open() as stream:
-        reader = csv.reader(stream, delimiter=separator, skipinitialspace=True)
+    with file.open() as stream, long_cells():
+        reader = csv.reader(stream, delimiter=separator, skipinitialspace=blanks)
         try:
-            records = (record for record in reader if record not in ([], [""]))  # blank lines are skipped
+            records = (record for record in reader if "".join(record).strip() or len(record) > 1)  # no blank lines
             next(records)  # the header was looked at before
             for record in records:
                 if len(record) != width:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 
-__all__ = ["Column", "Kind", "Schema"]
+__all__ = ["Column", "Kind", "NumberColumns", "PixelNames", "Schema"]
 
 Kind: TypeAlias = Literal["table", "matrix", "images"]
 _KINDS: tuple[Kind, ...] = ("table", "matrix", "images")
@@ -42,6 +46,72 @@ class Column:
         return tuple(f"{self.name}={category}" for category in self.categories)
 
 
+Item = TypeVar("Item")
+
+
+class _Made(Sequence[Item]):
+    """Items that are made when they are asked for: as objects, millions of them would take gigabytes."""
+
+    def _item(self, place: int) -> Item:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Item, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Item | tuple[Item, ...]:
+        places = range(len(self))[place]
+        return tuple(map(self._item, places)) if isinstance(places, range) else self._item(places)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_equal, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _equal(one: object, other: object) -> bool:
+    return one == other
+
+
+class PixelNames(_Made[str]):
+    """Names of the pixels of an image, row by row.
+
+    Example:
+        >>> PixelNames(2, 3)[:4]
+        ('r1c1', 'r1c2', 'r1c3', 'r2c1')
+    """
+
+    def __init__(self, height: int, width: int) -> None:
+        self.height, self.width = height, width
+
+    def __len__(self) -> int:
+        return self.height * self.width
+
+    def _item(self, place: int) -> str:
+        row, column = divmod(place, self.width)
+        return f"r{row + 1}c{column + 1}"
+
+
+class NumberColumns(_Made[Column]):
+    """Columns of numbers.
+
+    Arguments:
+        names: of the columns.
+        fills: what stands for a missing value of each; 0 by default.
+    """
+
+    def __init__(self, names: Sequence[str], fills: NDArray[np.float64] | None = None) -> None:
+        self.names, self.fills = names, fills
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def _item(self, place: int) -> Column:
+        return Column(self.names[place], fill=0.0 if self.fills is None else float(self.fills[place]))
+
+
 @dataclass(frozen=True)
 class Schema:
     """How a source becomes a matrix.
@@ -61,16 +131,46 @@ class Schema:
     """
 
     kind: Kind
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
     shape: tuple[int, ...]
     label: str | None = None
     id: str | None = None
     group: str | None = None
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Names of the features."""
-        return tuple(name for column in self.columns for name in column.features)
+    def names(self) -> Sequence[str]:
+        """Names of the features, each once: a category that would be called like another feature gets a number.
+
+        Example:
+            >>> Schema("table", (Column("a=b"), Column("a", ("b", "c"))), (3,)).names
+            ('a=b', 'a=b (2)', 'a=c')
+        """
+        if isinstance(self.columns, NumberColumns):
+            return self.columns.names
+        taken = {column.name for column in self.columns if column.categories is None}
+        names: list[str] = []
+        for column in self.columns:
+            names += column.features if column.categories is None else _unlike(taken, column.features)
+        return tuple(names)
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """Names of the columns."""
+        columns = self.columns
+        return columns.names if isinstance(columns, NumberColumns) else [column.name for column in columns]
+
+    @property
+    def fills(self) -> NDArray[np.float64]:
+        """What stands for a missing value of each column."""
+        if isinstance(self.columns, NumberColumns) and self.columns.fills is not None:
+            return self.columns.fills
+        return np.array([column.fill for column in self.columns])
+
+    @property
+    def categorical(self) -> bool:
+        """Whether some column is categorical."""
+        columns = () if isinstance(self.columns, NumberColumns) else self.columns
+        return any(column.categories is not None for column in columns)
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -106,6 +206,19 @@ class Schema:
             f"shape {schema.shape} does not fit {len(schema.names)} features",
         )
         return schema
+
+
+def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
+    """Names with a number behind those that are taken; all are taken then."""
+    found = []
+    for name in names:
+        own, number = name, 1
+        while own in taken:
+            number += 1
+            own = f"{name} ({number})"
+        taken.add(own)
+        found.append(own)
+    return found
 
 
 def _column_from_json(entry: Any, place: int) -> Column:

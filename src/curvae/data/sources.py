@@ -10,6 +10,7 @@ from typing import get_args
 from ..errors import CurvaeError
 from .dataset import Dataset
 from .draft import Draft
+from .files import require_file
 from .graphs.sources import BUILT_IN_GRAPHS
 from .images import read_folder
 from .matrices import matrix_draft, read_npy, sparse_draft
@@ -101,7 +102,9 @@ def load(
 
 def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
     path = Path(source)
-    exists = path.exists()
+    exists = path.exists() or path.is_symlink()
+    if exists and not path.is_dir():
+        require_file(path)
     if (not exists and str(source) in BUILT_IN_GRAPHS) or (exists and path.name.lower().endswith(_GRAPHS)):
         raise CurvaeError(f"{source} is a graph; use curvae graph, or add --graph to curvae compare and diagnose")
     if not exists and str(source) not in BUILT_IN:

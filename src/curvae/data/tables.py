@@ -113,10 +113,10 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
     if schema is None:
         columns, x = _fit(path, frame[features], roles.categorical, remarks)
     else:
-        columns = schema.columns
+        columns = tuple(schema.columns)
         x = _apply(path, frame, features, columns, remarks)
     label, name, group = held["label"], held["id"] or index, held["group"]
-    groups = None if group is None else texts_of(frame[group])
+    groups = None if group is None else texts_of(frame[group], strip=True)
     if groups is not None and (empty := int((groups == "").sum())):
         raise CurvaeError(f"group column {group!r} is empty in {count(empty, 'row')}; give every row a group")
     labels = None if label is None else texts_of(frame[label])
@@ -153,7 +153,7 @@ def _index_column(
     found: str | None = None
     for name in nameless:
         place = list(frame.columns).index(name) + 1
-        values = texts_of(frame[name])
+        values = texts_of(frame[name], strip=True)
         if bool(np.isin(values, list(MISSING)).all()):
             remarks.note(f"column {place} has neither name nor values; it is left out.")
         elif np.unique(values).size < values.size or _has_fractions(values):

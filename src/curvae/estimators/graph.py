@@ -130,6 +130,7 @@ class PoincareGraphVAE(BaseEstimator):
         prior = self._fitted.model.prior
         self.curvature_, self.prior_scale_ = (float(value.detach()) for value in (prior.curvature(), prior.scale()))
         self._embedding = embed_graph(self._fitted, graph) if embedding is None else embedding
+        self._embedding.require_finite(graph.names, "node")
         self.embedding_ = coordinates(self._embedding, self.output)
         self.warnings_ = [*graph.warnings, *map_health(self._embedding, self.history_[-1]["kl"], self.prior_scale_)]
 

@@ -22,7 +22,7 @@ from ..models.latent import Law
 from ..nn.networks import DecoderKind
 from ..training.config import Config, LikelihoodKind
 from ..training.device import choose_device
-from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct
+from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
 from ..training.fitted import Fitted
 from ..training.loop import fit, fit_many
 from ..training.splits import random_split
@@ -172,7 +172,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self._check()
         x = self._rows(X, reset=True)
         self._take(self._best(x))
-        self._embedding = embed(self._fitted, x)
+        self._embedding = embed(self._fitted, x).require_finite()
         self.embedding_ = self._coordinates(self._embedding)
         self.warnings_ = health(self._fitted, self._embedding)
         return self
@@ -210,7 +210,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _embed(self, X: ArrayLike) -> tuple[Embedding, Any]:
         check_is_fitted(self)
         x = self._rows(X)
-        return embed(self._fitted, x), x.dtype
+        return embed(self._fitted, x).require_finite(), x.dtype
 
     def _coordinates(self, embedding: Embedding) -> Array:
         return coordinates(embedding, self.output)
@@ -218,7 +218,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def transform(self, X: ArrayLike) -> Any:
         """Posterior centres of rows, in the coordinates of `output`."""
         embedding, dtype = self._embed(X)
-        return self._coordinates(embedding).astype(dtype, copy=False)
+        with np.errstate(over="ignore"):
+            points = self._coordinates(embedding).astype(dtype, copy=False)
+        require_finite("embedding", [points])
+        return points
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Expected rows, in original units, at points in the coordinates of `output`."""
@@ -241,7 +244,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """log p(x) of rows in original units, by importance sampling from one fixed set of base draws."""
         check_is_fitted(self)
         found = likelihoods(self._fitted, self._rows(X), self.importance_samples, shared=True)
-        return found.log_prob + found.log_jacobian
+        return found.require_finite().log_prob + found.log_jacobian
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean of `score_samples`, for model selection."""

@@ -85,7 +85,9 @@ def match_rows(tree: NamedTree, ids: NDArray[np.str_], labels: NDArray[np.str_] 
     places = {str(name): node for node, name in enumerate(tree.names) if name}
 
     def match(names: NDArray[np.str_], by: Literal["id", "label"]) -> Match:
-        node = np.array([places.get(str(name), -1) for name in names], dtype=np.intp)
+        # Readers of trees leave out blanks around names.
+        found = (places.get(name, places.get(name.strip(), -1)) for name in map(str, names))
+        node = np.fromiter(found, dtype=np.intp, count=len(names))
         return Match(node, by, len(places) - len(np.unique(node[node >= 0])), tree.notes)
 
     found = match(ids, "id")

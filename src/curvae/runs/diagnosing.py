@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Graph, branching_diffusion, load_graph
 from ..data.missing import MissingValuesError
-from ..data.reading import EXACT
 from ..data.remarks import count
 from ..errors import CurvaeError
 from ..hierarchy import (
@@ -39,7 +37,7 @@ from ..training.files import write_bytes
 from ..training.rows import Scaling, choose_likelihood
 from ..training.storage import CONFIG, read_description, versions
 from . import pages
-from .folder import Source, Voice, command_line, output_file, today
+from .folder import Source, Voice, command_line, output_file, read_embedding, today
 
 __all__ = ["DiagnoseRequest", "diagnose_data", "export_tree", "figures", "is_run", "recover_run", "recovered"]
 
@@ -174,7 +172,7 @@ def _open(run: Path) -> _Map:
     path = run / "embedding.csv"
     try:
         c = float(description["summary"]["c"])
-        frame = pd.read_csv(path, dtype={"id": str, "label": str}, keep_default_na=False, **EXACT)
+        frame = read_embedding(path)
         columns = [name for name in frame if str(name).startswith("ball_")]
         ball = frame[columns].to_numpy(np.float64)
         texts = {name: frame[name].to_numpy(np.str_) for name in ("id", "label")}

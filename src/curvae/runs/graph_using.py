@@ -51,7 +51,7 @@ def embedded(
     if own.labels is not None:
         places = _places(own, graph)
         labels = np.where(places < 0, "", own.labels[places])
-    return embedding_table(embed_graph(fitted, graph), graph.names, labels, "new")
+    return embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node")
 
 
 def _places(own: Graph, graph: Graph) -> NDArray[np.intp]:

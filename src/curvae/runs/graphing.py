@@ -197,7 +197,7 @@ def _finish(
         "seconds": round(seconds, 2),
         "warnings": warnings,
     }
-    write_table(folder / "embedding.csv", embedding_table(embedding, graph.names, graph.labels, "train"))
+    write_table(folder / "embedding.csv", embedding_table(embedding, graph.names, graph.labels, "train", "node"))
     name = description["source"]["name"]
     again = replace(source, path=name, nodes=description["source"]["nodes"])
     compare = _compare(again, config)

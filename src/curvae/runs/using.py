@@ -151,6 +151,7 @@ def evaluate_run(
     same = data.fingerprint == description["data"].get("fingerprint")
     names = fitted.split.names(len(data)) if same else np.full(len(data), "new")
     found = likelihoods(fitted, data.x, samples, seed, advance=voice.counter("likelihood", len(data)))
+    found.require_finite(data.ids)
     parts = {}
     for name in dict.fromkeys(names.tolist()):
         chosen = names == name

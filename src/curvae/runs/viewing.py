@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ..data import Schema, load
 from ..data.cells import texts_of
-from ..data.reading import EXACT, UNNAMED
+from ..data.files import require_file
+from ..data.reading import UNNAMED
 from ..data.remarks import Remarks, count, quoted
 from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
@@ -26,7 +27,7 @@ from ..training.files import read_tensors, write_bytes
 from ..training.storage import MODEL, read_description
 from ..viewer import View
 from . import pages
-from .folder import Voice, output_file
+from .folder import Voice, output_file, read_embedding
 
 __all__ = ["ViewRequest", "view_run"]
 
@@ -116,7 +117,7 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
         command = "graph" if description.get("kind") == "graph" else "fit"
         raise CurvaeError(f"{run} is not finished: it has no map yet; go on with curvae {command} --resume")
     try:
-        table = pd.read_csv(path, dtype={"id": str, "label": str}, keep_default_na=False, **EXACT)
+        table = read_embedding(path)
         if lacking := {"id", "label", *_OWN} - set(table.columns):
             raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
         tangent = table.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
@@ -156,7 +157,7 @@ def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, n
         if column not in known:
             where = "give the table it is in with --data FILE" if request.data is None else f"there are {quoted(known)}"
             raise CurvaeError(f"there is no column {column!r} to show; {where}")
-        if request.anonymous and np.array_equal(texts_of(known[column]), table["id"]):
+        if request.anonymous and np.array_equal(texts_of(known[column], strip=True), table["id"].str.strip()):
             raise CurvaeError(f"column {column!r} holds the ids, which --anonymous leaves out; show another")
     return {column: known[column] for column in asked}
 
@@ -173,14 +174,18 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     if request.data is None or (schema is not None and schema.kind == "images"):
         return {}
     path = Path(request.data)
-    if not path.is_file():
-        raise CurvaeError(f"there is no table {path}; check the name")
+    try:
+        require_file(path)
+    except FileNotFoundError:
+        raise CurvaeError(f"there is no table {path}; check the name") from None
     named = {schema.id} if schema is not None and schema.id is not None else set()
     frame = read_frame(path, named, named, Remarks())
     wanted = pd.Index(table["id"])
     if schema is None:  # nodes of a graph, which any column may name
         named = set(frame.columns)
-    candidates = [texts_of(frame[name]) for name in frame.columns if name in named or str(name).startswith(UNNAMED)]
+    columns = [name for name in frame.columns if name in named or str(name).startswith(UNNAMED)]
+    # Names of nodes have no blanks around them.
+    candidates = [texts_of(frame[name], strip) for strip in (False, True) for name in columns]
     for ids in (*candidates, np.arange(len(frame)).astype(np.str_)):
         rows = pd.Index(ids)
         if rows.is_unique and (places := rows.get_indexer(wanted)).min() >= 0:

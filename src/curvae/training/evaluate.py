@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from ..data.remarks import count, quoted
+from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models import Stack, marginal_likelihood
 from ..models.stack import architecture
@@ -30,6 +32,7 @@ __all__ = [
     "likelihoods_many",
     "map_health",
     "reconstruct",
+    "require_finite",
     "stability",
 ]
 
@@ -43,6 +46,30 @@ _RIM = 0.99  # √c·|z| of a point that a picture of the disc cannot tell from 
 _EMPTY = 0.1  # nats below which the latent space tells nothing
 _OVERFIT = 2.0  # nats a row that the validation ELBO may fall from its best, more than its noise
 _ACTIVE = 0.01  # share of the prior's variance above which a direction is in use
+
+
+def require_finite(what: str, figures: Sequence[Array], names: Any = None, thing: str = "row") -> None:
+    """Raise if a row has a figure that is not finite, and name the rows.
+
+    Arguments:
+        what: the figures are.
+        figures: arrays of shape (rows,) or (rows, k).
+        names: of the rows; row numbers by default.
+        thing: that a row is.
+
+    Example:
+        >>> require_finite("likelihood", [np.array([0.5, np.nan, -np.inf])])
+        Traceback (most recent call last):
+        curvae.errors.CurvaeError: the likelihood is not finite for 2 rows: '1', '2'; correct extreme values there, or leave them out
+    """  # noqa: E501 - an error is one line
+    finite = np.logical_and.reduce([np.isfinite(part).reshape(len(part), -1).all(1) for part in figures])
+    if not finite.all():
+        wrong = np.flatnonzero(~finite)
+        raise CurvaeError(
+            f"the {what} is not finite for {count(len(wrong), thing)}: "
+            f"{quoted(wrong if names is None else np.asarray(names)[wrong])}; "
+            "correct extreme values there, or leave them out"
+        )
 
 
 @dataclass(frozen=True)
@@ -73,6 +100,12 @@ class Embedding:
     def radius(self) -> Array:
         """Distance from the origin."""
         return Lorentz(self.dim, self.c).dist0(torch.from_numpy(self.space)).numpy()
+
+    def require_finite(self, names: Any = None, thing: str = "row") -> Embedding:
+        """The embedding itself; raises if a row lies nowhere, as one with extreme values does."""
+        # Far out, squares overflow: a point may be finite in one chart and not in the other.
+        require_finite("embedding", [self.ball, self.tangent, self.radius, self.sigma], names, thing)
+        return self
 
     def distances(self, other: Embedding | None = None) -> Array:
         """Geodesic distances, (rows, rows of the other)."""
@@ -126,6 +159,11 @@ class Likelihoods:
     error: Array
     samples: int
     log_jacobian: float
+
+    def require_finite(self, names: Any = None) -> Likelihoods:
+        """The estimates themselves; raises if one is not finite."""
+        require_finite("likelihood", [self.log_prob], names)
+        return self
 
     @property
     def mean(self) -> float:
@@ -185,9 +223,9 @@ def likelihoods_many(
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
-        count, features = x[places[0]].shape
+        length, features = x[places[0]].shape
         at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // features)
-        for index in torch.arange(count, device=rows.device).split(at_once):
+        for index in torch.arange(length, device=rows.device).split(at_once):
             if shared:
                 generator.set_state(state)
             batch = rows.batch(index.expand(len(places), -1))
@@ -286,8 +324,7 @@ def stability(embeddings: Sequence[Embedding], neighbours: int = 10, rows: int =
     """
     if len(embeddings) < 2:
         return None
-    count = len(embeddings[0].space)
-    chosen = np.random.default_rng(0).permutation(count)[:rows]
+    chosen = np.random.default_rng(0).permutation(len(embeddings[0].space))[:rows]
     k = min(neighbours, len(chosen) - 1)
     tables = [distances(e.space[chosen], e.space[chosen], e.c) for e in embeddings]
     upper = np.triu_indices(len(chosen), 1)

@@ -12,8 +12,10 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
+from ..data.files import require_file
 from ..errors import CurvaeError
 
 __all__ = [
@@ -45,10 +47,13 @@ def _explained(path: Path) -> Iterator[None]:
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     try:
+        require_file(path)
         yield
+    except CurvaeError:
+        raise
     except FileNotFoundError:
         raise CurvaeError(f"{path} does not exist; restore it from a copy or train again") from None
-    except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
+    except (safetensors.SafetensorError, OSError, ValueError, RecursionError, NotImplementedError) as error:
         reason = " ".join(str(error).split())
         raise CurvaeError(f"{path} is damaged ({reason}); restore it from a copy or train again") from error
 
@@ -142,7 +147,17 @@ def read_metadata(path: Path) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file, which cannot hold code."""
+def read_tensors(path: Path, gaps: str | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file, which cannot hold code; a number that is not finite is an error.
+
+    Arguments:
+        path: of the file.
+        gaps: how the names of tensors begin in which NaN stands for a number that there is not.
+    """
     with _readable(path), safetensors.safe_open(path, "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = dict(file.metadata() or {})
+        for name, tensor in tensors.items():
+            if not (gaps and name.startswith(gaps)) and not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"tensor {name!r} holds numbers that are not finite")
+    return tensors, metadata

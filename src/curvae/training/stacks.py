@@ -282,7 +282,7 @@ class _Training:
             raise ValueError("models that were trained together must be given the same epochs")
 
     def _load(self, checkpoint: Checkpoint) -> Tensors:
-        tensors, metadata = read_tensors(checkpoint.path)
+        tensors, metadata = read_tensors(checkpoint.path, gaps="history.")
         with fitting(checkpoint.folder):
             counters = json.loads(metadata["state"])
             self._require_same(counters["configs"], counters["data"])

@@ -197,7 +197,7 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     command = _ANY_COMMAND if kind is None else _COMMANDS[kind]
     if not folder.is_dir():
         raise CurvaeError(f"{folder} is not a folder; give the folder that {command} wrote")
-    if not (folder / CONFIG).exists():
+    if not ((folder / CONFIG).exists() or (folder / CONFIG).is_symlink()):
         raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that {command} wrote")
     description = read_json(folder / CONFIG)
     if not isinstance(description, dict) or type(found := description.get("format")) is not int or found < 1:

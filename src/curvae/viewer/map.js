@@ -10,6 +10,13 @@ const SLOW = 120; // milliseconds of a frame from which fewer points are drawn w
 const LEAST = 30000; // but never fewer than these
 const REST = 0.94; // of half the window is the radius of what is shown at first
 
+/** A text as a cell of CSV; what a spreadsheet would run as a formula is guarded as in data/spreadsheets.py. */
+function csvCell(text) {
+  const number = /^'*\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*$/;
+  const guarded = /^'*(?:[\t\r\n]|\s*[=+\-@])/.test(text) && !number.test(text) ? `'${text}` : text;
+  return /[",\r\n]|^\s|\s$/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded;
+}
+
 class DiscMap {
   /** `layers` holds three canvases: `under` for the disc, `points`, and `over` for marks. */
   constructor(store, layers) {
@@ -259,8 +266,7 @@ class DiscMap {
       const numbers = [...at, store.radius[i] / this.unit].map((value) => String(Number(value.toPrecision(9))));
       lines.push([...name, ...columns.map((column) => column.text(i)), ...numbers]);
     }
-    const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    return lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
+    return lines.map((line) => `${line.map(csvCell).join(",")}\r\n`).join("");
   }
 
   // --- drawing ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...errors import CurvaeError
 from .. import memory
 from ..files import is_packed
-from ..reading import NUMBER, scan
+from ..reading import NUMBER, check_cells, scan
 from ..remarks import Remarks, count, quoted
 from .ends import INTEGER, end_columns, looks_like_header, name_nodes, weight_column
 from .lines import COMMA_NUMBER, WANTED, Lines, check_widths, look, sniff, unreadable
@@ -40,6 +40,7 @@ def read_edge_list(path: Path, weighted: bool) -> GraphDraft:
     width = len(records[0])
     memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", mend="use fewer edges")
     frame = _parse(lines, separator, width)
+    check_cells(path, frame)
     header = _header(records, frame)
     if header is not None:
         remarks.note(f"the first line was taken as a header: {quoted(header)}.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import CurvaeError
-from ..reading import NUMBER, TextFile
+from ..reading import NUMBER, TextFile, long_cells
 from ..remarks import count
 
 __all__ = ["COMMA_NUMBER", "WANTED", "Lines", "check_widths", "look", "sniff", "unreadable"]
@@ -66,8 +66,9 @@ def _fields(line: str, separator: str) -> list[str]:
     if separator == _BLANKS:
         line, separator = re.sub(r"[ \t]+", " ", line.strip()), " "
     try:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]
-    except csv.Error:  # a field of more than 128 kB
+        with long_cells():
+            return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]
+    except csv.Error:
         return [line]
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...errors import CurvaeError
 from ..cells import numbers_of, texts_of
 from ..dataset import check_ids
+from ..files import require_file
 from ..missing import column_means, missing_counts, resolve
 from ..reading import UNNAMED, name_columns
 from ..remarks import count, listing, quoted
@@ -68,8 +69,10 @@ def _read(nodes: NodeTable, asked: Sequence[str], draft: GraphDraft) -> tuple[Pa
     """The table, and a path to call it by."""
     if not isinstance(nodes, pd.DataFrame):
         path = Path(nodes)
-        if not path.is_file():
-            raise CurvaeError(f"there is no table of nodes {path}; check the name")
+        try:
+            require_file(path)
+        except FileNotFoundError:
+            raise CurvaeError(f"there is no table of nodes {path}; check the name") from None
         known = _SPELLINGS | set(asked)
         return path, read_frame(path, known, known, draft.remarks, first=True)
     path = Path("the table of nodes")
@@ -85,7 +88,7 @@ def _match(draft: GraphDraft, source: Path, frame: pd.DataFrame, isolated: bool)
     places = pd.Index(draft.names)
     # The first column names nodes, unless another of the usual name fits better.
     usual = [name for name in frame.columns if str(name).casefold() in _NAMES]
-    candidates = {name: texts_of(frame[name]) for name in sorted(usual, key=_rank) + [frame.columns[0]]}
+    candidates = {name: texts_of(frame[name], strip=True) for name in sorted(usual, key=_rank) + [frame.columns[0]]}
     name, ids = max(candidates.items(), key=lambda item: int((places.get_indexer(pd.Index(item[1])) >= 0).sum()))
     check_ids(ids, f"column {name!r} of {source.name}", mend="give one row a node")
     added = ids[places.get_indexer(pd.Index(ids)) < 0]

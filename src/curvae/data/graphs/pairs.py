@@ -24,7 +24,7 @@ def from_frame(frame: pd.DataFrame, weighted: bool) -> GraphDraft:
     header = [str(name) for name in frame.columns]
     if len(header) < 2:
         raise CurvaeError(f"{source} has one column or none; give two that name nodes")
-    left, right = (pd.Series(texts_of(frame.iloc[:, column])) for column in end_columns(header))
+    left, right = (pd.Series(texts_of(frame.iloc[:, column], strip=True)) for column in end_columns(header))
     _check_names(source, left, right)
     names, links = name_nodes(left, right)
     draft = GraphDraft(source, names, links)
@@ -58,7 +58,7 @@ def from_pairs(source: Any, weighted: bool) -> GraphDraft:
         return GraphDraft(what, numbers.astype(np.str_), place.reshape(pairs.shape).astype(np.int64))
     if pairs.dtype.kind not in "UO":
         raise CurvaeError(f"{what} holds {pairs.dtype}; give whole numbers or texts")
-    left, right = (pd.Series(texts_of(pd.Series(column, dtype=object))) for column in pairs.T)
+    left, right = (pd.Series(texts_of(pd.Series(column, dtype=object), strip=True)) for column in pairs.T)
     _check_names(what, left, right)
     return GraphDraft(what, *name_nodes(left, right))
 

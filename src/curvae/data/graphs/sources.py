@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from ...errors import CurvaeError
-from ..files import BROKEN_GZIP, open_file
+from ..files import BROKEN_GZIP, open_file, require_file
 from ..remarks import quoted
 from ..store import fetch, places
 from .adjacency import from_matrix, read_adjacency
@@ -144,9 +144,8 @@ def _start(path: Path) -> bytes:
 
 def _find(source: str | Path) -> Path:
     path = Path(source)
-    if path.is_dir():
-        raise CurvaeError(f"{path} is a folder; give a file")
-    if path.exists():
+    if path.exists() or path.is_symlink():
+        require_file(path)
         return path
     if str(source) not in BUILT_IN_GRAPHS:
         raise _not_found(path)
