@@ -328,8 +328,7 @@ def test_places_that_cannot_be_written_to(run):
     untouched("demo", "--quick", "-o", "cells.csv/demo", says=["cannot make the folder"])
     with mock.patch("pathlib.Path.mkdir", side_effect=OSError(errno.EROFS, "Read-only file system")):
         untouched(*words, "-o", "new", says=["cannot make the folder new: Read-only file system"])
-    with mock.patch("pathlib.Path.unlink", side_effect=OSError(errno.EROFS, "Read-only file system")):
-        shutil.rmtree("run/checkpoint")
+    with mock.patch("shutil.rmtree", side_effect=OSError(errno.EROFS, "Read-only file system")):
         untouched(*words, "-o", run, "--force", says=["Read-only file system"])
     with mock.patch("pathlib.Path.replace", side_effect=OSError(errno.ENOSPC, "No space left on device")):
         untouched("embed", run, "cells.csv", says=["No space left on device", "earlier results are untouched"])

@@ -17,6 +17,7 @@ from ..errors import CurvaeError
 from ..report import Picture, Report, Section
 from ..runs.folder import Voice, command_line, today
 from ..training.files import json_text, read_json, write_bytes, write_json
+from ..training.locks import locked
 from ..training.storage import versions
 from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
 from .pages import markdown
@@ -26,6 +27,7 @@ __all__ = ["CACHE", "State", "Store", "run_experiment"]
 State = Literal["done", "missing", "outdated"]
 
 CACHE = "cache"
+_MERGING = 60.0  # seconds to wait for another process that merges the same shards
 
 
 @dataclass(frozen=True)
@@ -200,8 +202,10 @@ def run_experiment(
                 voice.say(f"{shard.name} is done; --force computes it again")
             continue
         voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
-        store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))
-    return store, store.merge()
+        with locked(store.path(shard)):  # other processes may compute other shards
+            store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))
+    with locked(store.merged(), _MERGING):
+        return store, store.merge()
 
 
 def _refuse_mixture(store: Store) -> None:

@@ -33,9 +33,13 @@ def demonstrate(
 
     `quick` only tries whether everything works: its figures mean little.
     """
+    with new_folder(output, "demo", force=True, mark=_FIGURES):
+        return _demonstrate(output, seed, quick, voice)
+
+
+def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Path, dict[str, Comparison]]:
     config = replace(_CONFIG, seed=seed, epochs=3 if quick else _CONFIG.epochs)
     repeats = 3 if quick else _REPEATS
-    new_folder(output, "demo", force=True, mark=_FIGURES)
     tree = branching_diffusion(seed=seed)
     data = {"a branching diffusion": tree.dataset(), "flat data": flat(seed=seed)}
     found: dict[str, Comparison] = {}

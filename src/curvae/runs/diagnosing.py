@@ -36,6 +36,7 @@ from ..hierarchy import (
 )
 from ..report import Report, Section
 from ..training.files import write_bytes
+from ..training.locks import locked
 from ..training.rows import Scaling, choose_likelihood
 from ..training.storage import CONFIG, read_description, versions
 from . import pages
@@ -74,8 +75,15 @@ class DiagnoseRequest:
 
 def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis:  # noqa: B008 - frozen
     """Diagnose data, and write a report where one is asked for."""
-    if request.output is not None:
-        _check_place(output_file(request.output, Path("report.html"), request.force))
+    if request.output is None:
+        return _diagnose(request, voice)
+    _check_place(output_file(request.output, Path("report.html"), request.force))
+    with locked(request.output):
+        output_file(request.output, Path("report.html"), request.force)  # another process may have written it since
+        return _diagnose(request, voice)
+
+
+def _diagnose(request: DiagnoseRequest, voice: Voice) -> Diagnosis:
     found, labels, section, warnings = _graph(request, voice) if request.graph else _table(request, voice)
     voice.progress("diagnosis", _STEPS, _STEPS, "")
     for text in found.notes:

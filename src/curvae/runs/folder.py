@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -20,6 +21,7 @@ from ..errors import CurvaeError
 from ..report import Report, Section
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
+from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
 __all__ = [
@@ -177,22 +179,41 @@ class GraphSource(Given):
         return replace(super().again(stored), nodes=self.nodes)
 
 
-def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Path:
-    """A fresh folder: the one asked for, or the next `runs/<name>-<n>`.
+@contextmanager
+def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Iterator[Path]:
+    """A fresh folder, locked within the context: the one asked for, or the next `runs/<name>-<n>`.
 
     One that holds files only with `force`, and if the file `mark` says that an earlier run wrote them.
     """
-    if asked is None:
-        asked = next(path for n in count(1) if not (path := Path("runs") / f"{name}-{n}").exists())
-    try:
-        if asked.exists() and not asked.is_dir():
+    with _making(asked or Path("runs")):
+        if asked is not None and asked.exists() and not asked.is_dir():
             raise CurvaeError(f"{asked} is a file; give a folder for the run")
-        if asked.exists() and any(asked.iterdir()):
-            _clear(asked, force, mark)
-        asked.mkdir(parents=True, exist_ok=True)
+        folder = _numbered(name) if asked is None else asked
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        with _making(folder):
+            if not is_empty(folder):
+                _clear(folder, force, mark)
+        yield folder
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise CurvaeError(f"cannot make the folder {asked}: {error.strerror}; choose another with -o") from error
-    return asked
+        raise CurvaeError(f"cannot make the folder {folder}: {error.strerror}; choose another with -o") from error
+
+
+def _numbered(name: str) -> Path:
+    """The next folder of this name, which no other process has made."""
+    Path("runs").mkdir(exist_ok=True)
+    for n in count(1):
+        folder = Path("runs") / f"{name}-{n}"
+        with suppress(FileExistsError):
+            folder.mkdir()
+            break
+    return folder
 
 
 def _clear(folder: Path, force: bool, mark: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from .folder import (
     write_report,
     write_table,
 )
-from .resuming import begun, given
+from .resuming import given, resume_run
 from .timing import duration, training_seconds
 
 __all__ = ["FitRequest", "fit_run"]
@@ -71,13 +72,19 @@ class FitResult:
 
 def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: B008 - frozen
     """Train a model and write its run folder."""
+    with ExitStack() as held:
+        return _fit_run(request, voice, held)
+
+
+def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
     source, settings, repeats = request.source, dict(request.settings), request.repeats
     if repeats is not None and repeats < 1:
         raise CurvaeError(f"repeats must be at least 1, got {repeats}")
-    known = (
-        begun("fit DATA", "vae", request.output, source, Config, settings, repeats=repeats) if request.resume else None
-    )
-    if known is not None:
+    known = None
+    if request.resume:
+        known = held.enter_context(
+            resume_run("fit DATA", "vae", request.output, source, Config, settings, repeats=repeats)
+        )
         source, settings, repeats = known.source, given(known.config), known.more["repeats"]
     repeats = repeats or 1
     config = Config(**settings)
@@ -94,7 +101,7 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     command = before.get("command", command_line())
     description = _describe(command, source, repeats, data, schema, config, reason)
     if known is None:
-        folder = new_folder(request.output, source.name, request.force)
+        folder = held.enter_context(new_folder(request.output, source.name, request.force))
         write_json(folder / CONFIG, description)
     else:
         folder = known.folder

@@ -28,11 +28,13 @@ __all__ = [
     "write_json",
     "write_records",
     "write_tensors",
+    "writing",
 ]
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Explain in one line why a file or folder cannot be written."""
     try:
         yield
     except OSError as error:
@@ -55,21 +57,21 @@ def _readable(path: Path) -> Iterator[None]:
 
 def make_folder(path: Path) -> None:
     """A folder, with those it lies in."""
-    with _explained(path):
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def remove_files(paths: Sequence[Path]) -> None:
     """Remove files, where they exist."""
     for path in paths:
-        with _explained(path):
+        with writing(path):
             path.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically; a failure leaves what was there before."""
     part = path.with_name(path.name + ".part")
-    with _explained(path):
+    with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
