@@ -13,7 +13,6 @@ from curvae.training.locks import locked
 from running import SMALL, curvae, refused, snapshot, write_table
 from test_resume import child, wait
 
-
 fcntl = pytest.importorskip("fcntl")
 
 
