@@ -16,6 +16,7 @@ import torch
 from ..data import EdgeSplit, Graph, split_edges
 from ..data.graphs.centrality import closeness, steps_from
 from ..errors import CurvaeError
+from ..training.config import require_count
 from ..training.evaluate import Embedding, map_health
 from ..training.files import write_bytes, write_json
 from ..training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph, fit_graphs
@@ -82,8 +83,8 @@ def graph_run(request: GraphRequest, voice: Voice = Voice()) -> GraphResult:  # 
 
 def _graph_run(request: GraphRequest, voice: Voice, held: ExitStack) -> GraphResult:
     source, settings, count = request.source, dict(request.settings), request.splits
-    if count is not None and count < 0:
-        raise CurvaeError(f"splits must be a whole number of at least 0, got {count}")
+    if count is not None and count != 0:
+        require_count("splits", count)
     known = None
     if request.resume:
         known = held.enter_context(

@@ -16,6 +16,7 @@ from scipy import sparse
 from ..data import Dataset, Schema
 from ..errors import CurvaeError
 from ..training import Config, Fitted, build, fit, fit_many, random_split
+from ..training.config import require_count
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
 from ..training.storage import CONFIG, description_of, save_fitted
@@ -78,8 +79,8 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
 
 def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
     source, settings, repeats = request.source, dict(request.settings), request.repeats
-    if repeats is not None and repeats < 1:
-        raise CurvaeError(f"repeats must be at least 1, got {repeats}")
+    if repeats is not None:
+        require_count("repeats", repeats)
     known = None
     if request.resume:
         known = held.enter_context(
