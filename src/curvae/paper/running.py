@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import CurvaeError
 from ..report import Picture, Report, Section
 from ..runs.folder import Voice, command_line, today
-from ..training.files import json_text, read_json, write_bytes, write_json
+from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
 from ..training.storage import versions
 from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
@@ -109,7 +109,7 @@ class Store:
             **_plain(self.experiment.summarise(known)),
             "shards": known,
         }
-        write_bytes(self.merged(), (json_text(result, 1) + "\n").encode())
+        write_json(self.merged(), result, 1)
         self.show(result)
         return result
 
@@ -125,7 +125,7 @@ class Store:
                 files[id(picture)] = f"{FIGURES}/{self.experiment.name}-{len(files) + 1}.png"
                 write_bytes(self.out / files[id(picture)], picture.png)
         text = markdown(self.experiment.title, replace(page, warnings=warnings), _note(result), files)
-        write_bytes(self.merged("md"), text.encode())
+        write_text(self.merged("md"), text)
         drawn = [
             Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
             for name, caption in page.gallery.items()
@@ -141,7 +141,7 @@ class Store:
             result["seed"],
             result["date"],
         )
-        write_bytes(self.merged("html"), report.html().encode())
+        write_text(self.merged("html"), report.html())
 
 
 # Beside a CUDA device the CPU has only small tasks, which a thread for every core of a large machine slows down.

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..report import Report
 from ..training.compare import Comparison
-from ..training.files import write_bytes, write_json
+from ..training.files import write_json, write_text
 from ..training.graphs import GraphComparison
 from ..training.paired import Outcome
 from ..training.storage import CONFIG, description_of, versions
@@ -118,6 +118,6 @@ def _compare_run(request: CompareRequest, voice: Voice, held: ExitStack) -> Comp
         today(),
     )
     write_json(folder / "comparison.json", found.to_json())
-    write_bytes(folder / "report.html", report.html().encode())
+    write_text(folder / "report.html", report.html())
     voice.say(found.verdict)
     return CompareResult(folder, source, settings, found)

@@ -9,7 +9,7 @@ from ..data import branching_diffusion, flat
 from ..report import Report, Section
 from ..training import Config
 from ..training.compare import Comparison, compare
-from ..training.files import write_bytes, write_json
+from ..training.files import write_json, write_text
 from ..training.storage import versions
 from . import pages
 from .folder import Voice, command_line, new_folder, today
@@ -87,5 +87,5 @@ def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Pa
     )
     page = output / "report.html"
     write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
-    write_bytes(page, report.html().encode())
+    write_text(page, report.html())
     return page, found

@@ -35,7 +35,7 @@ from ..hierarchy import (
     tree_of_embedding,
 )
 from ..report import Report, Section
-from ..training.files import write_bytes
+from ..training.files import write_text
 from ..training.locks import locked
 from ..training.rows import Scaling, choose_likelihood
 from ..training.storage import CONFIG, read_description, versions
@@ -100,7 +100,7 @@ def _diagnose(request: DiagnoseRequest, voice: Voice) -> Diagnosis:
             request.seed,
             today(),
         )
-        write_bytes(request.output, report.html().encode())
+        write_text(request.output, report.html())
     return found
 
 
@@ -235,7 +235,7 @@ def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) 
     embedded = _open(run)
     output_file(output, output, force, option="--newick")
     tree = tree_of_embedding(embedded.points, embedded.ids, seed)
-    write_bytes(output, (tree.newick() + "\n").encode())
+    write_text(output, tree.newick() + "\n")
     return {"newick": str(output), "leaves": len(embedded.ids), "nodes": len(tree)}
 
 

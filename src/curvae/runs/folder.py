@@ -20,7 +20,7 @@ from ..data import Dataset, Graph, Schema, load, load_graph
 from ..errors import CurvaeError
 from ..report import Report, Section
 from ..training.evaluate import Embedding
-from ..training.files import write_bytes
+from ..training.files import write_text
 from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
@@ -276,7 +276,7 @@ def embedding_table(embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """A CSV file, written atomically."""
-    write_bytes(path, table.to_csv(index=False).encode())
+    write_text(path, table.to_csv(index=False))
 
 
 def write_report(
@@ -299,4 +299,4 @@ def write_report(
         description["seed"],
         today(),
     )
-    write_bytes(folder / "report.html", report.html().encode())
+    write_text(folder / "report.html", report.html())
