@@ -705,7 +705,7 @@ def main() -> None:
         output.flush()
         if output.error is not None and not output.reader_left and code == 0:
             reason = getattr(output.error, "strerror", None) or output.error
-            code = _fail(f"cannot write to the output: {reason}; results in files are whole")
+            code = _fail(f"cannot write to the output: {reason}; files that were written are complete")
     if output.reader_left and code == 0:
         code = BROKEN_PIPE
     if code:

@@ -98,7 +98,10 @@ def _open_closed() -> None:
 
 
 class Signals:
-    """SIGINT and SIGTERM end a command: the first raises KeyboardInterrupt, so that it can tidy up, the next ends it.
+    """SIGINT and SIGTERM end a command.
+
+    The first raises KeyboardInterrupt, and the command tidies up. That takes a moment when it has other processes: the
+    second is ignored, for impatience would leave these behind. The third ends it wherever it is.
 
     Arguments:
         last_words: what to say when it ends without having tidied up.
@@ -108,6 +111,7 @@ class Signals:
 
     def __init__(self, last_words: Callable[[int], str]) -> None:
         self.received: int | None = None
+        self._count = 0
         self._last_words: Callable[[int], str] | None = last_words
         self._before: dict[int, Any] = {}
 
@@ -122,9 +126,12 @@ class Signals:
                 signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
         if self.received is None:
             self.received = number
             raise KeyboardInterrupt
+        if self._count == 2:
+            return
         if self._last_words is not None:
             with suppress(OSError):
                 os.write(2, self._last_words(self.received).encode(errors="replace"))

@@ -35,7 +35,7 @@ from ..hierarchy import (
     tree_of_embedding,
 )
 from ..report import Report, Section
-from ..training.files import write_text
+from ..training.files import refuse_dangling, write_text
 from ..training.locks import locked
 from ..training.rows import Scaling, choose_likelihood
 from ..training.storage import CONFIG, read_description, versions
@@ -209,6 +209,7 @@ def recover_run(
     if str(tree) == _BUILT_IN and not tree.exists():
         known, match = _built_in(run, embedded.ids)
     else:
+        refuse_dangling(tree)
         known = read_tree(tree)
         match = match_rows(known, embedded.ids, embedded.labels)
     for text in match.notes:

@@ -20,7 +20,7 @@ from ..data import Dataset, Graph, Schema, load, load_graph
 from ..errors import CurvaeError
 from ..report import Report, Section
 from ..training.evaluate import Embedding
-from ..training.files import write_text
+from ..training.files import refuse_dangling, write_text
 from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
@@ -186,8 +186,10 @@ def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -
     One that holds files only with `force`, and if the file `mark` says that an earlier run wrote them.
     """
     with _making(asked or Path("runs")):
-        if asked is not None and asked.exists() and not asked.is_dir():
-            raise CurvaeError(f"{asked} is a file; give a folder for the run")
+        if asked is not None:
+            refuse_dangling(asked)
+            if asked.exists() and not asked.is_dir():
+                raise CurvaeError(f"{asked} is a file; give a folder for the run")
         folder = _numbered(name) if asked is None else asked
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -238,6 +240,7 @@ def output_file(
     path = default if asked is None else asked
     if path.suffix.lower() not in (endings := endings or (default.suffix,)):
         raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}")
+    refuse_dangling(path)
     if path.exists() and not force:
         raise CurvaeError(f"{path} exists; choose another name with {option}, or overwrite it with --force")
     return path

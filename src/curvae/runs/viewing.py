@@ -22,7 +22,7 @@ from ..errors import CurvaeError
 from ..geometry import Lorentz
 from ..plotting import project_to_disc
 from ..training.evaluate import Embedding
-from ..training.files import read_tensors, write_bytes
+from ..training.files import read_tensors, refuse_dangling, write_bytes
 from ..training.storage import MODEL, read_description
 from ..viewer import View
 from . import pages
@@ -173,6 +173,7 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     if request.data is None or (schema is not None and schema.kind == "images"):
         return {}
     path = Path(request.data)
+    refuse_dangling(path)
     if not path.is_file():
         raise CurvaeError(f"there is no table {path}; check the name")
     named = {schema.id} if schema is not None and schema.id is not None else set()

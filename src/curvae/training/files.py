@@ -23,6 +23,7 @@ __all__ = [
     "read_metadata",
     "read_records",
     "read_tensors",
+    "refuse_dangling",
     "remove_files",
     "write_bytes",
     "write_json",
@@ -54,6 +55,12 @@ def _readable(path: Path) -> Iterator[None]:
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise CurvaeError(f"{path} is damaged ({reason}); restore it from a copy or train again") from error
+
+
+def refuse_dangling(path: Path) -> None:
+    """Raise for a symbolic link to something that does not exist."""
+    if path.is_symlink() and not path.exists():
+        raise CurvaeError(f"{path} is a dangling link to {path.readlink()}; fix the link, or give another path")
 
 
 def make_folder(path: Path) -> None:

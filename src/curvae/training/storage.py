@@ -21,7 +21,7 @@ from ..errors import CurvaeError
 from .build import build
 from .config import Config, Settings
 from .evaluate import Embedding
-from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
+from .files import read_json, read_records, read_tensors, refuse_dangling, write_json, write_records, write_tensors
 from .fitted import METRICS, Fitted, Record
 from .rows import Scaling
 from .splits import Split
@@ -195,6 +195,7 @@ def save_fitted(folder: Path, fitted: Fitted, embedding: Embedding, description:
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """`config.json` of a run folder, checked for format and kind."""
     command = _ANY_COMMAND if kind is None else _COMMANDS[kind]
+    refuse_dangling(folder)
     if not folder.is_dir():
         raise CurvaeError(f"{folder} is not a folder; give the folder that {command} wrote")
     if not (folder / CONFIG).exists():
