@@ -75,10 +75,11 @@ def refused(*words: object, says: Iterable[str] = ()) -> str:
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
-    """Everything in a folder, to see that nothing has changed."""
+    """Everything in a folder, to see that nothing has changed; but for the lock that a killed process left."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
+        if path.name != ".lock"
     }
 
 

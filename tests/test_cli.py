@@ -235,6 +235,12 @@ def test_unseen_category():
         (["--diagonal"], ["wrapped"]),
         (["--dim", "0"], ["dim", "at least 1"]),
         (["--epochs", "0"], ["epochs", "at least 1"]),
+        (["--epochs", "9" * 12], ["epochs must be at most 1,000,000", "goes over all data"]),
+        (["--batch-size", "0"], ["batch_size", "at least 1"]),
+        (["--batch-size", "-64"], ["batch_size", "at least 1"]),
+        (["--batch-size", "9" * 12], ["batch_size must be at most 100,000,000", "in memory at once"]),
+        (["--batch-size", "9" * 30], ["batch_size must be at most 100,000,000", "in memory at once"]),
+        (["--repeats", "9" * 12], ["repeats must be at most 10,000", "a training of its own"]),
         (["--validation", "1"], ["validation", "below 1"]),
         (["--patience", "2", "--validation", "0"], ["validation rows", "drop patience"]),
         (["--patience", "2", "--validation", "0.001"], ["validation rows", "of 40 rows"]),
@@ -260,6 +266,7 @@ def test_other_options_that_cannot_be(run):
     write_table(Path("t.csv"))
     untouched("fit", "t.csv", "--resume", says=["-o RUN"])
     untouched("compare", "t.csv", "--repeats", "2", says=["at least 3 repeats"])
+    untouched("compare", "t.csv", "--repeats", "9" * 12, says=["repeats must be at most 10,000"])
     untouched("compare", "t.csv", "--curvatures", "1,x", says=["0.3,1", "'1,x'"])
     untouched("compare", "t.csv", "--curvatures", "0,1", says=["c > 0"])
     untouched("compare", "t.csv", "--curvatures", "nan", says=["c > 0"])
@@ -268,6 +275,7 @@ def test_other_options_that_cannot_be(run):
     untouched("sample", run, "-n", "9" * 15, says=["GB of memory", "-n"])
     untouched("sample", run, "--seed", "9" * 30, says=["--seed"])
     untouched("evaluate", run, "cells.csv", "--samples", "0", says=["at least 1"])
+    untouched("evaluate", run, "cells.csv", "--samples", "9" * 12, says=["samples must be at most 1,000,000", "time"])
     untouched("embed", run, says=["data", "curvae embed --help"])
     untouched("nonsense", says=["nonsense", "curvae --help"])
     untouched("cite", "--latex", says=["--latex", "curvae cite --help"])
@@ -328,8 +336,7 @@ def test_places_that_cannot_be_written_to(run):
     untouched("demo", "--quick", "-o", "cells.csv/demo", says=["cannot make the folder"])
     with mock.patch("pathlib.Path.mkdir", side_effect=OSError(errno.EROFS, "Read-only file system")):
         untouched(*words, "-o", "new", says=["cannot make the folder new: Read-only file system"])
-    with mock.patch("pathlib.Path.unlink", side_effect=OSError(errno.EROFS, "Read-only file system")):
-        shutil.rmtree("run/checkpoint")
+    with mock.patch("shutil.rmtree", side_effect=OSError(errno.EROFS, "Read-only file system")):
         untouched(*words, "-o", run, "--force", says=["Read-only file system"])
     with mock.patch("pathlib.Path.replace", side_effect=OSError(errno.ENOSPC, "No space left on device")):
         untouched("embed", run, "cells.csv", says=["No space left on device", "earlier results are untouched"])

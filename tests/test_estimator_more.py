@@ -153,6 +153,8 @@ def test_samples_repeat_by_seed_and_look_like_the_data(model, x):
     assert stats.ks_2samp(drawn[:, 0], x[:, 0]).statistic < 0.35
     with pytest.raises(CurvaeError, match="at least 1, got 0"):
         model.sample(0)
+    with pytest.raises(CurvaeError, match="a table of 1,000,000,000,000 samples needs about .* GB of memory"):
+        model.sample(10**12)
 
 
 def test_fitting_again_with_the_same_seed_is_the_same(x):
@@ -268,6 +270,12 @@ def test_float32_in_float32_out(x):
         ({"learn_curvature": True, "learn_prior_scale": True}, "only c·σ0²"),
         ({"importance_samples": 0}, "at least 1, got 0"),
         ({"importance_samples": "many"}, "importance_samples"),
+        ({"importance_samples": np.int64(10**12)}, "importance_samples must be at most 1,000,000, got .*: the time"),
+        ({"epochs": 10**12}, "epochs must be at most 1,000,000, got 1,000,000,000,000: every epoch"),
+        ({"batch_size": 10**12}, "batch_size must be at most 100,000,000, got .*: all rows of a step"),
+        ({"samples": 10**12}, "samples must be at most 100,000, got .*: all draws of a step"),
+        ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
+        ({"n_init": 10**12}, "n_init must be at most 10,000, got .*: each is a training"),
         ({"hidden": ()}, "hidden"),
         ({"posterior": "student"}, "riemannian, wrapped"),
         ({"decoder": "linear"}, "gyroplane"),
@@ -281,6 +289,15 @@ def test_parameters_that_cannot_be(x, options, pattern):
     with pytest.raises(CurvaeError, match=pattern) as caught:
         PoincareVAE(**{**FAST, **options}).fit(x)
     assert "\n" not in str(caught.value)
+
+
+def test_steps_that_do_not_fit_in_memory_are_refused(x, monkeypatch):
+    monkeypatch.setattr("curvae.data.memory.available", lambda: 10**6)
+    with pytest.raises(
+        CurvaeError, match="10,000 draws of each needs about .* GB .* are free; lower batch_size or samp"
+    ):
+        PoincareVAE(**{**FAST, "samples": 10_000}).fit(x)
+    PoincareVAE(**{**FAST, "samples": 2}).fit(x)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

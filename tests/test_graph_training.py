@@ -210,6 +210,8 @@ def test_resume_is_exact(tmp_path, monkeypatch):
         ({"edges": "euclidean"}, "edges must be one of geodesic, fermi_dirac"),
         ({"weight": 0.0}, "weight must be a positive number"),
         ({"epochs": None}, "epochs must be a whole number of at least 1, got None"),
+        ({"epochs": 10**12}, "epochs must be at most 1,000,000"),
+        ({"samples": 10**12}, "samples must be at most 100,000"),
         ({"hidden": ()}, r"such as \(32,\)"),
         ({"curvature": -1.0}, "c ≥ 0"),
         ({"diagonal": True, "posterior": "riemannian"}, "diagonal posterior needs"),

@@ -770,7 +770,7 @@ def test_trainings_that_fail_are_not_chosen():
 
 def test_numbers_of_trainings_that_are_none():
     for bad in (0, -1, 1.5, "2", None):
-        with pytest.raises(CurvaeError, match="n_init must be a number of at least 1"):
+        with pytest.raises(CurvaeError, match="n_init must be a whole number of at least 1"):
             estimator(n_init=bad).fit(rows())
     assert len(estimator(n_init=np.int64(2)).fit(rows()).history_) == 3
 

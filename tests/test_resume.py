@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import shutil
 import signal
 import time
 import warnings
@@ -138,6 +139,18 @@ def test_resume_does_go_on_and_not_start_again(tmp_path):
     seen = []
     fit(replace(CONFIG, epochs=8), X, folder=tmp_path, resume=True, progress=lambda r, _: seen.append(r["epoch"]))
     assert seen == [6, 7, 8]
+
+
+def test_fewer_epochs_than_were_trained_are_refused(tmp_path):
+    config = replace(CONFIG, patience=None)
+    fit(config, X, folder=tmp_path)
+    before = (tmp_path / STATE).read_bytes()
+    with pytest.raises(CurvaeError, match="was trained for 8 epochs and 5 are asked for; ask for at least 8 epochs"):
+        fit(replace(config, epochs=5), X, folder=tmp_path, resume=True)
+    assert (tmp_path / STATE).read_bytes() == before
+    assert len(fit(config, X, folder=tmp_path, resume=True).history) == 8
+    more = fit(replace(config, epochs=9), X, folder=tmp_path, resume=True)
+    assert_same(state(more), state(fit(replace(config, epochs=9), X)))
 
 
 def test_left_over_parts_are_harmless(tmp_path, whole):
@@ -311,6 +324,14 @@ def test_resume_with_other_settings_is_refused(begun):
     untouched(*words, "--missing", "mean", says=["missing error, not mean"])
     # The same settings may be said again.
     assert curvae(*words, "-q", *OPTIONS, "--likelihood", "auto").code == 0
+
+
+def test_a_description_of_fewer_epochs_than_were_trained_is_refused(finished, table):
+    shutil.copytree(finished, "run")
+    description = json.loads(Path("run/config.json").read_text())
+    description["config"]["epochs"] = 3
+    Path("run/config.json").write_text(json.dumps(description))
+    untouched(*fit_command("--resume", "-q"), says=["trained for 6 epochs and 3 are asked for", "at least 6 epochs"])
 
 
 def test_resume_of_what_cannot_be_resumed(table):

@@ -16,6 +16,7 @@ from scipy import sparse
 from curvae import PoincareVAE
 from curvae.data import load
 from curvae.data.reading import EXACT
+from curvae.errors import CurvaeError
 from running import SMALL, config, curvae, refused, snapshot, write_table
 
 FILES = {
@@ -213,6 +214,27 @@ def test_progress_choice_and_time_are_told():
     assert re.search(r"about \d+ s of training", found.err)
     assert re.search(r"training .* 2/2 .* ELBO \S+ +rec \S+ +KL \S+ +c 1", found.err)
     assert found.out.splitlines()[:2] == ["report: run/report.html", "embedding: run/embedding.csv"]
+
+
+def test_the_time_that_is_told_is_that_of_the_likelihoods_too(monkeypatch):
+    """By a clock on which a row takes a second and everything else no time."""
+    clock = 0.0
+
+    def likelihoods(fitted, x, samples):
+        nonlocal clock
+        assert samples == 500
+        clock += x.shape[0]
+
+    monkeypatch.setattr("curvae.runs.timing.time", mock.Mock(perf_counter=lambda: clock))
+    monkeypatch.setattr("curvae.runs.timing.likelihoods", likelihoods)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
+    write_table(Path("t.csv"), rows=400)
+    assert "; about 40 s of training and evaluation" in fit("t.csv", "-o", "run").err  # a tenth is held out
+    assert "; about 7 min of training" in fit("t.csv", "-o", "all", "--validation", "0").err
+    words = ("--repeats", "3", "--curvatures", "1", "--jobs", "2", *SMALL)
+    with mock.patch("curvae.runs.questions.compare", side_effect=CurvaeError("enough")):
+        # Two processes share six trainings, each judged on 40 and 80 rows.
+        assert "6 trainings, about 6 min" in curvae("compare", "t.csv", "-o", "c", *words).err
 
 
 def test_one_training_row_has_no_interval():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .errors import CurvaeError
+from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
 
 __all__ = ["app", "main"]
 
@@ -172,12 +174,14 @@ def _voice(quiet: bool) -> Iterator[Any]:
             bars.start()
         if name not in tasks:
             tasks[name] = bars.add_task(name, total=total, text="")
-        bars.update(tasks[name], completed=done, text=escape(text))
+        bars.update(tasks[name], completed=done, text=escape(one_line(text)))
 
     try:
         yield Voice(
-            say=lambda text: console.print(escape(text), highlight=False, soft_wrap=True),
-            warn=lambda text: console.print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True),
+            say=lambda text: console.print(escape(one_line(text)), highlight=False, soft_wrap=True),
+            warn=lambda text: console.print(
+                f"[yellow]warning:[/] {escape(one_line(text))}", highlight=False, soft_wrap=True
+            ),
             progress=progress,
         )
     finally:
@@ -190,10 +194,10 @@ def _tell(quiet: bool, as_json: bool, result: Any, *lines: str) -> None:
     if as_json:
         from .training.files import json_text
 
-        print(json_text(result))
+        print(json_text(result, ascii_only="utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()))
     elif not quiet:
         for line in lines:
-            print(line)
+            print(one_line(line))
 
 
 @app.command(epilog="Example: curvae demo -o demo")
@@ -696,19 +700,61 @@ _INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of the `curvae` program."""
+    with Signals(_interrupted) as signals, steady_output() as output:
+        code = _run(signals)
+        output.flush()
+        if output.error is not None and not output.reader_left and code == 0:
+            reason = getattr(output.error, "strerror", None) or output.error
+            code = _fail(f"cannot write to the output: {reason}; files that were written are complete")
+    if output.reader_left and code == 0:
+        code = BROKEN_PIPE
+    if code:
+        sys.exit(code)
+
+
+def _run(signals: Signals) -> int:
+    """Run the command and say what went wrong, if anything; returns the exit code."""
     try:
-        code = app(prog_name="curvae", standalone_mode=False)
+        _require_working_directory()
+        code = app(prog_name="curvae", standalone_mode=False) or 0
     except CurvaeError as error:
-        _fail(str(error))
+        return _fail(str(error))
     except _UsageError as error:
         command = "curvae" if error.ctx is None else error.ctx.command_path
-        _fail(f"{' '.join(error.format_message().split()).removesuffix('.')}; {command} --help shows what there is")
+        return _fail(
+            f"{' '.join(error.format_message().split()).removesuffix('.')}; {command} --help shows what there is"
+        )
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    except Exception:
+        if signals.received is None:
+            raise
+        code = _INTERRUPTED  # whatever broke while the command was ending
     if code == _INTERRUPTED:
-        if sys.argv[1:2] == ["paper"]:
-            _fail("interrupted; the same command goes on", code)
-        _fail("interrupted; curvae fit, graph and compare go on with the same data and -o FOLDER --resume", code)
+        number = signals.received or signal.SIGINT
+        print(_interrupted(number), end="", file=sys.stderr, flush=True)
+        signals.said()
+        return 128 + number
+    return int(code)
 
 
-def _fail(message: str, code: int = 2) -> NoReturn:
-    print(f"curvae: {message}", file=sys.stderr)
-    sys.exit(code)
+def _interrupted(number: int) -> str:
+    """What to say after a signal: how to go on."""
+    what = "terminated" if number == signal.SIGTERM else "interrupted"
+    if sys.argv[1:2] == ["paper"]:
+        return f"curvae: {what}; the same command goes on\n"
+    return f"curvae: {what}; curvae fit, graph and compare go on with the same data and -o FOLDER --resume\n"
+
+
+def _require_working_directory() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise CurvaeError(
+            f"the working directory cannot be used ({error.strerror}); change to another folder"
+        ) from error
+
+
+def _fail(message: str) -> int:
+    print(f"curvae: {one_line(message)}", file=sys.stderr)
+    return 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import stat
 import zlib
@@ -11,7 +10,7 @@ from typing import IO, Any
 
 from ..errors import CurvaeError
 
-__all__ = ["BROKEN_GZIP", "is_packed", "open_file", "require_file"]
+__all__ = ["BROKEN_GZIP", "is_packed", "open_file", "refuse_dangling", "require_file"]
 
 BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken packed file raises
 
@@ -26,18 +25,19 @@ _OTHERS = (
 )
 
 
+def refuse_dangling(path: Path) -> None:
+    """Raise for a symbolic link to something that does not exist."""
+    if path.is_symlink() and not path.exists():
+        raise CurvaeError(f"{path} is a dangling link to {path.readlink()}; fix the link, or give another path")
+
+
 def require_file(path: Path) -> None:
     """Raise unless a path leads to a file that can be read to its end.
 
-    A path that leads nowhere raises `FileNotFoundError`, for the caller to say what should be there; but a link to
-    nowhere is told here.
+    A path that leads nowhere raises `FileNotFoundError`, for the caller to say what should be there.
     """
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink():
-            raise CurvaeError(f"{path} is a dangling link to {path.readlink()}; give a file that exists") from None
-        raise
+    refuse_dangling(path)
+    mode = path.stat().st_mode
     for is_such, what in _OTHERS:
         if is_such(mode):
             raise CurvaeError(f"{path} is {what}")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from ..errors import CurvaeError
-from ..training.config import Settings
+from ..training.config import Settings, require_count
 from ..training.evaluate import Embedding
 
 __all__ = ["Array", "Output", "config_of", "coordinates", "empty_folder", "nearest", "parameters", "plain", "require"]
@@ -64,8 +64,7 @@ def parameters(
 def require(output: Any, **counts: Any) -> None:
     """Raise for parameters that no settings hold."""
     for name, value in counts.items():
-        if not (isinstance(value, int | np.integer) and value >= 1):
-            raise CurvaeError(f"{name} must be a number of at least 1, got {value!r}")
+        require_count(name, plain(value))
     if output not in get_args(Output):
         raise CurvaeError(f"output must be one of {', '.join(get_args(Output))}; got {output!r}")
 

@@ -14,13 +14,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from ..data import Column, Schema
+from ..data import Column, Schema, memory
 from ..data.dataset import feature_names
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models.latent import Law
 from ..nn.networks import DecoderKind
-from ..training.config import Config, LikelihoodKind
+from ..training.config import Config, LikelihoodKind, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
 from ..training.fitted import Fitted
@@ -253,8 +253,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def sample(self, n_samples: int = 1, random_state: Any = 0) -> Array:
         """New rows from the model, in original units."""
         check_is_fitted(self)
-        if n_samples < 1:
-            raise CurvaeError(f"n_samples must be at least 1, got {n_samples}")
+        require_count("n_samples", plain(n_samples))
+        memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", mend="draw fewer")
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
         return self._fitted.scaling.invert(self._fitted.model.sample(n_samples, generator).cpu().numpy())

@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 from ..errors import CurvaeError
 from ..report import Picture, Report, Section
 from ..runs.folder import Voice, command_line, today
-from ..training.files import json_text, read_json, write_bytes, write_json
+from ..training.files import json_text, read_json, write_bytes, write_json, write_text
+from ..training.locks import locked
 from ..training.storage import versions
 from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
 from .pages import markdown
@@ -26,6 +27,7 @@ __all__ = ["CACHE", "State", "Store", "run_experiment"]
 State = Literal["done", "missing", "outdated"]
 
 CACHE = "cache"
+_MERGING = 60.0  # seconds to wait for another process that merges the same shards
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class Store:
             **_plain(self.experiment.summarise(known)),
             "shards": known,
         }
-        write_bytes(self.merged(), (json_text(result, 1) + "\n").encode())
+        write_json(self.merged(), result, 1)
         self.show(result)
         return result
 
@@ -123,7 +125,7 @@ class Store:
                 files[id(picture)] = f"{FIGURES}/{self.experiment.name}-{len(files) + 1}.png"
                 write_bytes(self.out / files[id(picture)], picture.png)
         text = markdown(self.experiment.title, replace(page, warnings=warnings), _note(result), files)
-        write_bytes(self.merged("md"), text.encode())
+        write_text(self.merged("md"), text)
         drawn = [
             Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
             for name, caption in page.gallery.items()
@@ -139,7 +141,7 @@ class Store:
             result["seed"],
             result["date"],
         )
-        write_bytes(self.merged("html"), report.html().encode())
+        write_text(self.merged("html"), report.html())
 
 
 # Beside a CUDA device the CPU has only small tasks, which a thread for every core of a large machine slows down.
@@ -200,8 +202,10 @@ def run_experiment(
                 voice.say(f"{shard.name} is done; --force computes it again")
             continue
         voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
-        store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))
-    return store, store.merge()
+        with locked(store.path(shard)):  # other processes may compute other shards
+            store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))
+    with locked(store.merged(), _MERGING):
+        return store, store.merge()
 
 
 def _refuse_mixture(store: Store) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..report import Report
 from ..training.compare import Comparison
-from ..training.files import write_bytes, write_json
+from ..training.files import write_json, write_text
 from ..training.graphs import GraphComparison
 from ..training.paired import Outcome
 from ..training.storage import CONFIG, description_of, versions
 from ..training.workers import processes
 from .folder import GraphSource, Source, Voice, command_line, new_folder, today
 from .questions import QUESTIONS
-from .resuming import begun, given
+from .resuming import given, resume_run
 from .timing import duration
 
 __all__ = ["CompareRequest", "CompareResult", "compare_run"]
@@ -56,15 +57,19 @@ class CompareResult:
 
 def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResult:  # noqa: B008 - frozen
     """Compare curvatures and write `comparison.json` and `report.html`."""
+    with ExitStack() as held:
+        return _compare_run(request, voice, held)
+
+
+def _compare_run(request: CompareRequest, voice: Voice, held: ExitStack) -> CompareResult:
     source, settings = request.source, dict(request.settings)
     configs, ask = QUESTIONS[type(source)]
     asked: dict[str, Any] = {"curvatures": request.curvatures, "repeats": request.repeats}
-    known = (
-        begun("compare DATA", "comparison", request.output, source, configs, settings, **asked)
-        if request.resume
-        else None
-    )
-    if known is not None:
+    known = None
+    if request.resume:
+        known = held.enter_context(
+            resume_run("compare DATA", "comparison", request.output, source, configs, settings, **asked)
+        )
         source, settings, asked = known.source, given(known.config), known.more
     asked = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
     config = configs(**settings)
@@ -73,7 +78,8 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResul
         known.require_same(asking.fingerprint)
     trainings = asking.trainings(**asked)
     if known is None:
-        folder, command = new_folder(request.output, f"{source.name}-comparison", request.force), command_line()
+        folder = held.enter_context(new_folder(request.output, f"{source.name}-comparison", request.force))
+        command = command_line()
         description = {**description_of(config, "comparison"), "command": command, "source": source.to_json()}
         write_json(folder / CONFIG, {**description, **asked, "data": asking.facts})
     else:
@@ -112,6 +118,6 @@ def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResul
         today(),
     )
     write_json(folder / "comparison.json", found.to_json())
-    write_bytes(folder / "report.html", report.html().encode())
+    write_text(folder / "report.html", report.html())
     voice.say(found.verdict)
     return CompareResult(folder, source, settings, found)

@@ -9,7 +9,7 @@ from ..data import branching_diffusion, flat
 from ..report import Report, Section
 from ..training import Config
 from ..training.compare import Comparison, compare
-from ..training.files import write_bytes, write_json
+from ..training.files import write_json, write_text
 from ..training.storage import versions
 from . import pages
 from .folder import Voice, command_line, new_folder, today
@@ -33,9 +33,13 @@ def demonstrate(
 
     `quick` only tries whether everything works: its figures mean little.
     """
+    with new_folder(output, "demo", force=True, mark=_FIGURES):
+        return _demonstrate(output, seed, quick, voice)
+
+
+def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Path, dict[str, Comparison]]:
     config = replace(_CONFIG, seed=seed, epochs=3 if quick else _CONFIG.epochs)
     repeats = 3 if quick else _REPEATS
-    new_folder(output, "demo", force=True, mark=_FIGURES)
     tree = branching_diffusion(seed=seed)
     data = {"a branching diffusion": tree.dataset(), "flat data": flat(seed=seed)}
     found: dict[str, Comparison] = {}
@@ -83,5 +87,5 @@ def demonstrate(
     )
     page = output / "report.html"
     write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
-    write_bytes(page, report.html().encode())
+    write_text(page, report.html())
     return page, found

@@ -33,7 +33,8 @@ from ..hierarchy import (
     tree_of_embedding,
 )
 from ..report import Report, Section
-from ..training.files import write_bytes
+from ..training.files import write_text
+from ..training.locks import locked
 from ..training.rows import Scaling, choose_likelihood
 from ..training.storage import CONFIG, read_description, versions
 from . import pages
@@ -72,8 +73,15 @@ class DiagnoseRequest:
 
 def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis:  # noqa: B008 - frozen
     """Diagnose data, and write a report where one is asked for."""
-    if request.output is not None:
-        _check_place(output_file(request.output, Path("report.html"), request.force))
+    if request.output is None:
+        return _diagnose(request, voice)
+    _check_place(output_file(request.output, Path("report.html"), request.force))
+    with locked(request.output):
+        output_file(request.output, Path("report.html"), request.force)  # another process may have written it since
+        return _diagnose(request, voice)
+
+
+def _diagnose(request: DiagnoseRequest, voice: Voice) -> Diagnosis:
     found, labels, section, warnings = _graph(request, voice) if request.graph else _table(request, voice)
     voice.progress("diagnosis", _STEPS, _STEPS, "")
     for text in found.notes:
@@ -90,7 +98,7 @@ def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis
             request.seed,
             today(),
         )
-        write_bytes(request.output, report.html().encode())
+        write_text(request.output, report.html())
     return found
 
 
@@ -225,7 +233,7 @@ def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) 
     embedded = _open(run)
     output_file(output, output, force, option="--newick")
     tree = tree_of_embedding(embedded.points, embedded.ids, seed)
-    write_bytes(output, (tree.newick() + "\n").encode())
+    write_text(output, tree.newick() + "\n")
     return {"newick": str(output), "leaves": len(embedded.ids), "nodes": len(tree)}
 
 

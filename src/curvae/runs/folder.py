@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,13 +18,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, Schema, load, load_graph
-from ..data.files import require_file
+from ..data.files import refuse_dangling, require_file
 from ..data.reading import EXACT
 from ..data.spreadsheets import guard, unguard
 from ..errors import CurvaeError
 from ..report import Report, Section
 from ..training.evaluate import Embedding
-from ..training.files import write_bytes
+from ..training.files import write_text
+from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
 __all__ = [
@@ -182,22 +184,43 @@ class GraphSource(Given):
         return replace(super().again(stored), nodes=self.nodes)
 
 
-def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Path:
-    """A fresh folder: the one asked for, or the next `runs/<name>-<n>`.
+@contextmanager
+def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Iterator[Path]:
+    """A fresh folder, locked within the context: the one asked for, or the next `runs/<name>-<n>`.
 
     One that holds files only with `force`, and if the file `mark` says that an earlier run wrote them.
     """
-    if asked is None:
-        asked = next(path for n in count(1) if not (path := Path("runs") / f"{name}-{n}").exists())
+    with _making(asked or Path("runs")):
+        if asked is not None:
+            refuse_dangling(asked)
+            if asked.exists() and not asked.is_dir():
+                raise CurvaeError(f"{asked} is a file; give a folder for the run")
+        folder = _numbered(name) if asked is None else asked
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        with _making(folder):
+            if not is_empty(folder):
+                _clear(folder, force, mark)
+        yield folder
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
     try:
-        if asked.exists() and not asked.is_dir():
-            raise CurvaeError(f"{asked} is a file; give a folder for the run")
-        if asked.exists() and any(asked.iterdir()):
-            _clear(asked, force, mark)
-        asked.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
-        raise CurvaeError(f"cannot make the folder {asked}: {error.strerror}; choose another with -o") from error
-    return asked
+        raise CurvaeError(f"cannot make the folder {folder}: {error.strerror}; choose another with -o") from error
+
+
+def _numbered(name: str) -> Path:
+    """The next folder of this name, which no other process has made."""
+    Path("runs").mkdir(exist_ok=True)
+    for n in count(1):
+        folder = Path("runs") / f"{name}-{n}"
+        with suppress(FileExistsError):
+            folder.mkdir()
+            break
+    return folder
 
 
 def _clear(folder: Path, force: bool, mark: str) -> None:
@@ -222,6 +245,7 @@ def output_file(
     path = default if asked is None else asked
     if path.suffix.lower() not in (endings := endings or (default.suffix,)):
         raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}")
+    refuse_dangling(path)
     if path.exists() and not force:
         raise CurvaeError(f"{path} exists; choose another name with {option}, or overwrite it with --force")
     return path
@@ -270,7 +294,7 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     for name in texts:
         table[name] = texts[name].map(guard)
     table = table.rename(columns=guard)
-    write_bytes(path, table.to_csv(index=False, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL).encode())
+    write_text(path, table.to_csv(index=False, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL))
 
 
 def read_embedding(path: Path) -> pd.DataFrame:
@@ -301,4 +325,4 @@ def write_report(
         description["seed"],
         today(),
     )
-    write_bytes(folder / "report.html", report.html().encode())
+    write_text(folder / "report.html", report.html())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from ..data import EdgeSplit, Graph, split_edges
 from ..data.graphs.centrality import closeness, steps_from
 from ..errors import CurvaeError
+from ..training.config import require_count
 from ..training.evaluate import Embedding, map_health
 from ..training.files import write_bytes, write_json
 from ..training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph, fit_graphs
@@ -33,7 +35,7 @@ from .folder import (
     write_report,
     write_table,
 )
-from .resuming import begun, given
+from .resuming import given, resume_run
 from .timing import duration, graph_seconds
 from .training import comparable, figures
 
@@ -75,12 +77,19 @@ class GraphResult:
 
 def graph_run(request: GraphRequest, voice: Voice = Voice()) -> GraphResult:  # noqa: B008 - frozen
     """Train a model of a graph and write its run folder."""
+    with ExitStack() as held:
+        return _graph_run(request, voice, held)
+
+
+def _graph_run(request: GraphRequest, voice: Voice, held: ExitStack) -> GraphResult:
     source, settings, count = request.source, dict(request.settings), request.splits
-    if count is not None and count < 0:
-        raise CurvaeError(f"splits must be a whole number of at least 0, got {count}")
+    if count is not None and count != 0:
+        require_count("splits", count)
     known = None
     if request.resume:
-        known = begun("graph EDGES", "graph", request.output, source, GraphConfig, settings, splits=count)
+        known = held.enter_context(
+            resume_run("graph EDGES", "graph", request.output, source, GraphConfig, settings, splits=count)
+        )
         source, settings, count = known.source, given(known.config), known.more["splits"]
         if (table := known.description["source"]["nodes"]) is not None and source.nodes is None:
             raise CurvaeError(f"{known.folder} was started with a table of nodes; give it again with --nodes {table}")
@@ -90,7 +99,7 @@ def graph_run(request: GraphRequest, voice: Voice = Voice()) -> GraphResult:  # 
     # What cannot be built is said before anything is written.
     build_graph_model(config, graph.n_nodes, None if graph.features is None else len(graph.feature_names))
     if known is None:
-        folder = new_folder(request.output, source.name, request.force)
+        folder = held.enter_context(new_folder(request.output, source.name, request.force))
         description = _describe(source, config, count, graph)
         write_json(folder / CONFIG, description)
     else:

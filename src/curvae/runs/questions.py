@@ -12,7 +12,7 @@ import numpy as np
 from ..data import split_edges
 from ..report import Section, Table
 from ..training import Config
-from ..training.compare import Comparison, compare, plan
+from ..training.compare import SAMPLES, Comparison, compare, plan
 from ..training.config import Settings
 from ..training.device import choose_device
 from ..training.graphs import GraphComparison, GraphConfig, compare_graph
@@ -78,8 +78,11 @@ class RowsQuestion(Question):
         return len(self.values) * len(self.splits)
 
     def seconds(self, trainings: int, device: str, jobs: int) -> float:
-        hardest, train = replace(self.config, curvature=self.values[-1]), self.splits[0].train
-        return training_seconds(hardest, self.data.x, train, self.data.blocks, choose_device(device), trainings, jobs)
+        hardest, split = replace(self.config, curvature=self.values[-1]), self.splits[0]
+        scored = -(-trainings // jobs) * (len(split.validation) + len(split.test))
+        return training_seconds(
+            hardest, self.data.x, split.train, self.data.blocks, choose_device(device), trainings, jobs, scored, SAMPLES
+        )
 
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
         data = self.data

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ..errors import CurvaeError
 from ..training.config import Settings
+from ..training.locks import locked
 from ..training.storage import CONFIG, read_description
 from .folder import Given
 
-__all__ = ["Begun", "begun", "given"]
+__all__ = ["Begun", "given", "resume_run"]
 
 # What a description says besides settings and source, made what it should be.
 _SOUND: dict[str, Callable[[Any], Any]] = {
@@ -45,7 +47,8 @@ class Begun(Generic[Source, Config]):
             )
 
 
-def begun(
+@contextmanager
+def resume_run(
     command: str,
     kind: str,
     folder: Path | None,
@@ -53,8 +56,8 @@ def begun(
     configs: type[Config],
     settings: Mapping[str, Any],
     **more: Any,
-) -> Begun[Source, Config]:
-    """The run in a folder; what is asked for must be what it was begun with, or be left out.
+) -> Iterator[Begun[Source, Config]]:
+    """The run in a folder, locked within the context; what is asked for must be what it was begun with, or be left out.
 
     Arguments:
         command: that makes such runs.
@@ -67,6 +70,18 @@ def begun(
     """
     if folder is None:
         raise CurvaeError(f"--resume needs the run folder: curvae {command} -o RUN --resume")
+    with locked(folder) if folder.is_dir() else nullcontext():
+        yield _read(folder, kind, source, configs, settings, more)
+
+
+def _read(
+    folder: Path,
+    kind: str,
+    source: Source,
+    configs: type[Config],
+    settings: Mapping[str, Any],
+    more: Mapping[str, Any],
+) -> Begun[Source, Config]:
     description = read_description(folder, kind)
     try:
         config = configs.from_json(description["config"])

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from ..data import Graph
 from ..errors import CurvaeError
-from ..training import Config, fit_many
+from ..training import Config, Fitted, fit_many
+from ..training.evaluate import likelihoods
 from ..training.graphs import GraphConfig, fit_graph
 from ..training.rows import Matrix
 
 __all__ = ["duration", "graph_seconds", "training_seconds"]
 
 _STEPS = 5  # of a model that is thrown away
+_OUTPUTS = 1 << 22  # numbers that its decoder computes for a few likelihoods
 
 
 def training_seconds(
@@ -29,9 +31,12 @@ def training_seconds(
     device: torch.device | str = "cpu",
     models: int = 1,
     jobs: int = 1,
+    scored: int = 0,
+    samples: int = 500,
 ) -> float:
-    """Time of so many trainings on the rows `train`, from a few steps.
+    """Time of so many trainings on the rows `train`, from a few steps, and of the likelihoods after them.
 
+    Each of the `jobs` measures the likelihood of `scored` rows, with so many importance samples.
     NaN where these fail, for the training will say why, and on CUDA, where the first steps tell nothing.
     """
     if torch.device(device).type == "cuda":
@@ -42,12 +47,25 @@ def training_seconds(
     try:
         fit_many(stack, few[: config.batch_size], blocks=blocks)  # the first step is slower
         began = time.perf_counter()
-        fit_many(stack, few, blocks=blocks)
+        fitted = fit_many(stack, few, blocks=blocks)[0]
+        seconds = time.perf_counter() - began
     except CurvaeError:
         return math.nan
-    seconds = time.perf_counter() - began
     steps = [math.ceil(rows / config.batch_size) for rows in (len(train), few.shape[0])]
-    return seconds * steps[0] / steps[1] * config.epochs_for(len(train))
+    return seconds * steps[0] / steps[1] * config.epochs_for(len(train)) + _likelihood_seconds(
+        fitted, few, scored, samples
+    )
+
+
+def _likelihood_seconds(fitted: Fitted, few: Matrix, rows: int, samples: int) -> float:
+    """Time of the likelihoods of so many rows, from a few of them."""
+    if not rows:
+        return 0.0
+    few = few[: max(1, _OUTPUTS // (samples * few.shape[1]))]
+    likelihoods(fitted, few[:1], samples)  # the first call is slower
+    began = time.perf_counter()
+    likelihoods(fitted, few, samples)
+    return (time.perf_counter() - began) / few.shape[0] * rows
 
 
 def graph_seconds(config: GraphConfig, graph: Graph, device: torch.device | str = "cpu", models: int = 1) -> float:

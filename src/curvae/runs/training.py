@@ -5,16 +5,20 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 
 from ..data import Dataset, Schema
 from ..errors import CurvaeError
-from ..training import Config, Fitted, build, fit, fit_many, random_split
+from ..training import Config, Fitted, Split, build, fit, fit_many, random_split
+from ..training.config import require_count
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
 from ..training.storage import CONFIG, description_of, save_fitted
@@ -31,7 +35,7 @@ from .folder import (
     write_report,
     write_table,
 )
-from .resuming import begun, given
+from .resuming import given, resume_run
 from .timing import duration, training_seconds
 
 __all__ = ["FitRequest", "fit_run"]
@@ -71,13 +75,19 @@ class FitResult:
 
 def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: B008 - frozen
     """Train a model and write its run folder."""
+    with ExitStack() as held:
+        return _fit_run(request, voice, held)
+
+
+def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
     source, settings, repeats = request.source, dict(request.settings), request.repeats
-    if repeats is not None and repeats < 1:
-        raise CurvaeError(f"repeats must be at least 1, got {repeats}")
-    known = (
-        begun("fit DATA", "vae", request.output, source, Config, settings, repeats=repeats) if request.resume else None
-    )
-    if known is not None:
+    if repeats is not None:
+        require_count("repeats", repeats)
+    known = None
+    if request.resume:
+        known = held.enter_context(
+            resume_run("fit DATA", "vae", request.output, source, Config, settings, repeats=repeats)
+        )
         source, settings, repeats = known.source, given(known.config), known.more["repeats"]
     repeats = repeats or 1
     config = Config(**settings)
@@ -94,7 +104,7 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     command = before.get("command", command_line())
     description = _describe(command, source, repeats, data, schema, config, reason)
     if known is None:
-        folder = new_folder(request.output, source.name, request.force)
+        folder = held.enter_context(new_folder(request.output, source.name, request.force))
         write_json(folder / CONFIG, description)
     else:
         folder = known.folder
@@ -110,8 +120,11 @@ def fit_run(request: FitRequest, voice: Voice = Voice()) -> FitResult:  # noqa: 
     jobs = min(processes(request.device), repeats)
     about = ""
     if known is None:  # how much is left of one that has begun is not known
-        about = duration(training_seconds(config, data.x, split.train, data.blocks, request.device, repeats, jobs))
-    voice.say(f"run folder {folder}" + (f"; {about} of training" if about else ""))
+        scored = len(_scored(split)[0])
+        about = duration(
+            training_seconds(config, data.x, split.train, data.blocks, request.device, repeats, jobs, scored, _SAMPLES)
+        )
+    voice.say(f"run folder {folder}" + (f"; {about} of training and evaluation" if about else ""))
 
     began = time.perf_counter()
     where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
@@ -148,6 +161,11 @@ def figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those that `curvae compare` takes: it chooses the curvature and the split itself."""
     return {name: value for name, value in settings.items() if name not in _OWN_CHOICE}
+
+
+def _scored(split: Split) -> tuple[NDArray[np.int64], str]:
+    """Rows whose likelihood the report tells, and what they are."""
+    return (split.validation, "held-out") if len(split.validation) >= 3 else (split.train, "training")
 
 
 def _varies(x: Any) -> bool:
@@ -190,8 +208,8 @@ def _finish(
     settings: dict[str, Any],
 ) -> FitResult:
     config, embedding, held = fitted.config, maps[0], fitted.split.validation
-    apart = len(held) >= 3
-    scored, kind = (held, "held-out") if apart else (fitted.split.train, "training")
+    scored, kind = _scored(fitted.split)
+    apart = kind == "held-out"
     voice.say(f"measuring the likelihood of {kind} rows")
     found = likelihoods(fitted, data.x[scored], _SAMPLES, advance=voice.counter("likelihood", len(scored)))
     unhealthy = health(fitted, embedding)

@@ -15,6 +15,7 @@ from ..data import Dataset, Schema, load, memory
 from ..data.missing import Missing
 from ..errors import CurvaeError
 from ..training import Fitted
+from ..training.config import require_count
 from ..training.evaluate import Likelihoods, embed, likelihoods
 from ..training.files import write_bytes
 from ..training.rows import choose_likelihood
@@ -144,8 +145,7 @@ def evaluate_run(
             raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave --samples out")
         return graph_using.judged(run, path, seed, voice)
     samples = _SAMPLES if samples is None else samples
-    if samples < 1:
-        raise CurvaeError(f"the number of samples must be at least 1, got {samples}")
+    require_count("samples", samples, "importance_samples")
     fitted, data, description = _open(run, path, missing, device, voice)
     # The run's own data are reported by part: rows that were trained on say nothing about new ones.
     same = data.fingerprint == description["data"].get("fingerprint")

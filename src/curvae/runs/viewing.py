@@ -34,7 +34,7 @@ __all__ = ["ViewRequest", "view_run"]
 _OWN = ("split", "radius", "sigma")  # columns of embedding.csv that may be shown
 _LARGEST = 1_000_000
 _WRITERS: dict[str, Callable[[View, int], bytes]] = {
-    ".html": lambda view, names: view.html().encode(),
+    ".html": lambda view, names: view.html().encode(errors="backslashreplace"),
     ".svg": lambda view, names: view.picture("svg", hubs=names),
     ".png": lambda view, names: view.picture("png", hubs=names),
     ".pdf": lambda view, names: view.picture("pdf", hubs=names),

@@ -31,7 +31,10 @@ from .splits import Split, random_split
 from .tasks import Task, resolve, scaling_for
 from .workers import processes, spread
 
-__all__ = ["Comparison", "Repeat", "compare", "plan"]
+__all__ = ["SAMPLES", "Comparison", "Repeat", "compare", "plan"]
+
+SAMPLES = 500
+"""importance samples a row, by default"""
 
 _VALIDATION, _TEST = 0.1, 0.2
 
@@ -138,7 +141,7 @@ def compare(
     *,
     blocks: tuple[int, ...] = (),
     groups: NDArray[Any] | None = None,
-    samples: int = 500,
+    samples: int = SAMPLES,
     device: str = "auto",
     jobs: int | None = None,
     scheduler: str | None = None,

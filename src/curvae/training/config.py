@@ -11,13 +11,26 @@ from ..errors import CurvaeError
 from ..models.latent import Law
 from ..nn.networks import DecoderKind
 
-__all__ = ["Config", "LikelihoodKind", "Settings"]
+__all__ = ["Config", "LikelihoodKind", "Settings", "require_count"]
 
 LikelihoodKind = Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical"]
 
 # An unset number of epochs is chosen to make about this many steps.
 _STEPS = 8000
 _FEWEST, _MOST = 20, 1000
+
+# The largest numbers that are tried, and why: what is larger would never end, or exhaust the memory.
+_TRAINING = (10_000, "each is a training of its own")
+_LIMITS: dict[str, tuple[int, str]] = {
+    "epochs": (1_000_000, "every epoch goes over all data and leaves a record"),
+    "batch_size": (100_000_000, "all rows of a step are in memory at once"),
+    "samples": (100_000, "all draws of a step are in memory at once"),
+    "importance_samples": (1_000_000, "the time grows with them, and the error falls only with their square root"),
+    "repeats": _TRAINING,
+    "splits": _TRAINING,
+    "n_splits": _TRAINING,
+    "n_init": _TRAINING,
+}
 
 
 @dataclass(frozen=True)
@@ -74,8 +87,8 @@ class Settings:
                 raise CurvaeError(f"{name} must be true or false, got {value!r}")
         for name in (*self._counts, *self._optional):
             value = getattr(self, name)
-            if not _count(value) and not (value is None and name in self._optional):
-                raise CurvaeError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if value is not None or name not in self._optional:
+                require_count(name, value)
         if not isinstance(self.hidden, tuple) or not self.hidden or not all(map(_count, self.hidden)):
             example = next(field.default for field in fields(self) if field.name == "hidden")
             raise CurvaeError(f"hidden must hold one or more positive widths, such as {example}; got {self.hidden!r}")
@@ -175,6 +188,26 @@ class Config(Settings):
             return self.epochs
         steps = math.ceil(rows / self.batch_size)
         return min(_MOST, max(_FEWEST, math.ceil(_STEPS / steps)))
+
+
+def require_count(name: str, value: Any, limit: str | None = None) -> None:
+    """Raise unless a value is a whole number of at least 1, and not absurdly large.
+
+    Arguments:
+        name: what the value is called.
+        value: what was given.
+        limit: whose limit holds; by default that of the name, if there is one.
+
+    Example:
+        >>> require_count("epochs", 10**12)
+        Traceback (most recent call last):
+        curvae.errors.CurvaeError: epochs must be at most 1,000,000, got 1,000,000,000,000: every epoch goes over all data and leaves a record
+    """  # noqa: E501 - an error is one line
+    if not _count(value):
+        raise CurvaeError(f"{name} must be a whole number of at least 1, got {value!r}")
+    most, reason = _LIMITS.get(limit or name, (value, ""))
+    if value > most:
+        raise CurvaeError(f"{name} must be at most {most:,}, got {value:,}: {reason}")
 
 
 def _count(value: Any) -> bool:

@@ -30,11 +30,14 @@ __all__ = [
     "write_json",
     "write_records",
     "write_tensors",
+    "write_text",
+    "writing",
 ]
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Explain in one line why a file or folder cannot be written."""
     try:
         yield
     except OSError as error:
@@ -60,21 +63,21 @@ def _readable(path: Path) -> Iterator[None]:
 
 def make_folder(path: Path) -> None:
     """A folder, with those it lies in."""
-    with _explained(path):
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def remove_files(paths: Sequence[Path]) -> None:
     """Remove files, where they exist."""
     for path in paths:
-        with _explained(path):
+        with writing(path):
             path.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically; a failure leaves what was there before."""
     part = path.with_name(path.name + ".part")
-    with _explained(path):
+    with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
@@ -87,14 +90,14 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
 
 
-def json_text(value: Any, indent: int | None = 2) -> str:
+def json_text(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
     """JSON of plain values; a number that is not finite, which JSON has no word for, becomes null.
 
     Example:
         >>> json_text({"interval": float("nan")}, indent=None)
         '{"interval": null}'
     """
-    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:
@@ -105,13 +108,21 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_bytes(path, (json_text(value) + "\n").encode())
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8.
+
+    Names of files may hold bytes that are no text; these are escaped, in JSON so that they are read back as they were.
+    """
+    write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def write_json(path: Path, value: Any, indent: int = 2) -> None:
+    write_text(path, json_text(value, indent) + "\n")
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """One line of JSON a record."""
-    write_bytes(path, "".join(json_text(dict(record), None) + "\n" for record in records).encode())
+    write_text(path, "".join(json_text(dict(record), None) + "\n" for record in records))
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

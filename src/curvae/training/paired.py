@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from ..errors import CurvaeError
+from .config import require_count
 
 __all__ = ["LEVEL", "Outcome", "Paired", "Trained", "by_split", "curved_values", "mean_interval"]
 
@@ -97,6 +98,7 @@ def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
 
 def curved_values(curvatures: Sequence[float], repeats: int, learned: bool) -> list[float]:
     """Values of c to compare, 0 first; raises for what cannot be compared."""
+    require_count("repeats", repeats)
     if repeats < _FEWEST:
         raise CurvaeError(
             f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"

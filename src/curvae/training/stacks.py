@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import CurvaeError
 from ..models.tracing import matmul_precision
 from .checkpoints import Checkpoint, fitting
 from .config import Settings
@@ -300,6 +301,11 @@ class _Training:
             device = self.members[0].model.device
             best = [name for name in tensors if name.startswith("best.")]
             self.best = {name.removeprefix("best."): tensors[name].to(device) for name in best}
+        if self.passed > (asked := self.members[0].config.epochs or 0):
+            raise CurvaeError(
+                f"{checkpoint.path} was trained for {self.passed} epochs and {asked} are asked for; ask for at least "
+                f"{self.passed} epochs, or start again in another folder"
+            )
         return tensors
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..data import Schema
+from ..data.files import refuse_dangling
 from ..errors import CurvaeError
 from .build import build
 from .config import Config, Settings
@@ -195,6 +196,7 @@ def save_fitted(folder: Path, fitted: Fitted, embedding: Embedding, description:
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """`config.json` of a run folder, checked for format and kind."""
     command = _ANY_COMMAND if kind is None else _COMMANDS[kind]
+    refuse_dangling(folder)
     if not folder.is_dir():
         raise CurvaeError(f"{folder} is not a folder; give the folder that {command} wrote")
     if not ((folder / CONFIG).exists() or (folder / CONFIG).is_symlink()):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Dataset
+from ..data import Dataset, memory
 from ..data.dataset import hash_rows
 from ..errors import CurvaeError
 from .config import Config, LikelihoodKind
@@ -53,17 +53,25 @@ class Task:
 def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
     """The configuration with its "auto" choices made for the data, and the reason for the likelihood."""
     likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
-    return _settled(config, likelihood, split), reason
+    return _settled(config, likelihood, split, x.shape[1]), reason
 
 
-def _settled(config: Config, likelihood: LikelihoodKind, split: Split) -> Config:
+def _settled(config: Config, likelihood: LikelihoodKind, split: Split, features: int) -> Config:
+    train = len(split.train)
+    rows = min(config.batch_size, train)
+    # The outputs of a step with their gradients, and the noise of an epoch: far from all that it takes.
+    memory.require(
+        8.0 * config.samples * max(rows * features, train * config.dim),
+        f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
+        mend="lower batch_size or samples",
+    )
     if config.patience is not None and not len(split.validation):
         rows = len(split.train) + len(split.test)
         raise CurvaeError(
             f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
             "none; hold out a larger share, or drop patience"
         )
-    return replace(config, likelihood=likelihood, epochs=config.epochs_for(len(split.train)))
+    return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
 
 
 def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
@@ -109,7 +117,7 @@ def plan_tasks(
         share, seed = config.validation, config.seed
         split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
         likelihood, reason = once(partial(choose_likelihood, x, config.likelihood, own), source, config.likelihood)
-        config = _settled(config, likelihood, split)
+        config = _settled(config, likelihood, split, x.shape[1])
         scaling = (
             once(partial(scaling_for, config, x, split), source, config.scales, split.test.tobytes())
             if scalings is None

@@ -77,9 +77,9 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
     """
     inputs = nodes if features is None else features
     memory.require(
-        16 * inputs * config.hidden[0] + 64 * nodes * sum(config.hidden),
+        16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim),
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
-        mend="lower hidden",
+        mend="lower hidden or samples",
     )
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)

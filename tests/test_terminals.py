@@ -1,0 +1,247 @@
+"""Commands in places that are not kind to them: no traceback, one line for what is wrong, and no training lost."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from running import SMALL, curvae, refused, write_table
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and files of Unix")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(Path("t.csv"), kind=["α", "β"] * 20)
+
+
+FIT = ("fit", "t.csv", "--label", "kind", "-o", "run", *SMALL)
+
+
+def program(*words, shell="", **more):
+    """Run the program; `shell` is what a shell adds to the command."""
+    command = f'"$0" -m curvae "$@" {shell}'
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command, sys.executable, *words], capture_output=True, check=False, **more
+    )
+
+
+def quiet_about(found):
+    """No traceback, nor a warning of Python."""
+    said = found.stdout + found.stderr
+    assert not any(word in said for word in (b"Traceback", b"Exception", b"Error", b"Warning:")), said.decode()
+
+
+# --- encodings ------------------------------------------------------------------------------------------------------
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+
+
+def test_every_command_prints_in_ascii():
+    Path("t.csv").rename("café.csv")
+    Path("edges.csv").write_text("".join(f"n{i},n{(i * i + 1) % 20}\n" for i in range(20)))
+    small = ("--hidden", "8", "--epochs", "2")
+    commands = [
+        ("fit", "café.csv", *FIT[2:]),
+        ("fit", "café.csv", *FIT[2:], "--force", "--json"),
+        ("embed", "run", "café.csv", "-o", "e.csv"),
+        ("evaluate", "run", "café.csv", "--samples", "5"),
+        ("sample", "run"),
+        ("view", "run"),
+        ("diagnose", "café.csv", "--label", "kind", "-o", "d.html"),
+        ("graph", "edges.csv", "-o", "g", "--splits", "0", *small),
+        ("cite",),
+        ("--help",),
+        ("fit", "--help"),
+        ("paper", "list"),
+        ("fit", "t.csv", "-c", "-1"),
+        ("fit", "cafe.csv"),
+    ]
+    # One process for all commands, for starting takes longer than any of them.
+    script = (
+        "import sys; from curvae.cli import main\n"
+        "for words in eval(sys.stdin.read()):\n"
+        "    sys.argv = ['curvae', *words]\n"
+        "    try: main(); code = 0\n"
+        "    except SystemExit as end: code = end.code\n"
+        "    print('exit', code, flush=True)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        input=ascii([tuple(word.encode().decode("ascii", "surrogateescape") for word in words) for words in commands]),
+        env={**os.environ, **ASCII},
+        capture_output=True,
+        check=False,
+        encoding="ascii",
+    )
+    assert found.returncode == 0 and "Traceback" not in found.stderr, found.stderr
+    codes = [int(line.split()[1]) for line in found.stdout.splitlines() if line.startswith("exit ")]
+    assert codes == [0] * 12 + [2] * 2, found.stderr
+    start = found.stdout.index("{")
+    summary, _ = json.JSONDecoder().raw_decode(found.stdout[start:])
+    assert summary["run"] == "run"
+    # What is written does not depend on the terminal: é is there as two bytes that ASCII does not know.
+    name = json.loads(Path("run/config.json").read_text(encoding="utf-8"))["source"]["name"]
+    assert os.fsencode(name.encode("ascii", "surrogateescape")) == "café.csv".encode()
+    assert "α" in Path("run/embedding.csv").read_text(encoding="utf-8")
+
+
+# --- output that fails ----------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_under_the_output_is_said():
+    found = program("cite", shell="> /dev/full")
+    quiet_about(found)
+    assert found.returncode == 2
+    assert found.stderr.startswith(b"curvae: cannot write to the output: No space left on device")
+    assert found.stderr.count(b"\n") == 1
+
+
+def test_a_reader_that_leaves_is_nothing_to_talk_about():
+    # A pipe that nobody reads from the start, since head may leave too late.
+    for shell in ("> >(exec true)", "2>&1 | head -1"):
+        found = program("fit", "--help", shell=f"{shell}; code=$?; wait; exit $code")
+        quiet_about(found)
+        assert found.returncode in (0, 141) and found.stderr == b""
+    read, write = os.pipe()
+    os.close(read)
+    found = subprocess.run([sys.executable, "-m", "curvae", "cite"], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (found.returncode, found.stderr) == (141, b"")
+
+
+def test_closed_streams_lose_nothing():
+    found = program(*FIT, shell=">&- 2>&- <&-")
+    quiet_about(found)
+    assert found.returncode == 0 and found.stderr == b""
+    assert json.loads(Path("run/config.json").read_text())["summary"]
+    assert Path("run/report.html").read_bytes().startswith(b"<!")
+
+
+class Gone(io.StringIO):
+    """A terminal that is gone after some writes."""
+
+    left = 3
+
+    def write(self, text):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("left", [0, 3, 7])
+def test_a_terminal_that_is_gone_does_not_end_a_training(left):
+    screen = Gone()
+    screen.left = left
+    with mock.patch("running.io.StringIO", side_effect=[io.StringIO(), screen]):
+        found = curvae(*FIT)
+    assert found.code == 0 and "report: run/report.html" in found.out
+    assert screen.left < 0
+    assert json.loads(Path("run/config.json").read_text())["summary"]
+    # The same of the output: what was trained is there, and the exit code says that the rest was not told.
+    output = Gone()
+    output.left = 0
+    with mock.patch("running.io.StringIO", side_effect=[output, io.StringIO()]):
+        found = curvae(*FIT, "--force")
+    assert found.code == 2 and found.err.splitlines()[-1].startswith("curvae: cannot write to the output: Input/output")
+    assert json.loads(Path("run/config.json").read_text())["summary"]
+
+
+# --- signals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signals", "code", "word"),
+    [
+        ([signal.SIGTERM], 143, "terminated"),
+        ([signal.SIGINT], 130, "interrupted"),
+        ([signal.SIGINT, signal.SIGINT], 130, "interrupted"),
+        ([signal.SIGTERM, signal.SIGINT], 143, "terminated"),
+        ([signal.SIGINT] * 5, 130, "interrupted"),
+    ],
+    ids=lambda value: "-".join(number.name for number in value) if isinstance(value, list) else "",
+)
+def test_signals_end_a_training_that_can_be_resumed(signals, code, word):
+    words = (*FIT[:-4], "--epochs", "100000", "--batch-size", "16")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "curvae", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    checkpoint = Path("run/checkpoint/state.safetensors")
+    while not checkpoint.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.02)
+    out, err = process.communicate(timeout=120)
+    # Once Python is on its way out, a signal is left to the system.
+    assert process.returncode in (code, *(-number for number in signals[1:])), err
+    assert out == "" and "Traceback" not in err and "Exception" not in err, err
+    assert err.splitlines()[-1].startswith(f"curvae: {word}; ") and err.splitlines()[-1].endswith("--resume")
+    assert err.count(word) == 1
+    trained = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])["epoch"]
+    description = json.loads(Path("run/config.json").read_text())
+    description["config"]["epochs"] = trained + 2
+    Path("run/config.json").write_text(json.dumps(description))
+    assert curvae("fit", "t.csv", "-o", "run", "--resume", "-q").code == 0
+    assert not Path("run/.lock").exists()
+
+
+# --- names and places -----------------------------------------------------------------------------------------------
+
+
+def test_a_working_directory_that_is_gone():
+    Path("gone").mkdir()
+    for words in (FIT, ("cite",)):
+        Path("gone").mkdir(exist_ok=True)
+        found = subprocess.run(
+            ["bash", "-c", 'cd gone; rmdir ../gone; "$0" -m curvae "$@"', sys.executable, *words],
+            capture_output=True,
+            check=False,
+        )
+        quiet_about(found)
+        assert found.returncode == 2
+        assert found.stderr == (
+            b"curvae: the working directory cannot be used (No such file or directory); change to another folder\n"
+        )
+
+
+def test_a_line_break_in_a_name_breaks_no_line():
+    refused("fit", "no\nwhere.csv", says=["no\\nwhere.csv"])
+    refused("embed", "no\nwhere", "t.csv", says=["no\\nwhere is not a folder"])
+    refused("fit", "t.csv", "--label", "a\r\x1b[2Jb", says=["x1b"])
+    Path("t.csv").rename("a\nb.csv")
+    found = curvae("fit", "a\nb.csv", "--label", "kind", *SMALL)
+    assert found.code == 0
+    assert [line.split(":")[0] for line in found.out.splitlines()] == ["report", "embedding", "next"]
+    assert "run folder runs/a\\nb-1; about" in found.err
+    found = curvae("embed", "runs/a\nb-1", "a\nb.csv")
+    assert found.code == 0 and found.out.splitlines()[0] == "embedding: a\\nb-embedding.csv"
+
+
+def test_dangling_links_are_called_so():
+    Path("link").symlink_to("nowhere")
+    Path("link.csv").symlink_to("nowhere.csv")
+    Path("link.html").symlink_to("nowhere.html")
+    says = ["is a dangling link to nowhere", "fix the link"]
+    refused("embed", "link", "t.csv", says=["link", *says])
+    refused("fit", "t.csv", "--label", "kind", "-o", "link", *SMALL, says=says)
+    refused("fit", "t.csv", "-o", "link", "--resume", says=says)
+    refused("diagnose", "t.csv", "--label", "kind", "-o", "link.html", says=says)
+    assert curvae(*FIT, "-q").code == 0
+    refused("view", "run", "--data", "link.csv", "--show", "a", says=says)
+    refused("diagnose", "run", "--tree", "link", says=says)
