@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..report import Report
-from ..training.compare import Comparison
+from ..training.comparison import Comparison
 from ..training.files import write_bytes, write_json
 from ..training.graphs import GraphComparison
 from ..training.paired import Outcome
