@@ -116,6 +116,16 @@ def test_pyro_is_not_imported():
     assert python(f"{code}print('pyro' in sys.modules, 'torch' in sys.modules)") == "False True\n"
 
 
+def test_pyro_is_asked_for_where_it_is_needed():
+    found = python(
+        "import sys, torch, curvae\n"
+        "sys.modules['pyro'] = None\n"
+        "try:\n    curvae.distributions.to_pyro(curvae.SphericalUniform(3))\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    assert found == 'to_pyro needs Pyro: pip install "pyro-ppl>=1.9"\n'
+
+
 # --- pages ----------------------------------------------------------------------------------------------------------
 
 
