@@ -15,7 +15,7 @@ D = TypeVar("D", bound=Distribution)
 
 
 def to_pyro(distribution: D) -> D:
-    """The same distribution with the methods that Pyro needs of a sample site; needs `pip install pyro-ppl`.
+    """The same distribution with the methods that Pyro needs of a sample site; needs `curvae[pyro]`.
 
     The result is still an instance of its own class, and now one of Pyro's `TorchDistributionMixin` too. Autoguides and
     NUTS reach its support through `torch.distributions.biject_to`; see `ExpMap0Transform`.
@@ -38,7 +38,7 @@ def _site_class(cls: Any) -> Any:
     try:
         from pyro.distributions.torch_distribution import TorchDistributionMixin
     except ModuleNotFoundError:
-        raise ImportError('to_pyro needs Pyro: pip install "pyro-ppl>=1.9"') from None
+        raise ImportError('to_pyro needs Pyro: pip install "curvae[pyro]"') from None
     if issubclass(cls, TorchDistributionMixin):
         return cls
 
