@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from curvae.training import Config
-from curvae.training.compare import compare
+from curvae.training import Config, compare
 from curvae.training.storage import versions
 
 ROWS, COLUMNS = 150, 10

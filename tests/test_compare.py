@@ -14,8 +14,8 @@ from scipy import sparse, stats
 from curvae import PoincareBall
 from curvae.errors import CurvaeError
 from curvae.training import Config
-from curvae.training import compare as module
-from curvae.training.compare import Comparison, Repeat, compare
+from curvae.training import comparison as module
+from curvae.training.comparison import Comparison, Repeat, compare
 from curvae.training.evaluate import Embedding, stability
 
 SMALL = Config(hidden=(4,), epochs=1, batch_size=64, seed=7)

@@ -25,7 +25,7 @@ def tiny(code: str) -> str:
         command, mark, remark = code.partition("#")
         code = f"{command} --epochs 2 {mark}{remark}"
     code = re.sub(r"GraphConfig\((?![^()]*epochs)", "GraphConfig(epochs=2, ", code)
-    for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20)):
+    for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):
         code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
     return code
 
@@ -35,6 +35,8 @@ def test_examples_run(name, tmp_path, monkeypatch):
     text = pages_with_examples()[name].read_text(encoding="utf-8")
     if "curvae graph diseases" in text and "CURVAE_DATA" not in os.environ:
         pytest.skip("needs the graphs in CURVAE_DATA")
+    if "import pyro" in text:
+        pytest.importorskip("pyro")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 1)  # no processes to start
     found = run_page(text, tiny)

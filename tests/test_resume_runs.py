@@ -12,7 +12,7 @@ import pytest
 
 from curvae.errors import CurvaeError
 from curvae.training import Config, batches
-from curvae.training.compare import compare
+from curvae.training.comparison import compare
 from running import curvae, refused, snapshot, write_table
 from test_many import often as often
 from test_many import rows

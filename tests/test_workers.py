@@ -23,7 +23,7 @@ import torch
 from curvae.errors import CurvaeError
 from curvae.training import Config, batches, build, fit_many, workers
 from curvae.training.batches import losses
-from curvae.training.compare import compare
+from curvae.training.comparison import compare
 from running import SMALL as OPTIONS
 from running import curvae, refused, write_table
 
@@ -238,7 +238,7 @@ quiet = pytest.mark.filterwarnings(
 def cluster(tmp_path_factory):
     # Workers are forked from a server that has imported everything already.
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(["distributed", "curvae.training.compare"])
+        get_mp_context().set_forkserver_preload(["distributed", "curvae.training"])
         with distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 from .errors import CurvaeError
 
 if TYPE_CHECKING:
+    from . import data, distributions, geometry, hierarchy, models, nn, plotting, training, viewer
     from .distributions import HyperbolicRadius, RiemannianNormal, SphericalUniform, WrappedNormal
     from .estimators import PoincareGraphVAE, PoincareVAE
     from .geometry import Euclidean, Lorentz, PoincareBall
+    from .hierarchy import diagnose
+    from .training import compare, embed
 
 __all__ = [
     "CurvaeError",
@@ -21,22 +24,41 @@ __all__ = [
     "RiemannianNormal",
     "SphericalUniform",
     "WrappedNormal",
+    "compare",
+    "data",
+    "diagnose",
+    "distributions",
+    "embed",
+    "geometry",
+    "hierarchy",
+    "models",
+    "nn",
+    "plotting",
+    "training",
+    "viewer",
 ]
 __version__ = "0.1.0"
 
 # Imported when first used: torch and scikit-learn take seconds, which `curvae --help` need not wait for.
-_ROOMS = {
+_SUBMODULES = ("data", "distributions", "geometry", "hierarchy", "models", "nn", "plotting", "training", "viewer")
+_NAMES = {
     "distributions": ("HyperbolicRadius", "RiemannianNormal", "SphericalUniform", "WrappedNormal"),
     "estimators": ("PoincareGraphVAE", "PoincareVAE"),
     "geometry": ("Euclidean", "Lorentz", "PoincareBall"),
+    "hierarchy": ("diagnose",),
+    "training": ("compare", "embed"),
 }
 
+# A type checker sees the imports above; shown this function, it would accept any name.
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    for room, names in _ROOMS.items():
-        if name in names:
-            return getattr(import_module(f".{room}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _SUBMODULES:
+            return import_module(f".{name}", __name__)
+        for module, names in _NAMES.items():
+            if name in names:
+                return getattr(import_module(f".{module}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

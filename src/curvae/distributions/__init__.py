@@ -2,14 +2,19 @@
 
 from .divergence import kl_divergence, kl_quadrature
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
+from .pyro import to_pyro
 from .radius import HyperbolicRadius, SphericalUniform
+from .transforms import ExpMap0Transform, NormalizeTransform
 
 __all__ = [
+    "ExpMap0Transform",
     "HyperbolicNormal",
     "HyperbolicRadius",
+    "NormalizeTransform",
     "RiemannianNormal",
     "SphericalUniform",
     "WrappedNormal",
     "kl_divergence",
     "kl_quadrature",
+    "to_pyro",
 ]

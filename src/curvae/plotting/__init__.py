@@ -7,7 +7,7 @@ from .mosaics import decoded_mosaic, mosaic, sample_grid
 from .networks import graph_map
 from .panels import confusion, curves, radius_histogram, reconstructions
 from .projection import Projection, project_to_disc
-from .style import PALETTE, figure_bytes
+from .style import PALETTE, figure_bytes, quiet
 
 __all__ = [
     "PALETTE",
@@ -30,6 +30,7 @@ __all__ = [
     "mosaic",
     "project",
     "project_to_disc",
+    "quiet",
     "radius_histogram",
     "reconstructions",
     "regular_tree",

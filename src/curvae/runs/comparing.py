@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..report import Report
-from ..training.compare import Comparison
+from ..training.comparison import Comparison
 from ..training.files import write_json, write_text
 from ..training.graphs import GraphComparison
 from ..training.paired import Outcome

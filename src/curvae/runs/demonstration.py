@@ -8,7 +8,7 @@ from pathlib import Path
 from ..data import branching_diffusion, flat
 from ..report import Report, Section
 from ..training import Config
-from ..training.compare import Comparison, compare
+from ..training.comparison import Comparison, compare
 from ..training.files import write_json, write_text
 from ..training.storage import versions
 from . import pages

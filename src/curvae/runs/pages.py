@@ -29,7 +29,7 @@ from ..plotting import (
     sample_grid,
 )
 from ..report import Picture, Section, Table
-from ..training.compare import Comparison
+from ..training.comparison import Comparison
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
 from ..training.fitted import Fitted

@@ -12,7 +12,7 @@ import numpy as np
 from ..data import split_edges
 from ..report import Section, Table
 from ..training import Config
-from ..training.compare import SAMPLES, Comparison, compare, plan
+from ..training.comparison import SAMPLES, Comparison, compare, plan
 from ..training.config import Settings
 from ..training.device import choose_device
 from ..training.graphs import GraphComparison, GraphConfig, compare_graph

@@ -1,10 +1,44 @@
 """Training, evaluation and the run folder."""
 
 from .build import build
+from .comparison import Comparison, compare
 from .config import Config
+from .evaluate import Embedding, embed
 from .fitted import Fitted
+from .graphs import (
+    FittedGraph,
+    GraphConfig,
+    compare_graph,
+    embed_graph,
+    fit_graph,
+    fit_graphs,
+    link_figures,
+    neighbourhood,
+)
 from .loop import fit, fit_many
 from .rows import Rows, Scaling
 from .splits import Split, random_split
 
-__all__ = ["Config", "Fitted", "Rows", "Scaling", "Split", "build", "fit", "fit_many", "random_split"]
+__all__ = [
+    "Comparison",
+    "Config",
+    "Embedding",
+    "Fitted",
+    "FittedGraph",
+    "GraphConfig",
+    "Rows",
+    "Scaling",
+    "Split",
+    "build",
+    "compare",
+    "compare_graph",
+    "embed",
+    "embed_graph",
+    "fit",
+    "fit_graph",
+    "fit_graphs",
+    "fit_many",
+    "link_figures",
+    "neighbourhood",
+    "random_split",
+]

@@ -127,7 +127,12 @@ def _batches(fitted: Fitted, x: Matrix) -> Iterator[Tensor]:
 
 
 def embed(fitted: Fitted, x: Matrix) -> Embedding:
-    """Posterior centres of rows, computed in float64."""
+    """Where a trained model places rows: centre and standard deviation of each row's posterior, computed in float64.
+
+    Arguments:
+        fitted: a result of `curvae.training.fit` or `fit_many`; those of a graph go to `embed_graph`.
+        x: rows, dense or sparse, in original units; new ones or those it was trained on.
+    """
     fitted = fitted.double()
     centres, deviations = [], []
     with torch.no_grad():

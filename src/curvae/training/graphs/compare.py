@@ -126,7 +126,7 @@ def compare_graph(
         graph: whose edges are split 85/5/10.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
-        device, jobs, scheduler, folder, resume, progress, warn: as of `curvae.training.compare.compare`.
+        device, jobs, scheduler, folder, resume, progress, warn: as of `curvae.training.compare`.
     """
     values = curved_values(curvatures, repeats, config.learn_curvature)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
