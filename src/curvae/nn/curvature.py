@@ -51,7 +51,7 @@ class Curvature(nn.Module):
 
     def lorentz(self, dim: int) -> Lorentz:
         """The hyperboloid of this curvature."""
-        return Lorentz(dim, self())
+        return Lorentz._unchecked(dim, self())
 
     def extra_repr(self) -> str:
         c = float(self().detach())
