@@ -18,6 +18,7 @@ __all__ = [
     "points",
     "real",
     "require_float64",
+    "tensor",
     "traced",
 ]
 
@@ -59,10 +60,16 @@ def require_float64(device_type: str) -> None:
         )
 
 
-def real(name: str, value: Any) -> Tensor:
-    """A tensor of real numbers; integers become the default dtype."""
+def tensor(name: str, value: Any) -> Tensor:
+    """A tensor, not a list or an array."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(value).__name__}; convert it with torch.as_tensor({name})")
+    return value
+
+
+def real(name: str, value: Any) -> Tensor:
+    """A tensor of real numbers; integers become the default dtype."""
+    value = tensor(name, value)
     if (device_type := value.device.type) not in ("cpu", "cuda"):
         require_float64(device_type)
     if value.dtype.is_floating_point:

@@ -93,7 +93,7 @@ class Manifold(ABC):
         dtype = given[0].dtype
         for x in given[1:]:
             dtype = torch.promote_types(dtype, x.dtype)
-        if dtype.itemsize < 4 and torch.is_autocast_enabled(given[0].device.type):
+        if dtype.itemsize < 4 and torch._C._is_any_autocast_enabled():
             dtype = torch.float32
         if isinstance(self.c, Tensor) and self.c.dim():
             checks.check_batch(self.c, named, [x.shape[:-event_dims] for x in given])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from ..geometry import Lorentz
+from ..geometry.checks import require_float64
 
 __all__ = ["Curvature"]
 
@@ -44,6 +46,12 @@ class Curvature(nn.Module):
             self.log_c = nn.Parameter(torch.tensor(math.log(init)))
         else:
             self.register_buffer("fixed", torch.tensor(init))
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        """`to`, `cuda` and the like, which every model passes on to its curvature."""
+        moved = super()._apply(*args, **kwargs)
+        require_float64(self().device.type)
+        return moved
 
     def forward(self) -> Tensor:
         """c, a tensor without dimensions."""
