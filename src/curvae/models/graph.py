@@ -9,6 +9,7 @@ from ..distributions import HyperbolicNormal
 from ..geometry import checks
 from ..geometry.pairs import distances, sum_over_pairs
 from ..nn import Curvature
+from ..nn.saving import name_once
 from .edges import EdgeModel
 from .latent import Posterior, Prior, check_noise
 from .pairs import Pairs
@@ -61,6 +62,7 @@ class GraphVAE(nn.Module):
         if not weight > 0:
             raise ValueError(f"weight, how often every pair counts, must be a positive number, got {weight}")
         self.encoder, self.posterior, self.prior, self.edges, self.weight = encoder, posterior, prior, edges, weight
+        name_once(self)
         if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
             raise ValueError("encoder, posterior and prior must share one Curvature: make it once, pass it on")
 

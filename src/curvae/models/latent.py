@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from ..geometry import checks
 from ..geometry import hyperboloid as h
 from ..geometry.functions import REACH
 from ..nn import Curvature
+from ..nn.saving import fixed_or_learned
 
 __all__ = ["Law", "Posterior", "Prior", "check_noise"]
 
@@ -134,6 +135,10 @@ class Prior(nn.Module):
             self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
         else:
             self.register_buffer("fixed", torch.tensor(float(scale)))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        fixed_or_learned(state_dict, prefix, "log_scale", self.learn_scale)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def scale(self) -> Tensor:
         """σ0."""

@@ -12,6 +12,7 @@ from ..distributions import HyperbolicNormal
 from ..geometry import checks
 from ..geometry import hyperboloid as h
 from ..nn import Curvature
+from ..nn.saving import name_once
 from .latent import Posterior, Prior, check_noise
 from .likelihoods import Likelihood
 
@@ -62,6 +63,7 @@ class VAE(nn.Module):
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
         self.posterior, self.prior, self.likelihood = posterior, prior, likelihood
+        name_once(self)
         if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
             raise ValueError("encoder, decoder, posterior and prior must share one Curvature: make it once, pass it on")
         if prior.learn_scale and prior.curvature.learnable:
