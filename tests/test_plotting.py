@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
@@ -11,7 +12,17 @@ from matplotlib.figure import Figure
 
 from curvae import Lorentz, PoincareBall, RiemannianNormal
 from curvae.paper.figures import FIGURES, save
-from curvae.plotting import density, disc, geodesics, gyroplane, project, regular_tree
+from curvae.plotting import (
+    density,
+    disc,
+    geodesics,
+    gyroplane,
+    gyroplane_heat,
+    latent_map,
+    mosaic,
+    project,
+    regular_tree,
+)
 
 
 def axes():
@@ -70,6 +81,27 @@ def test_projection_is_the_nearest_point_of_the_plane(c):
     foot = project(ball, z, p, a)
     assert ball.dist2plane(foot, p, a).abs().max() < 1e-9
     torch.testing.assert_close(ball.dist(z, foot), ball.dist2plane(z, p, a, signed=False), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("c", [1e-24, torch.tensor(1e-24)], ids=["number", "tensor"])
+def test_a_rim_far_outside_the_window_costs_nothing(c):
+    """The pixels of a disc of radius 1e12 are not to be filled: the picture is that of the plane."""
+    ball = PoincareBall(2, c)
+    x, y = torch.randn(2, 5, 2)
+    for draw in (
+        lambda ax: disc(ax, ball, reach=3.0),
+        lambda ax: latent_map(ax, ball, x),
+        lambda ax: mosaic(ax, ball, x, torch.rand(5, 8, 8)),
+        lambda ax: gyroplane_heat(ax, ball, x[0], y[0], reach=3.0),
+    ):
+        ax = Figure().subplots()
+        draw(ax)
+        shapes = [patch.get_extents() for patch in ax.patches]
+        shapes += [i.get_clip_path().get_fully_transformed_path().get_extents() for i in ax.images if i.get_clip_path()]
+        assert max(max(box.width, box.height) for box in shapes) < 1e4
+        ax.figure.savefig(io.BytesIO())
+    straight = geodesics(disc(Figure().subplots(), ball, reach=3.0), ball, x, y).get_segments()
+    torch.testing.assert_close(torch.tensor(straight[0][24]), ((x + 24 / 47 * (y - x))[0]).double(), rtol=0, atol=1e-6)
 
 
 def test_density_needs_a_disc():

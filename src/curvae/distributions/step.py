@@ -34,7 +34,7 @@ def _composed(
     room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The same from the distributions, with gradients in everything."""
-    manifold = Lorentz(u.shape[-1], c)
+    manifold = Lorentz._unchecked(u.shape[-1], c)
     q = law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
     z, log_q = q.transform_and_log_prob(noise)
     kl = log_q - law.centred(prior_scale, manifold).log_prob(z)

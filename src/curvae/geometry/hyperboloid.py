@@ -342,10 +342,12 @@ class _Gyroplanes(Primitive):
 
 
 def gyroplanes(S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> Tensor:
-    """Signed distances of the points S, shape (…, d), from k hyperplanes, scaled by ‖a‖_p; in the dtype of S.
+    """Signed distances of the points S, shape (…, d), from k hyperplanes, scaled by ‖a‖_p; in the dtype of S, or that
+    of `a` where it is wider.
 
     Plane i goes through exp_0(p′_i) and is normal to a′_i transported there; `a` and `offset` hold a′ and p′ as rows of
     shape (k, d), in ball coordinates.
     """
+    S = S.to(torch.promote_types(S.dtype, a.dtype))
     call = _Gyroplanes.traced if differentiated(c) else _Gyroplanes.call
     return call(S.reshape(-1, S.shape[-1]), a, offset, c)[0].reshape(*S.shape[:-1], len(a))

@@ -2,21 +2,24 @@
 
 Convention, stated here once: **c ≥ 0 always means sectional curvature −c**, and c = 0 is Euclidean space. `c` is a
 number or a tensor, possibly with a gradient, that broadcasts against the batch shape (…) of the points; nothing
-branches on its value. Results come in the dtype of the inputs; the arithmetic inside is float64, because distances
-between far points and the last digits before the rim of the ball need it.
+branches on its value. It may not have more dimensions than that batch shape: curvatures of shape (N, 1) against points
+of shape (N, d) would silently pair all with all. Results come in the dtype of the inputs (float32 for half precision
+under autocast); the arithmetic inside is float64, because distances between far points and the last digits before the
+rim of the ball need it.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from . import checks
 from . import hyperboloid as h
-from .functions import arsinh, logsinhc
+from .frechet import frechet_mean
+from .functions import arsinh
 
 __all__ = ["Euclidean", "Lorentz", "Manifold", "PoincareBall"]
 
@@ -30,17 +33,24 @@ class Manifold(ABC):
     def __init__(self, dim: int, c: Tensor | float = 1.0) -> None:
         if not isinstance(dim, int) or dim < 1:
             raise ValueError(f"dim must be a positive integer, got {dim!r}")
-        if not isinstance(c, Tensor):
-            c = float(c)
-            if not (c >= 0 and math.isfinite(c)):
-                raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c, got c = {c}")
+        self._set(dim, checks.check_curvature(c))
+
+    def _set(self, dim: int, c: Tensor | float) -> None:
         self.dim = dim
         self.c = c
         # Widened once, so that gradients through its many uses are summed in float64.
         self._c: Tensor | float = c.double() if isinstance(c, Tensor) else c
 
+    @classmethod
+    def _unchecked(cls, dim: int, c: Tensor | float) -> Self:
+        """The manifold with a c that is known to be valid: looking at the values of a tensor makes a GPU wait."""
+        new = cls.__new__(cls)
+        new._set(dim, c)
+        return new
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.dim}, c={self.c})"
+        value = f"c of shape {tuple(c.shape)}" if isinstance(c := self.c, Tensor) and c.dim() else f"c={c}"
+        return f"{type(self).__name__}({self.dim}, {value})"
 
     # --- the chart: what a subclass defines -------------------------------------------------------------------------
 
@@ -72,50 +82,70 @@ class Manifold(ABC):
     def _complaint(self, x: Tensor) -> str:
         """Why the point x (one row, float64) is not inside."""
 
-    # --- helpers ----------------------------------------------------------------------------------------------------
+    # --- arguments --------------------------------------------------------------------------------------------------
+
+    def _points(self, event_dims: int = 1, **named: Any) -> tuple[torch.dtype, list[Tensor]]:
+        """The dtype of the result, then the named arguments as float64 points or vectors of shape (…, d).
+
+        Every public method begins here. `event_dims` is how many of the last dimensions c does not have.
+        """
+        given = [checks.points(name, value, self.dim, self) for name, value in named.items()]
+        dtype = given[0].dtype
+        for x in given[1:]:
+            dtype = torch.promote_types(dtype, x.dtype)
+        if dtype.itemsize < 4 and torch._C._is_any_autocast_enabled():
+            dtype = torch.float32
+        if isinstance(self.c, Tensor) and self.c.dim():
+            checks.check_batch(self.c, named, [x.shape[:-event_dims] for x in given])
+        return dtype, [x.double() for x in given]
+
+    # --- charts -----------------------------------------------------------------------------------------------------
 
     def to_lorentz(self, x: Tensor) -> Tensor:
         """Space part of the point on the hyperboloid."""
-        return h.saturate(self._read(x.double()), self._c, x.dtype)
+        dtype, (x,) = self._points(x=x)
+        return h.saturate(self._read(x), self._c, dtype)
 
     def from_lorentz(self, S: Tensor) -> Tensor:
         """Coordinates of the point with space part S."""
-        return self._write(S.double(), S.dtype)
+        dtype, (S,) = self._points(S=S)
+        return self._write(S, dtype)
 
     # --- points -----------------------------------------------------------------------------------------------------
 
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """Geodesic distance, shape (…)."""
-        return h.dist0(self._displacement(x.double(), y.double()), self._c).to(torch.promote_types(x.dtype, y.dtype))
+        dtype, (x, y) = self._points(x=x, y=y)
+        return h.dist0(self._displacement(x, y), self._c).to(dtype)
 
     def dist0(self, x: Tensor) -> Tensor:
         """Distance from the origin, shape (…)."""
-        return h.dist0(self._read(x.double()), self._c).to(x.dtype)
+        dtype, (x,) = self._points(x=x)
+        return h.dist0(self._read(x), self._c).to(dtype)
 
     def expmap(self, x: Tensor, u: Tensor) -> Tensor:
         """The point reached from x by following the geodesic of initial velocity u for unit time."""
-        dtype = torch.promote_types(x.dtype, u.dtype)
-        x = x.double()
-        return self._write(h.expmap(self._read(x), self._factor(x) * u.double(), self._c), dtype)
+        dtype, (x, u) = self._points(x=x, u=u)
+        return self._write(h.expmap(self._read(x), self._factor(x) * u, self._c), dtype)
 
     def logmap(self, x: Tensor, y: Tensor) -> Tensor:
         """The tangent vector at x whose exponential is y."""
-        v = h.logmap0(self._displacement(x.double(), y.double()), self._c)
-        return (v / self._factor(x.double())).to(torch.promote_types(x.dtype, y.dtype))
+        dtype, (x, y) = self._points(x=x, y=y)
+        return (h.logmap0(self._displacement(x, y), self._c) / self._factor(x)).to(dtype)
 
     def expmap0(self, u: Tensor) -> Tensor:
         """`expmap` at the origin."""
-        v = self._factor0 * u.double()
-        return self._write(h.expmap0(v, self._c), u.dtype)
+        dtype, (u,) = self._points(u=u)
+        return self._write(h.expmap0(self._factor0 * u, self._c), dtype)
 
     def logmap0(self, y: Tensor) -> Tensor:
         """`logmap` at the origin."""
-        return (h.logmap0(self._read(y.double()), self._c) / self._factor0).to(y.dtype)
+        dtype, (y,) = self._points(y=y)
+        return (h.logmap0(self._read(y), self._c) / self._factor0).to(dtype)
 
     def geodesic(self, t: Tensor | float, x: Tensor, y: Tensor) -> Tensor:
         """The point at time t on the geodesic with x at t = 0 and y at t = 1; t broadcasts against the batch shape."""
-        dtype = torch.promote_types(x.dtype, y.dtype)
-        x, y = x.double(), y.double()
+        dtype, (x, y) = self._points(x=x, y=y)
         v = h.logmap0(self._displacement(x, y), self._c)
         t = torch.as_tensor(t, dtype=v.dtype, device=v.device)
         return self._write(h.expmap(self._read(x), t.unsqueeze(-1) * v, self._c), dtype)
@@ -123,79 +153,60 @@ class Manifold(ABC):
     def frechet_mean(self, x: Tensor, w: Tensor | None = None) -> Tensor:
         """The point that minimises the weighted sum of squared distances to x of shape (…, N, d); w has shape (…, N).
 
-        Newton's method on the manifold with a line search, a fixed number of steps without gradient and one with it: at
-        the minimum the derivative of a Newton step is that of the minimiser, so first derivatives are exact.
+        First derivatives are exact.
         """
-        S = self._read(x.double())
-        w = S.new_ones(S.shape[:-1]) if w is None else w.double()
-        w = w / w.sum(-1, keepdim=True)
+        dtype, (x,) = self._points(event_dims=2, x=x)
+        if x.dim() < 2 or x.shape[-2] == 0:
+            raise ValueError(f"x must have shape (…, N, {self.dim}) with N ≥ 1 points, got {tuple(x.shape)}")
         c = self._c.unsqueeze(-1) if isinstance(self._c, Tensor) else self._c
-        with torch.no_grad():
-            # The weighted sum of the points on the hyperboloid, scaled back to it.
-            mean = (w.unsqueeze(-1) * S).sum(-2)
-            xi = (w * h.time(S, c)).sum(-1)
-            mean = mean / (xi**2 - self._c * h.dot(mean, mean)).sqrt().unsqueeze(-1)
-            lengths = 0.5 ** torch.arange(8, dtype=S.dtype, device=S.device).unsqueeze(-1)
-            for _ in range(12):
-                step = self._newton_step(mean, S, w, c)
-                trials = h.expmap(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), c)
-                k = c.unsqueeze(-1) if isinstance(c, Tensor) else c
-                cost = (w.unsqueeze(-2) * _log_square(trials.unsqueeze(-2), S.unsqueeze(-3), k)[1]).sum(-1)
-                best = cost.argmin(-1, keepdim=True).unsqueeze(-1)
-                mean = torch.take_along_dim(trials, best, -2).squeeze(-2)
-        return self._write(h.expmap(mean, self._newton_step(mean, S, w, c), self._c), x.dtype)
-
-    def _newton_step(self, mean: Tensor, S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:
-        v, square = _log_square(mean.unsqueeze(-2), S, c)
-        y = c * square
-        # The Hessian of d²/2 is 1 along v and √y·coth√y = 1 + 2y·(log sinhc)′(y) across.
-        bend = 2 * logsinhc(y, 1)
-        eye = torch.eye(self.dim, dtype=S.dtype, device=S.device)
-        hessian = (w * (1 + y * bend)).sum(-1)[..., None, None] * eye
-        hessian = hessian - ((w * c * bend).unsqueeze(-1) * v).transpose(-1, -2) @ v
-        return torch.linalg.solve(hessian, (w.unsqueeze(-1) * v).sum(-2).unsqueeze(-1)).squeeze(-1)
+        S = self._unchecked(self.dim, c)._read(x)
+        w = S.new_ones(S.shape[:-1]) if w is None else checks.check_weights(w, S.shape[-2]).double()
+        return self._write(frechet_mean(S, w / w.sum(-1, keepdim=True), self._c), dtype)
 
     def dist2plane(self, x: Tensor, p: Tensor, a: Tensor, signed: bool = True) -> Tensor:
         """Distance of x from the hyperplane through p with normal a (a tangent vector at p), positive on the side of a.
 
         The hyperplane, or gyroplane, is exp_p of the vectors orthogonal to a.
         """
-        S, P, dtype = self._pair(x, p)
-        unit, _ = h.direction(a.double())
-        normal, offset = h.plane(P, unit, self._c)
+        dtype, (x, p, a) = self._points(x=x, p=p, a=a)
+        S = self._read(x)
+        normal, offset = h.plane(self._read(p), h.direction(a)[0], self._c)
         y = h.dot(normal, S) - offset * h.time(S, self._c)
         distance = arsinh(y, self._c).to(dtype)
         return distance if signed else distance.abs()
 
     def random(self, *shape: int, scale: float = 1.0, **options: Any) -> Tensor:
         """Points exp_0(v), v normal with deviation `scale` in every metric direction; `options` as for torch.randn."""
-        v = torch.randn(*shape, self.dim, **options)
-        return self._write(h.expmap0(scale * v.double(), self._c), v.dtype)
+        dtype, (v,) = self._points(shape=torch.randn(*shape, self.dim, **options))
+        return self._write(h.expmap0(scale * v, self._c), dtype)
 
     # --- tangent vectors --------------------------------------------------------------------------------------------
 
     def transp(self, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
         """Parallel transport of the tangent vector u along the geodesic from x to y."""
-        S, T, dtype = self._pair(x, y)
-        v = h.gyrate(S, T, self._factor(x.double()) * u.double(), self._c)
-        return (v / self._factor(y.double())).to(torch.promote_types(dtype, u.dtype))
+        dtype, (x, y, u) = self._points(x=x, y=y, u=u)
+        v = h.gyrate(self._read(x), self._read(y), self._factor(x) * u, self._c)
+        return (v / self._factor(y)).to(dtype)
 
     def transp0(self, y: Tensor, u: Tensor) -> Tensor:
         """Parallel transport of u from the origin to y."""
-        v = self._factor0 * u.double() / self._factor(y.double())
-        return v.to(torch.promote_types(y.dtype, u.dtype))
+        dtype, (y, u) = self._points(y=y, u=u)
+        return (self._factor0 * u / self._factor(y)).to(dtype)
 
     def lambda_x(self, x: Tensor) -> Tensor:
         """Length of a unit coordinate vector at x, shape (…): the conformal factor of the chart."""
-        return self._factor(x.double()).squeeze(-1).to(x.dtype)
+        dtype, (x,) = self._points(x=x)
+        return self._factor(x).squeeze(-1).to(dtype)
 
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Riemannian inner product of the tangent vectors u and v at x, shape (…)."""
-        return self.lambda_x(x) ** 2 * h.dot(u, v)
+        dtype, (x, u, v) = self._points(x=x, u=u, v=v)
+        return (self._factor(x).squeeze(-1) ** 2 * h.dot(u, v)).to(dtype)
 
     def norm(self, x: Tensor, u: Tensor) -> Tensor:
         """Riemannian length of the tangent vector u at x, shape (…)."""
-        return self.lambda_x(x) * h.norm(u)
+        dtype, (x, u) = self._points(x=x, u=u)
+        return (self._factor(x).squeeze(-1) * h.norm(u)).to(dtype)
 
     @abstractmethod
     def egrad2rgrad(self, x: Tensor, grad: Tensor) -> Tensor:
@@ -205,14 +216,14 @@ class Manifold(ABC):
 
     def contains(self, x: Tensor) -> Tensor:
         """Whether each point lies in the space and within the reach of its dtype, shape (…)."""
-        if x.shape[-1] != self.dim:
+        x = checks.real("x", x)
+        if x.dim() == 0 or x.shape[-1] != self.dim:
             return torch.zeros(x.shape[:-1], dtype=torch.bool, device=x.device)
         return x.isfinite().all(-1) & self._inside(x.double(), x.dtype)
 
     def check(self, x: Tensor) -> None:
         """Raise ValueError, with the first offending point, unless every point is inside."""
-        if x.dim() == 0 or x.shape[-1] != self.dim:
-            raise ValueError(f"points of {self} have {self.dim} coordinates, got a tensor of shape {tuple(x.shape)}")
+        x = checks.points("x", x, self.dim, self)
         outside = ~self.contains(x)
         if outside.any():
             index = tuple(outside.nonzero()[0].tolist())
@@ -226,15 +237,6 @@ class Manifold(ABC):
     @abstractmethod
     def _factor0(self) -> float:
         """λ_0."""
-
-    def _pair(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
-        return self._read(x.double()), self._read(y.double()), torch.promote_types(x.dtype, y.dtype)
-
-
-def _log_square(S: Tensor, T: Tensor, c: Tensor | float) -> tuple[Tensor, Tensor]:
-    """log_S(T) and its square, the squared distance."""
-    v = h.logmap0(h.displacement(S, T, h.ball_difference(S, T, c), c), c)
-    return v, h.dot(v, v)
 
 
 class Lorentz(Manifold):
@@ -257,7 +259,7 @@ class Lorentz(Manifold):
         return h.saturate(S, self._c, dtype)
 
     def _factor(self, x: Tensor) -> Tensor:
-        return x.new_ones(())
+        return x.new_ones((*x.shape[:-1], 1))
 
     @property
     def _factor0(self) -> float:
@@ -275,17 +277,15 @@ class Lorentz(Manifold):
     def _complaint(self, x: Tensor) -> str:
         return "it is not finite, or farther out than the dtype can hold"
 
-    def lambda_x(self, x: Tensor) -> Tensor:
-        return x.new_ones(x.shape[:-1])
-
     def time(self, S: Tensor) -> Tensor:
         """ξ = √(1 + c|S|²), shape (…)."""
-        return h.time(S.double(), self._c).to(S.dtype)
+        dtype, (S,) = self._points(S=S)
+        return h.time(S, self._c).to(dtype)
 
     def egrad2rgrad(self, x: Tensor, grad: Tensor) -> Tensor:
-        S, g = x.double(), grad.double()
+        dtype, (S, g) = self._points(x=x, grad=grad)
         along = self._c * h.dot(S, g) / (1 + h.time(S, self._c))
-        return (g + S * along.unsqueeze(-1)).to(grad.dtype)
+        return (g + S * along.unsqueeze(-1)).to(dtype)
 
 
 class Euclidean(Lorentz):
@@ -351,19 +351,27 @@ class PoincareBall(Manifold):
         return "the ball is c·|z|² < 1" if x.isfinite().all() else "it is not finite"
 
     def egrad2rgrad(self, x: Tensor, grad: Tensor) -> Tensor:
-        return (grad.double() / self._factor(x.double()) ** 2).to(grad.dtype)
+        dtype, (x, grad) = self._points(x=x, grad=grad)
+        return (grad / self._factor(x) ** 2).to(dtype)
 
     def mobius_add(self, x: Tensor, y: Tensor) -> Tensor:
         """x ⊕ y: y carried along by the translation that takes 0 to x."""
-        S, T, dtype = self._pair(x, y)
-        return self._write(h.translate(S, T, self._c), dtype)
+        dtype, (x, y) = self._points(x=x, y=y)
+        return self._write(h.translate(self._read(x), self._read(y), self._c), dtype)
 
     def mobius_scalar_mul(self, r: Tensor | float, x: Tensor) -> Tensor:
         """r ⊗ x = exp_0(r·log_0 x); r broadcasts against the batch shape."""
+        dtype, (x,) = self._points(x=x)
         r = torch.as_tensor(r, dtype=x.dtype, device=x.device)
-        return self.expmap0(r.unsqueeze(-1) * self.logmap0(x))
+        v = r.unsqueeze(-1) * h.logmap0(self._read(x), self._c)
+        return self._write(h.expmap0(v, self._c), dtype)
 
     def mobius_matvec(self, m: Tensor, x: Tensor) -> Tensor:
         """M ⊗ x = exp_0(M·log_0 x); m has shape (…, k, d) and the result lies in the ball of dimension k."""
-        v = (m @ self.logmap0(x).unsqueeze(-1)).squeeze(-1)
-        return PoincareBall(v.shape[-1], self.c).expmap0(v)
+        dtype, (x,) = self._points(x=x)
+        m = checks.points("m", m, self.dim, self)
+        if m.dim() < 2:
+            raise ValueError(f"m must have shape (…, k, {self.dim}), got {tuple(m.shape)}")
+        dtype = torch.promote_types(dtype, m.dtype)
+        v = (m.double() @ h.logmap0(self._read(x), self._c).unsqueeze(-1)).squeeze(-1)
+        return self._write(h.expmap0(v, self._c), dtype)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["Primitive", "constant", "differentiated"]
+__all__ = ["Primitive", "constant", "differentiated", "full_precision"]
 
 
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -37,6 +37,20 @@ def differentiated(*tensors: Tensor) -> bool:
     return False
 
 
+def full_precision(function: Call) -> Call:
+    """`function` with autocast switched off for the device of its first tensor: half precision is for networks, and
+    leaves of a far point no digit. Where autocast is off this costs nothing to speak of."""
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        if not torch._C._is_any_autocast_enabled():
+            return function(*args)
+        with torch.autocast(next(t for t in args if isinstance(t, Tensor)).device.type, enabled=False):
+            return function(*args)
+
+    return call  # type: ignore[return-value]
+
+
 class Primitive(torch.autograd.Function):
     """A `torch.autograd.Function` in the form that torch.func needs (`forward` without context, `setup_context`).
 
@@ -52,6 +66,8 @@ class Primitive(torch.autograd.Function):
     `events` says for each of the first arguments how many of its last dimensions belong together, 0 for the others; the
     dimensions before them broadcast. So vmap is one more leading dimension, and many models cost as many operations as
     one.
+
+    Values and derivatives are computed in full precision, whatever autocast says.
     """
 
     events: tuple[int, ...] = ()
@@ -61,6 +77,9 @@ class Primitive(torch.autograd.Function):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for name in ("forward", "backward", "traced"):
+            if method := vars(cls).get(name):
+                setattr(cls, name, type(method)(full_precision(method.__func__)))
 
         def forward(ctx: Any, *args: Any) -> Any:
             output = cls.forward(*args)

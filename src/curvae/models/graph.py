@@ -6,10 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions import HyperbolicNormal
+from ..geometry import checks
 from ..geometry.pairs import distances, sum_over_pairs
 from ..nn import Curvature
+from ..nn.saving import name_once
 from .edges import EdgeModel
-from .latent import Posterior, Prior
+from .latent import Posterior, Prior, check_noise
 from .pairs import Pairs
 from .vae import Terms
 
@@ -60,6 +62,7 @@ class GraphVAE(nn.Module):
         if not weight > 0:
             raise ValueError(f"weight, how often every pair counts, must be a positive number, got {weight}")
         self.encoder, self.posterior, self.prior, self.edges, self.weight = encoder, posterior, prior, edges, weight
+        name_once(self)
         if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
             raise ValueError("encoder, posterior and prior must share one Curvature: make it once, pass it on")
 
@@ -79,7 +82,12 @@ class GraphVAE(nn.Module):
 
     def encode(self, adjacency: Tensor, features: Tensor | None = None) -> HyperbolicNormal:
         """q(z_i | A) of every node, on `Lorentz`."""
-        return self.posterior(self.encoder(adjacency, features))
+        return self.posterior(self._encoded(adjacency, features))
+
+    def _encoded(self, adjacency: Tensor, features: Tensor | None) -> Tensor:
+        if features is not None:
+            features = checks.real("features", features)
+        return self.encoder(checks.real("adjacency", adjacency), features)
 
     def noise(self, nodes: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """Standard normal noise for k draws of all nodes."""
@@ -99,7 +107,9 @@ class GraphVAE(nn.Module):
             noise: standard normal.
             features: of the nodes, shape (n, in_features), if the encoder takes any.
         """
-        z, kl = self.posterior.draw(self.encoder(adjacency, features), noise, self.prior, dtype=torch.float64)
+        encoded = self._encoded(adjacency, features)
+        noise = check_noise(noise, adjacency.shape[-1], self.dim)
+        z, kl = self.posterior.draw(encoded, noise, self.prior, dtype=torch.float64)
         return Terms(self.weight * self.log_likelihood(z, pairs), kl)
 
     def forward(self, adjacency: Tensor, pairs: Tensor | Pairs, noise: Tensor, features: Tensor | None = None) -> Terms:
@@ -109,13 +119,14 @@ class GraphVAE(nn.Module):
         """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64."""
         curvature = self.posterior.curvature
         c = curvature().double()
+        S = checks.points("S", S, self.dim, "this model").double()
         if isinstance(pairs, Pairs):
             d = distances(S, pairs.nodes, c).to(self.dtype)
             return (pairs.weight * self.edges.log_prob(d, pairs.present)).sum(-1, dtype=torch.float64)
         # As if there were no edge, and what the edges change in that.
         absence, numbers = self.edges.absence, self.edges.numbers()
         empty = sum_over_pairs(S, c, absence, *numbers, dtype=self.dtype, learned=curvature.learnable)
-        return empty + self.edges.logits(distances(S, pairs, c)).sum(-1)
+        return empty + self.edges.logits(distances(S, checks.tensor("pairs", pairs), c)).sum(-1)
 
     def elbo(
         self,
@@ -128,12 +139,14 @@ class GraphVAE(nn.Module):
     ) -> Tensor:
         """E[log p(A | Z)] − β·Σ_i KL_i estimated from k draws: one number for the graph."""
         if noise is None:
+            adjacency = checks.real("adjacency", adjacency)
             noise = self.noise(adjacency.shape[-1], k)
         reconstruction, kl = self.terms(adjacency, pairs, noise, features)
         return (reconstruction - beta * kl.sum(-1)).mean()
 
     def distances(self, adjacency: Tensor, pairs: Tensor, features: Tensor | None = None) -> Tensor:
         """Distances between the posterior means of listed pairs, shape (P,): the smaller, the likelier an edge."""
+        pairs = checks.tensor("pairs", pairs)
         return distances(self.encode(adjacency, features).loc, pairs, self.posterior.curvature().double())
 
     def sample(self, nodes: int, generator: torch.Generator | None = None) -> Tensor:

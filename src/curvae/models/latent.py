@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,13 @@ from torch.nn import functional as F
 from ..distributions import HyperbolicNormal, RiemannianNormal, WrappedNormal
 from ..distributions.step import draw_and_divergence
 from ..errors import CurvaeError
+from ..geometry import checks
 from ..geometry import hyperboloid as h
 from ..geometry.functions import REACH
 from ..nn import Curvature
+from ..nn.saving import fixed_or_learned
 
-__all__ = ["Law", "Posterior", "Prior"]
+__all__ = ["Law", "Posterior", "Prior", "check_noise"]
 
 Law = Literal["riemannian", "wrapped"]
 
@@ -29,6 +31,14 @@ def _law(name: Law) -> type[WrappedNormal] | type[RiemannianNormal]:
     if name not in get_args(Law):
         raise ValueError(f"law must be one of {', '.join(get_args(Law))}; got {name!r}")
     return WrappedNormal if name == "wrapped" else RiemannianNormal
+
+
+def check_noise(noise: Tensor, rows: int, dim: int, shared: bool = False) -> Tensor:
+    """Refuse noise that is not of shape (k, rows, d) or, if it may be `shared` by the rows, (k, 1, d)."""
+    noise = checks.real("noise", noise)
+    if noise.dim() != 3 or noise.shape[-1] != dim or not (noise.shape[1] == rows or (shared and noise.shape[1] == 1)):
+        raise ValueError(f"noise must have shape (k, {rows}, {dim}) for k draws, got {tuple(noise.shape)}")
+    return noise
 
 
 class Posterior(nn.Module):
@@ -75,9 +85,9 @@ class Posterior(nn.Module):
     def draw(
         self, features: Tensor, noise: Tensor, prior: Prior, room: float = 1.0, dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
-        """A draw z made from `noise` of shape (k, rows, d), in `dtype` or else the features', and
+        """A draw z made from `noise` of shape (k, rows, d), in `dtype` or else the parameters', and
         log q(z | x) − log p(z)."""
-        c, dtype = self.curvature().double(), dtype or features.dtype
+        c, dtype = self.curvature().double(), dtype or self.head.weight.dtype
         if prior.law is self.law:
             u, scale = self._tangent(features)
             return draw_and_divergence(u, scale, noise, c, prior.scale().double(), self.law, dtype, room)
@@ -125,6 +135,10 @@ class Prior(nn.Module):
             self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
         else:
             self.register_buffer("fixed", torch.tensor(float(scale)))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        fixed_or_learned(state_dict, prefix, "log_scale", self.learn_scale)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def scale(self) -> Tensor:
         """σ0."""

@@ -58,6 +58,11 @@ class _Products(TorchFunctionMode):
 
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002 - the names of F.linear
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device := input.device.type):
+        # Autocast acts on `F.linear` below the level at which it is replaced here.
+        dtype = torch.get_autocast_dtype(device)
+        input, weight = input.to(dtype), weight.to(dtype)  # noqa: A001
+        bias = None if bias is None else bias.to(dtype)
     product = _Linear.call(input.reshape(-1, input.shape[-1]), weight, bias)
     return product.reshape(*input.shape[:-1], weight.shape[0])
 

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions import HyperbolicNormal
+from ..geometry import checks
 from ..geometry import hyperboloid as h
 from ..nn import Curvature
-from .latent import Posterior, Prior
+from ..nn.saving import name_once
+from .latent import Posterior, Prior, check_noise
 from .likelihoods import Likelihood
 
 __all__ = ["VAE", "Terms"]
@@ -61,6 +63,7 @@ class VAE(nn.Module):
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
         self.posterior, self.prior, self.likelihood = posterior, prior, likelihood
+        name_once(self)
         if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
             raise ValueError("encoder, decoder, posterior and prior must share one Curvature: make it once, pass it on")
         if prior.learn_scale and prior.curvature.learnable:
@@ -85,14 +88,17 @@ class VAE(nn.Module):
 
     def encode(self, x: Tensor) -> HyperbolicNormal:
         """q(z | x), on `Lorentz`."""
-        return self.posterior(self.encoder(x))
+        return self.posterior(self.encoder(checks.real("x", x)))
 
     def decode(self, S: Tensor) -> Tensor:
         """Outputs of the likelihood, shape (…, features), at points S of shape (…, d)."""
+        S = checks.points("S", S, self.dim, "this model")
         return self._decode(h.saturate(S.double(), self.prior.curvature().double(), self.dtype, _ROOM))
 
     def _decode(self, S: Tensor) -> Tensor:
-        return self.decoder(S.reshape(-1, S.shape[-1])).reshape(*S.shape[:-1], self.likelihood.features)
+        # Under autocast networks end in half precision, which leaves three digits of a sum of log-likelihoods.
+        outputs = self.decoder(S.reshape(-1, S.shape[-1])).to(self.dtype)
+        return outputs.reshape(*S.shape[:-1], self.likelihood.features)
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """Standard normal noise for k draws a row."""
@@ -106,9 +112,10 @@ class VAE(nn.Module):
 
         With `entropy`, E[log q] is taken in closed form instead of from the draw.
         """
+        x = checks.real("x", x)
         if entropy:
             q = self.encode(x)
-            z = q.transform(noise)
+            z = q.transform(check_noise(noise, len(x), self.dim, shared=True))
             return Terms(
                 self.likelihood.log_prob(self.decode(z), x.flatten(1)), -q.entropy() - self.prior().log_prob(z)
             )
@@ -120,11 +127,13 @@ class VAE(nn.Module):
 
     def draw(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
+        x = checks.real("x", x)
+        noise = check_noise(noise, len(x), self.dim, shared=True)
         return self.posterior.draw(self.encoder(x), noise, self.prior, _ROOM)
 
     def reconstruction(self, z: Tensor, x: Tensor) -> Tensor:
         """log p(x | z) at points that `draw` made."""
-        return self.likelihood.log_prob(self._decode(z), x.flatten(1))
+        return self.likelihood.log_prob(self._decode(z), checks.real("x", x).flatten(1))
 
     def elbo(self, x: Tensor, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""

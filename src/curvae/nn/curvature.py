@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from ..geometry import Lorentz
+from ..geometry.checks import require_float64
+from .saving import fixed_or_learned
 
 __all__ = ["Curvature"]
+
+_FROM_ZERO = "a learned curvature must start above 0: from c = 0 it would stay there"
 
 
 class Curvature(nn.Module):
@@ -38,12 +43,24 @@ class Curvature(nn.Module):
         if not (init >= 0 and math.isfinite(init)):
             raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c, got c = {init}")
         if learnable and init == 0:
-            raise ValueError("a learned curvature must start above 0: from c = 0 it would stay there")
+            raise ValueError(_FROM_ZERO)
         self.learnable = learnable
         if learnable:
             self.log_c = nn.Parameter(torch.tensor(math.log(init)))
         else:
             self.register_buffer("fixed", torch.tensor(init))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        fixed_or_learned(state_dict, prefix, "log_c", self.learnable)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if self.learnable and state_dict.get(f"{prefix}log_c") == -math.inf:
+            args[-1].append(_FROM_ZERO)  # the messages of errors
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        """`to`, `cuda` and the like, which every model passes on to its curvature."""
+        moved = super()._apply(*args, **kwargs)
+        require_float64(self().device.type)
+        return moved
 
     def forward(self) -> Tensor:
         """c, a tensor without dimensions."""
@@ -51,7 +68,7 @@ class Curvature(nn.Module):
 
     def lorentz(self, dim: int) -> Lorentz:
         """The hyperboloid of this curvature."""
-        return Lorentz(dim, self())
+        return Lorentz._unchecked(dim, self())
 
     def extra_repr(self) -> str:
         c = float(self().detach())

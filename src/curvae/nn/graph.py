@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..geometry.checks import real, tensor
+from ..geometry.primitive import full_precision
+
 __all__ = ["GraphConv", "GraphEncoder", "normalised_adjacency", "undirected"]
 
 
@@ -29,12 +32,14 @@ def undirected(edges: Tensor, n_nodes: int, weights: Tensor | None = None) -> tu
         tensor([[0, 1],
                 [1, 2]])
     """
+    edges = tensor("edges", edges)
     if edges.dim() != 2 or edges.shape[0] != 2:
         raise ValueError(f"edges must have the shape (2, E): the two ends of every edge; got {tuple(edges.shape)}")
     if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= n_nodes):
         raise ValueError(f"edges must join nodes 0 to {n_nodes - 1}, got {int(edges.min())} to {int(edges.max())}")
     if weights is None:
         weights = torch.ones(edges.shape[1], device=edges.device)
+    weights = real("weights", weights)
     low, high = edges.long().aminmax(dim=0)
     proper = low < high
     key, place = torch.unique((high * n_nodes + low)[proper], return_inverse=True)
@@ -82,12 +87,16 @@ class _SparseProduct(torch.autograd.Function):
         return adjacency @ x
 
     @staticmethod
+    @full_precision
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         return None, ctx.adjacency @ grad.contiguous()
 
 
 def _propagate(adjacency: Tensor, x: Tensor) -> Tensor:
-    return adjacency @ x if adjacency.layout == torch.strided else _SparseProduct.apply(adjacency, x)
+    if adjacency.layout == torch.strided:
+        return adjacency @ x
+    # Autocast has no products with sparse matrices.
+    return full_precision(_SparseProduct.apply)(adjacency, x.to(adjacency.dtype))
 
 
 class GraphConv(nn.Module):

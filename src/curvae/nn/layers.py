@@ -8,10 +8,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ..geometry import checks
 from ..geometry import hyperboloid as h
 from .curvature import Curvature
 
 __all__ = ["ExpMap0", "Gyroplane", "LogMap0", "MobiusLinear"]
+
+
+def _width(name: str, value: Tensor) -> int:
+    """The dimension of the space that vectors or points of any length are taken to be of."""
+    value = checks.tensor(name, value)
+    return value.shape[-1] if value.dim() else 1
 
 
 class ExpMap0(nn.Module):
@@ -27,7 +34,7 @@ class ExpMap0(nn.Module):
         self.curvature = curvature
 
     def forward(self, v: Tensor) -> Tensor:
-        return self.curvature.lorentz(v.shape[-1]).expmap0(v)
+        return self.curvature.lorentz(_width("v", v)).expmap0(v)
 
 
 class LogMap0(nn.Module):
@@ -38,7 +45,7 @@ class LogMap0(nn.Module):
         self.curvature = curvature
 
     def forward(self, S: Tensor) -> Tensor:
-        return self.curvature.lorentz(S.shape[-1]).logmap0(S)
+        return self.curvature.lorentz(_width("S", S)).logmap0(S)
 
 
 class Gyroplane(nn.Module):
@@ -92,6 +99,7 @@ class Gyroplane(nn.Module):
         return offset if self.offset_kind == "point" else offset * h.direction(self.weight)[0]
 
     def forward(self, S: Tensor) -> Tensor:
+        S = checks.points("S", S, self.in_features, "this layer")
         return h.gyroplanes(S, self.weight, self.points, self.curvature())
 
     def extra_repr(self) -> str:
@@ -119,12 +127,13 @@ class MobiusLinear(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
 
     def forward(self, S: Tensor) -> Tensor:
-        c = self.curvature().double()
-        v = h.logmap0(S.double(), c).to(S.dtype)
+        S = checks.points("S", S, self.weight.shape[1], "this layer")
+        c, dtype = self.curvature().double(), torch.promote_types(S.dtype, self.weight.dtype)
+        v = h.logmap0(S.double(), c).to(dtype)
         moved = h.expmap0(nn.functional.linear(v, self.weight).double(), c)
         if self.bias is not None:
             moved = h.translate(moved, h.expmap0(self.bias.double(), c), c)
-        return h.saturate(moved, c, S.dtype)
+        return h.saturate(moved, c, dtype)
 
     def extra_repr(self) -> str:
         rows, columns = self.weight.shape

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..geometry import hyperboloid as h
 from .curvature import Curvature
 from .layers import Gyroplane, LogMap0, MobiusLinear
+from .saving import name_once
 
 __all__ = ["DecoderKind", "decoder", "mlp"]
 
@@ -83,4 +84,4 @@ def decoder(
     else:
         first = [*([] if flat else [LogMap0(curvature)]), nn.Linear(dim, width)]
     rest = list(mlp(*hidden))[1:]
-    return nn.Sequential(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features))
+    return name_once(nn.Sequential(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))

@@ -34,6 +34,7 @@ __all__ = [
     "inside",
     "project",
     "regular_tree",
+    "rim",
     "tensor",
 ]
 
@@ -100,6 +101,13 @@ def half_width(ball: PoincareBall, reach: float | None = None) -> float:
     return min(1 / math.sqrt(c), max(reach, _FLAT_REACH) if reach else math.inf)
 
 
+def rim(ball: PoincareBall, reach: float | None = None, **style: Any) -> Circle | None:
+    """The rim as a patch, or None where all of it lies outside the window: to fill or to clip to a disc of very many
+    pixels takes matplotlib minutes."""
+    c, edge = float(frozen(ball).c), 1.03 * half_width(ball, reach)
+    return Circle((0, 0), 1 / math.sqrt(c), **style) if 2 * c * edge * edge > 1 else None
+
+
 def disc(ax: Axes, ball: PoincareBall, face: str = "white", reach: float | None = None) -> Axes:
     """Prepare axes: the rim of the disc, equal scales, no ticks; at c = 0 a window of the plane.
 
@@ -111,8 +119,8 @@ def disc(ax: Axes, ball: PoincareBall, face: str = "white", reach: float | None 
     """
     c, edge = float(frozen(ball).c), 1.03 * half_width(ball, reach)
     style: dict[str, Any] = {"facecolor": face, "edgecolor": RIM, "zorder": 0}
-    if c:
-        ax.add_patch(Circle((0, 0), 1 / math.sqrt(c), linewidth=1.0, **style))
+    if circle := rim(ball, reach, linewidth=1.0, **style):
+        ax.add_patch(circle)
     if c * edge * edge < 1:
         # The window cuts through the space: a frame of which the axes clip the outer half, fainter than the rim.
         ax.add_patch(Rectangle((-edge, -edge), 2 * edge, 2 * edge, linewidth=0.8, **style))

@@ -9,12 +9,11 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.image import AxesImage
-from matplotlib.patches import Circle
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..geometry import PoincareBall
-from .disc import INK, RIM, Points, disc, fit_window, frozen, geodesics, grid, gyroplane, inside, tensor
+from .disc import INK, RIM, Points, disc, fit_window, frozen, geodesics, grid, gyroplane, inside, rim, tensor
 from .style import SEQUENTIAL, Colouring, colour_bar, colouring, inches
 
 __all__ = ["gyroplane_heat", "latent_map"]
@@ -156,8 +155,8 @@ def gyroplane_heat(
         interpolation="bilinear",
         zorder=0.5,
     )
-    if float(ball.c):
-        heat.set_clip_path(Circle((0, 0), float(ball.c) ** -0.5, transform=ax.transData))
+    if circle := rim(ball, reach, transform=ax.transData):
+        heat.set_clip_path(circle)
     gyroplane(ax, ball, place, normal, colors="white", linewidths=1.2, zorder=1.0)
     colour_bar(ax, heat, "log distance")
     return heat

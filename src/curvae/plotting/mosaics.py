@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
-from matplotlib.patches import Circle
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
-from .disc import Points, disc, fit_window, frozen, half_width, inside, tensor
+from .disc import Points, disc, fit_window, frozen, half_width, inside, rim, tensor
 
 __all__ = ["decoded_mosaic", "mosaic", "sample_grid", "thin", "thumbnails", "tiled"]
 
@@ -76,8 +75,8 @@ def _lay(
     canvas = tiled(_square(images).flip(1), cells[:, 1], cells[:, 0], (n, n), gap)
     disc(ax, ball, reach=reach)
     drawn = _show(ax, canvas, origin="lower", extent=(-width, width, -width, width), zorder=1.0, **style)
-    if float(ball.c):
-        drawn.set_clip_path(Circle((0, 0), float(ball.c) ** -0.5, transform=ax.transData))
+    if circle := rim(ball, reach, transform=ax.transData):
+        drawn.set_clip_path(circle)
     return drawn
 
 

@@ -13,6 +13,7 @@ import torch
 from ..errors import CurvaeError
 from .checkpoints import Checkpoint
 from .config import Settings
+from .device import choose_device
 from .engine import Engine
 from .files import remove_files
 from .fitted import Record
@@ -60,6 +61,7 @@ def train_tasks(
     mend: str = "lower hidden or batch_size",
 ) -> list[Member]:
     """Train one stack. Where it does not fit into the memory of the device, one half after the other."""
+    choose_device(str(device))  # refuses a device that cannot train, before any work
     try:
         return _train(tasks, prepare, folder, resume, progress, warn)
     except torch.OutOfMemoryError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..errors import CurvaeError
+from ..geometry.checks import has_float64
 
 __all__ = ["choose_device"]
 
@@ -17,6 +18,10 @@ def choose_device(device: str) -> torch.device:
         found = torch.device(device)
     except RuntimeError:
         found = None
+    if found is not None and not has_float64(found.type):
+        raise CurvaeError(
+            f"device {device} has no float64, which the geometry of curved spaces is computed in; use device cpu"
+        )
     if found is None or found.type not in ("cpu", "cuda"):
         raise CurvaeError(f"device must be auto, cpu or cuda, got {device!r}")
     if found.type == "cuda" and not torch.cuda.is_available():
