@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from curvae import HyperbolicRadius
-from curvae.paper.samplers import SAMPLERS, GammaProposal, PiecewiseExponential, acceptance_rates
+from curvae.paper.samplers import SAMPLERS, GammaProposal, PiecewiseExponential, TruncatedNormal, acceptance_rates
 
 SETTINGS = [(2, 1.0, 1.0), (2, 0.1, 1.0), (2, 1.4, 0.3), (3, 1.0, 2.0), (5, 0.7, 0.5), (10, 1.0, 0.4)]
 
@@ -53,3 +53,11 @@ def test_errors():
         PiecewiseExponential(2, torch.ones(1), 0.0)
     with pytest.raises(ValueError, match="dim ≥ 2"):
         GammaProposal(1, torch.ones(1), 1.0)
+
+
+@pytest.mark.parametrize("sampler", [TruncatedNormal, GammaProposal])
+def test_a_rate_that_would_take_for_ever_is_refused(sampler):
+    with pytest.raises(
+        ValueError, match=r"accepts a fraction .* of its proposals.*; draw with curvae.HyperbolicRadius"
+    ):
+        sampler(5, torch.tensor([1.0]), 1e-24).sample(3)

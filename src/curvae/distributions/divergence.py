@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.distributions import Distribution, kl_divergence, register_kl
 
 from ..geometry import hyperboloid as h
+from ..geometry.checks import holds
 from ..geometry.functions import asinhc, logsinhc
 from ..geometry.primitive import differentiated
 from . import radial
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
 from .radius import HyperbolicRadius, SphericalUniform
-from .validation import holds
 
 __all__ = ["kl_divergence", "kl_quadrature"]
 

@@ -17,11 +17,12 @@ from torch.distributions import constraints
 
 from ..geometry import Manifold
 from ..geometry import hyperboloid as h
+from ..geometry.checks import check_batch, got, holds, offender, real
 from ..geometry.functions import logsinhc
 from . import radial
 from .constraints import Inside
 from .table import stretch
-from .validation import Shape, Validated, as_float_tensor, check_noise, check_positive, got, holds, offender
+from .validation import Shape, Validated, check_noise, check_positive, parameter
 
 __all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal"]
 
@@ -49,8 +50,9 @@ class HyperbolicNormal(Validated):
         # Widened once, so that gradients through their many uses are summed in float64.
         self._loc, self._spread = loc.double(), spread.double()
         event_dims = 1 if scale is not None else 2
-        c_shape = manifold.c.shape if isinstance(manifold.c, Tensor) else ()
-        batch_shape = torch.broadcast_shapes(loc.shape[:-1], spread.shape[:-event_dims], c_shape)
+        batch_shape = torch.broadcast_shapes(loc.shape[:-1], spread.shape[:-event_dims])
+        if isinstance(manifold.c, Tensor) and manifold.c.dim():
+            batch_shape = check_batch(manifold.c, ("loc", "scale"), [batch_shape])
         self._dtype = torch.promote_types(loc.dtype, spread.dtype)
         super().__init__(batch_shape, loc.shape[-1:], validate_args)
         if self._validate_args:
@@ -188,7 +190,7 @@ class HyperbolicNormal(Validated):
 
 def _isotropic_or_diagonal(scale: Tensor | float, loc: Tensor, widths: tuple[int, ...]) -> Tensor:
     """`scale` as a tensor with an event dimension."""
-    scale = as_float_tensor("scale", scale, like=loc)
+    scale = parameter("scale", scale, like=loc)
     if scale.dim() == 0:
         return scale.unsqueeze(-1)
     if scale.dim() != loc.dim() or scale.shape[-1] not in widths:
@@ -242,9 +244,9 @@ class WrappedNormal(HyperbolicNormal):
             raise TypeError("WrappedNormal needs a manifold, for example manifold=curvae.PoincareBall(2)")
         if (scale is None) == (scale_tril is None):
             raise TypeError("give either scale or scale_tril")
-        loc = as_float_tensor("loc", loc)
+        loc = real("loc", loc)
         if scale_tril is not None:
-            scale_tril = as_float_tensor("scale_tril", scale_tril, like=loc)
+            scale_tril = real("scale_tril", scale_tril)
             if scale_tril.dim() < 2 or scale_tril.shape[-2:] != (manifold.dim, manifold.dim):
                 raise ValueError(
                     f"scale_tril must have shape (…, {manifold.dim}, {manifold.dim}), got {tuple(scale_tril.shape)}"
@@ -334,7 +336,7 @@ class RiemannianNormal(HyperbolicNormal):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        loc = as_float_tensor("loc", loc)
+        loc = real("loc", loc)
         super().__init__(loc, _isotropic_or_diagonal(scale, loc, (1,)), manifold, validate_args)
 
     @property

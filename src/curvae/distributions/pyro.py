@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from torch.distributions import Distribution
 
-from .validation import Shape
-
 __all__ = ["to_pyro"]
 
 D = TypeVar("D", bound=Distribution)
@@ -44,9 +42,6 @@ def _site_class(cls: Any) -> Any:
 
     class Site(cls, TorchDistributionMixin):
         __doc__ = cls.__doc__
-
-        def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-            return to_pyro(cls.expand(self, batch_shape))
 
         def __reduce__(self) -> tuple[Any, ...]:
             # The class has no name by which pickle could find it.

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ..geometry.checks import check_curvature, got, holds, real
 from . import radial
 from .constraints import UnitSphere
 from .table import stretch
-from .validation import Shape, Validated, as_float_tensor, check_noise, check_positive, got, holds
+from .validation import Shape, Validated, check_noise, check_positive, parameter
 
 __all__ = ["HyperbolicRadius", "SphericalUniform"]
 
@@ -48,17 +49,15 @@ class HyperbolicRadius(Validated):
         if not isinstance(dim, int) or dim < 1:
             raise ValueError(f"dim must be a positive integer, got {dim!r}")
         self.dim = dim
-        self.scale = as_float_tensor("scale", scale)
-        self.c = as_float_tensor("c", c, like=self.scale).to(self.scale.dtype)
+        self.scale = parameter("scale", scale)
+        self.c = parameter("c", c, like=self.scale).to(self.scale)
         # Widened once, so that gradients through their many uses are summed in float64.
         self._sigma, self._wide_c = self.scale.double(), self.c.double()
         batch_shape = torch.broadcast_shapes(self.scale.shape, self.c.shape)
         super().__init__(batch_shape, torch.Size(), validate_args)
         if self._validate_args:
             check_positive("scale", self.scale)
-            valid = (self.c >= 0) & self.c.isfinite()
-            if not holds(valid):
-                raise ValueError(f"c must be finite and ≥ 0 (the curvature is −c){got(self.c, valid)}")
+            check_curvature(self.c)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
         new = self._expanded(batch_shape, _instance)
@@ -99,7 +98,7 @@ class HyperbolicRadius(Validated):
 
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile of probability `value`."""
-        value = as_float_tensor("value", value)
+        value = real("value", value)
         valid = (value >= 0) & (value <= 1)
         if self._validate_args and not holds(valid):
             raise ValueError(f"value must be a probability, between 0 and 1{got(value, valid)}")

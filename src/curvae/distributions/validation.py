@@ -1,8 +1,4 @@
-"""Checks of arguments and values: which one, what it is, and what was expected.
-
-A check looks at values, which torch.compile and other tracers do not have: there it passes. vmap and the other
-transforms of torch.func have them, one level further down, and are checked like plain tensors.
-"""
+"""Checks of the arguments and values of distributions."""
 
 from __future__ import annotations
 
@@ -13,53 +9,21 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-__all__ = ["Shape", "Validated", "as_float_tensor", "check_noise", "check_positive", "got", "holds", "offender"]
+from ..geometry.checks import got, holds, real
+
+__all__ = ["Shape", "Validated", "check_noise", "check_positive", "parameter"]
 
 
 Shape = torch.Size | list[int] | tuple[int, ...]
 
 
-def as_float_tensor(name: str, value: Any, like: Tensor | None = None) -> Tensor:
-    """`value` as a tensor of floating point; integers and Python numbers take the dtype of `like`, or the default."""
-    dtype, device = (None, None) if like is None else (like.dtype, like.device)
-    if not isinstance(value, Tensor):
-        try:
-            number = isinstance(value, int | float)
-            value = torch.as_tensor(value, dtype=dtype if number else None, device=device)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise TypeError(f"{name} must be a tensor or an array of numbers, got {type(value).__name__}") from error
-    if value.is_complex():
-        raise TypeError(f"{name} must be real, got {value.dtype}")
-    return value if value.is_floating_point() else value.to(dtype or torch.get_default_dtype())
-
-
-def _plain(value: Tensor) -> Tensor:
-    """The tensor under the transforms of torch.func, with the dimensions that vmap maps over in front."""
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(value):
-        dim = functorch.maybe_get_bdim(value)
-        value = functorch.get_unwrapped(value)
-        value = value if dim < 0 else value.movedim(dim, 0)
-    return value
-
-
-def holds(valid: Tensor) -> bool:
-    """Whether every entry of the outcome of a check is true, as far as it can be seen."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
-        return True
-    return bool(_plain(valid).all())
-
-
-def offender(value: Tensor, valid: Tensor) -> Tensor | None:
-    """The first number or point of `value` whose entry in `valid` is false; None if vmap maps over one of them only."""
-    value, valid = _plain(value.detach()), _plain(valid)
-    return value[~valid][0] if value.shape[: valid.dim()] == valid.shape else None
-
-
-def got(value: Tensor, valid: Tensor) -> str:
-    """The end of a message about `offender`."""
-    first = offender(value, valid)
-    return "" if first is None else f", got {first.tolist()}"
+def parameter(name: str, value: Tensor | float, like: Tensor | None = None) -> Tensor:
+    """A parameter as a tensor; a number takes dtype and device of `like`."""
+    if isinstance(value, int | float):
+        return (
+            torch.tensor(float(value)) if like is None else torch.full((), value, dtype=like.dtype, device=like.device)
+        )
+    return real(name, value)
 
 
 def check_positive(name: str, value: Tensor) -> None:
@@ -70,6 +34,7 @@ def check_positive(name: str, value: Tensor) -> None:
 
 def check_noise(noise: Tensor, batch_shape: Sequence[int], dim: int) -> None:
     """Raise unless standard normal noise fits the draws of a distribution."""
+    noise = real("noise", noise)
     try:
         fits = noise.shape[-1] == dim and torch.broadcast_shapes(noise.shape[:-1], batch_shape) is not None
     except (IndexError, RuntimeError):
@@ -102,7 +67,7 @@ class Validated(Distribution):
 
     def _checked(self, value: Any) -> Tensor:
         """`value` as a tensor, and within the support where arguments are validated."""
-        value = as_float_tensor("value", value)
+        value = real("value", value)
         if self._validate_args:
             self._validate_sample(value)
         return value

@@ -1,4 +1,8 @@
-"""Checks of what users pass in: one line that names the argument, what it is, and what was expected."""
+"""Checks of what users pass in: one line that names the argument, what it is, and what was expected.
+
+A check looks at values, which torch.compile and other tracers do not have: there it passes. vmap and the other
+transforms of torch.func have them, one level further down, and are checked like plain tensors.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +18,46 @@ __all__ = [
     "check_batch",
     "check_curvature",
     "check_weights",
+    "got",
     "has_float64",
+    "holds",
+    "offender",
     "points",
     "real",
     "require_float64",
     "tensor",
-    "traced",
 ]
 
 
-def traced(*tensors: Tensor) -> bool:
-    """Whether values cannot be looked at: inside torch.compile, a torch.func transform, make_fx or a captured graph."""
-    if torch.compiler.is_compiling():
+def holds(valid: Tensor) -> bool:
+    """Whether every entry of the outcome of a check is true, as far as its values can be seen."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
-    return (
-        torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or any(t.is_meta or (t.is_cuda and torch.cuda.is_current_stream_capturing()) for t in tensors)
-    )
+    if valid.is_meta or (valid.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return True
+    return bool(_plain(valid).all())
+
+
+def _plain(value: Tensor) -> Tensor:
+    """The tensor under the transforms of torch.func, with the dimensions that vmap maps over in front."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(value):
+        dim = functorch.maybe_get_bdim(value)
+        value = functorch.get_unwrapped(value)
+        value = value if dim < 0 else value.movedim(dim, 0)
+    return value
+
+
+def offender(value: Tensor, valid: Tensor) -> Tensor | None:
+    """The first number or point of `value` whose entry in `valid` is false; None if vmap maps over one of them only."""
+    value, valid = _plain(value.detach()), _plain(valid)
+    return value[~valid][0] if value.shape[: valid.dim()] == valid.shape else None
+
+
+def got(value: Tensor, valid: Tensor) -> str:
+    """The end of a message about `offender`."""
+    first = offender(value, valid)
+    return "" if first is None else f", got {first.tolist()}"
 
 
 @cache
@@ -91,12 +117,11 @@ def check_curvature(c: Tensor | float) -> Tensor | float:
     """c as a number or a tensor; negative values and those that are not finite are refused."""
     if isinstance(c, Tensor):
         c = real("c", c)
-        if traced(c):
-            return c
         valid = (c >= 0) & c.isfinite()
-        if valid.all():
+        if holds(valid):
             return c
-        bad = c[~valid][0].item()
+        first = offender(c, valid)
+        bad = "" if first is None else f", got c = {first.item()}"
     else:
         try:
             c = float(c)
@@ -104,16 +129,17 @@ def check_curvature(c: Tensor | float) -> Tensor | float:
             raise TypeError(f"c must be a number or a tensor, got {type(c).__name__}") from None
         if c >= 0 and math.isfinite(c):
             return c
-        bad = c
-    raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c, got c = {bad}")
+        bad = f", got c = {c}"
+    raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c{bad}")
 
 
-def check_batch(c: Tensor, names: Iterable[str], shapes: Sequence[torch.Size]) -> None:
-    """Refuse a c that does not broadcast against the batch shape of the points, or would add a dimension to it."""
+def check_batch(c: Tensor, names: Iterable[str], shapes: Sequence[torch.Size]) -> torch.Size:
+    """The batch shape of points and c: that of c for a single point. Otherwise a c that does not broadcast against that
+    of the points, or would add a dimension to it, is refused."""
     shape = torch.broadcast_shapes(*shapes)
     try:
-        torch.broadcast_shapes(shape, c.shape)
-        fits = c.dim() <= len(shape)
+        both = torch.broadcast_shapes(shape, c.shape)
+        fits = c.dim() <= len(shape) or not shape
     except RuntimeError:
         fits = False
     if not fits:
@@ -121,6 +147,7 @@ def check_batch(c: Tensor, names: Iterable[str], shapes: Sequence[torch.Size]) -
             f"c of shape {tuple(c.shape)} does not broadcast against the batch shape {tuple(shape)} of "
             f"{', '.join(names)}; reshape c (c.squeeze(-1), say), or give the points more dimensions (x.unsqueeze(-2))"
         )
+    return both
 
 
 def check_weights(w: Any, count: int) -> Tensor:
@@ -128,11 +155,9 @@ def check_weights(w: Any, count: int) -> Tensor:
     w = real("w", w)
     if w.dim() == 0 or w.shape[-1] != count:
         raise ValueError(f"w must have shape (…, {count}), one weight a point, got {tuple(w.shape)}")
-    if traced(w):
-        return w
     valid = w.isfinite() & (w >= 0)
-    if not valid.all():
-        raise ValueError(f"w must hold finite weights ≥ 0, got {w[~valid][0].item()}")
-    if not (w.sum(-1) > 0).all():
+    if not holds(valid):
+        raise ValueError(f"w must hold finite weights ≥ 0{got(w, valid)}")
+    if not holds(w.sum(-1) > 0):
         raise ValueError("w must not sum to 0: at least one point needs a weight above 0")
     return w

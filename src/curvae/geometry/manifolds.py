@@ -2,10 +2,10 @@
 
 Convention, stated here once: **c ≥ 0 always means sectional curvature −c**, and c = 0 is Euclidean space. `c` is a
 number or a tensor, possibly with a gradient, that broadcasts against the batch shape (…) of the points; nothing
-branches on its value. It may not have more dimensions than that batch shape: curvatures of shape (N, 1) against points
-of shape (N, d) would silently pair all with all. Results come in the dtype of the inputs (float32 for half precision
-under autocast); the arithmetic inside is float64, because distances between far points and the last digits before the
-rim of the ball need it.
+branches on its value. It may not have more dimensions than that batch shape, where there is one: curvatures of shape
+(N, 1) against points of shape (N, d) would silently pair all with all. Results come in the dtype of the inputs (float32
+for half precision under autocast); the arithmetic inside is float64, because distances between far points and the last
+digits before the rim of the ball need it.
 """
 
 from __future__ import annotations

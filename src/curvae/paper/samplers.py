@@ -18,6 +18,10 @@ from torch import Tensor
 __all__ = ["GammaProposal", "PiecewiseExponential", "RadiusSampler", "TruncatedNormal", "acceptance_rates"]
 
 
+# Draws take the inverse of the acceptance rate in rounds; below this one they seem never to end.
+_LOWEST_RATE = 1e-5
+
+
 class RadiusSampler(ABC):
     """Draws of the radius for every scale of a vector, float64.
 
@@ -60,6 +64,11 @@ class RadiusSampler(ABC):
 
     def sample(self, count: int) -> Tensor:
         """Draws of shape (count, B)."""
+        if (rate := float(self.acceptance.min())) < _LOWEST_RATE:
+            raise ValueError(
+                f"{type(self).__name__} accepts a fraction {rate:.2g} of its proposals at c = {self.c:g} in {self.dim} "
+                "dimensions, which would take too long; draw with curvae.HyperbolicRadius, which rejects nothing"
+            )
         r, log_accept = self.propose(count)
         waiting = torch.rand_like(r).log() >= log_accept
         while waiting.any():
