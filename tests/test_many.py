@@ -266,13 +266,13 @@ def test_equal_data_are_held_once():
     assert pool._data.shape == (6 + 5 + 6, 3)
     index = torch.tensor([[0, 5], [4, 1], [2, 2], [3, 0]])
     expected = np.stack([(x[[0, 5]] - 1) / 2, y[[4, 1]], (x[[2, 2]] - 1) / 2, x[[3, 0]]])
-    np.testing.assert_allclose(pool.batch(index), expected, rtol=1e-15)
+    np.testing.assert_allclose(pool.batch(index).x, expected, rtol=1e-15)
     few = pool.keep([3, 1])
     assert few._data.shape == (11, 3) and few.rows[0] is pool.rows[3]
-    np.testing.assert_allclose(few.batch(index[[3, 1]]), expected[[3, 1]], rtol=1e-15)
+    np.testing.assert_allclose(few.batch(index[[3, 1]]).x, expected[[3, 1]], rtol=1e-15)
     single = pool.keep([2])
     assert single._data is pool.rows[0].dense
-    np.testing.assert_allclose(single.batch(index[[2]]), expected[[2]], rtol=1e-15)
+    np.testing.assert_allclose(single.batch(index[[2]]).x, expected[[2]], rtol=1e-15)
 
 
 def test_one_matrix_for_all_is_copied_once():

@@ -15,10 +15,10 @@ from scipy import sparse, stats
 
 from curvae.errors import CurvaeError
 from curvae.models import Terms
+from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, Rows, Scaling, batches, fit, random_split, stacks
 from curvae.training.batches import losses
 from curvae.training.evaluate import Embedding, embed, health, likelihoods, reconstruct
-from curvae.training.rows import choose_likelihood
 
 SMALL = Config(hidden=(8,), epochs=4, batch_size=16)
 
@@ -322,7 +322,7 @@ def test_test_rows_take_no_part():
 def test_scaling_to_mean_0_and_variance_1():
     x = rows(100) * [1.0, 1e6, 1e-6] + [0.0, 1e9, 3.0]
     scaling = Scaling.standard(x)
-    scaled = Rows(x, scaling, dtype=torch.float64).batch(torch.arange(100))
+    scaled = Rows(x, scaling, dtype=torch.float64).batch(torch.arange(100)).x
     np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-6)
     np.testing.assert_allclose(scaled.std(0, correction=0), 1, rtol=1e-6)
     np.testing.assert_allclose(scaling.invert(scaled.numpy()), x, rtol=1e-12)
@@ -335,7 +335,7 @@ def test_constant_columns_are_only_centred(value, form):
     scaling = Scaling.standard(form(x))
     assert scaling.scale[0] == 1.0
     np.testing.assert_allclose(scaling.shift[0], value, rtol=1e-12)
-    scaled = Rows(form(x), scaling, dtype=torch.float64).batch(torch.arange(1001))
+    scaled = Rows(form(x), scaling, dtype=torch.float64).batch(torch.arange(1001)).x
     np.testing.assert_allclose(scaled[:, 0], 0, atol=1e-12 * max(1, abs(value)))
 
 
@@ -350,7 +350,7 @@ def test_sparse_rows_equal_dense_ones(dtype):
     np.testing.assert_allclose(thin.shift, dense.shift, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(thin.scale, dense.scale, rtol=1e-6)
     index = torch.tensor([5, 0, 299, 5])
-    a, b = (Rows(form, dense).batch(index) for form in (x, sparse.csr_matrix(x)))
+    a, b = (Rows(form, dense).batch(index).x for form in (x, sparse.csr_matrix(x)))
     torch.testing.assert_close(a, b)
     config = replace(SMALL, epochs=1, batch_size=64)
     assert same(fit(config, x, scaling=dense), fit(config, sparse.csr_array(x), scaling=dense))
@@ -366,7 +366,7 @@ def test_entries_given_twice_count_as_their_sum():
 
 def test_rows_in_blocks():
     x = rows(9000, 2)
-    scaled = Rows(x, Scaling.standard(x)).batch(torch.arange(9000))
+    scaled = Rows(x, Scaling.standard(x)).batch(torch.arange(9000)).x
     np.testing.assert_allclose(scaled, (x - x.mean(0)) / x.std(0), atol=1e-5)
 
 

@@ -94,7 +94,7 @@ Decoder = Annotated[
 ]
 Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, such as 200 or 400,200 (200).")]
 Likelihood = Annotated[
-    Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical"] | None,
+    Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson"] | None,
     _option("--likelihood", "Of a row given its point (auto: bernoulli for 0/1 values, else gaussian)."),
 ]
 Beta = Annotated[float | None, _option("--beta", "Weight of the divergence (1).")]

@@ -20,7 +20,7 @@ from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models.latent import Law
 from ..nn.networks import DecoderKind
-from ..training.config import Config, LikelihoodKind, require_count
+from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
 from ..training.fitted import Fitted
@@ -54,7 +54,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         posterior: law of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
-        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian" or "categorical".
+        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical" or "poisson".
         hidden: widths of the hidden layers, or the width of a single one.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid).
@@ -95,7 +95,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         posterior: Law = "riemannian",
         decoder: DecoderKind = "gyroplane",
         prior_scale: float = 1.0,
-        likelihood: LikelihoodKind = "auto",
+        likelihood: str = "auto",
         hidden: int | tuple[int, ...] = (200,),
         output: Output = "ball",
         epochs: int | None = None,

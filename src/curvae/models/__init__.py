@@ -1,19 +1,23 @@
 """Variational auto-encoders, their likelihoods and objectives."""
 
+from .batch import Batch
 from .edges import EdgeModel, FermiDirac, GeodesicEdges
 from .graph import GraphVAE
 from .latent import Posterior, Prior
-from .likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Poisson
 from .marginal import Marginal, marginal_likelihood
 from .pairs import Pairs, PairSampler
 from .stack import Stack
 from .vae import VAE, Terms
 
 __all__ = [
+    "LIKELIHOODS",
     "VAE",
+    "Batch",
     "Bernoulli",
     "Categorical",
     "EdgeModel",
+    "Family",
     "FermiDirac",
     "Gaussian",
     "GeodesicEdges",
@@ -22,6 +26,7 @@ __all__ = [
     "Marginal",
     "PairSampler",
     "Pairs",
+    "Poisson",
     "Posterior",
     "Prior",
     "Stack",

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from .batch import Batch
 from .stack import Stack
 from .tracing import matmul_precision, trace
 from .vae import VAE, Terms
@@ -38,7 +41,7 @@ class Marginal:
 
 def marginal_likelihood(
     model: VAE | Stack[VAE],
-    x: Tensor,
+    rows: Tensor | Batch,
     samples: int = 5000,
     generator: torch.Generator | None = None,
     shared: bool = False,
@@ -49,8 +52,9 @@ def marginal_likelihood(
 
     Arguments:
         model: the model, or a stack of them.
-        x: rows, (rows, …); of a stack (models, rows, …), and the estimates are then (models, rows). The models of a
-            stack share the noise, which is that of a model alone: its figures do not depend on the others.
+        rows: a `Batch`, or a tensor (rows, …); of a stack (models, rows, …), and the estimates are then (models, rows).
+            The models of a stack share the noise, which is that of a model alone: its figures do not depend on the
+            others.
         samples: draws a row. The estimate is a lower bound in expectation and tight as the samples grow.
         generator: source of the noise.
         shared: use one set of base draws for all rows, so that the figure of a row depends on nothing but the row.
@@ -68,33 +72,36 @@ def marginal_likelihood(
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
     one, axis = (model.models[0], 1) if isinstance(model, Stack) else (model, 0)
-    features, count = one.likelihood.features, x.shape[axis]
+    batch = Batch.of(rows)
+    outputs, count, device = one.likelihood.outputs, batch.x.shape[axis], batch.device
     # Normals drawn in pieces of another size are other normals, so the size must depend neither on the number of rows
     # nor on that of the models.
-    room = _CHUNK.get(x.device.type, _CHUNK["cpu"])
-    chunk = max(1, min(samples, _DRAWS, room // features))
+    room = _CHUNK.get(device.type, _CHUNK["cpu"])
+    chunk = max(1, min(samples, _DRAWS, room // outputs))
     chunk = math.ceil(samples / math.ceil(samples / chunk))  # even chunks
-    rows = max(1, room // (features * chunk))
+    length = max(1, room // (outputs * chunk))
     if shared and generator is None:
-        generator = torch.Generator(x.device).manual_seed(int(torch.randint(1 << 62, ())))
+        generator = torch.Generator(device).manual_seed(int(torch.randint(1 << 62, ())))
     state = None if generator is None else generator.get_state()
     pieces = []
-    with torch.no_grad(), matmul_precision(tf32) if x.is_cuda else nullcontext():
+    with torch.no_grad(), matmul_precision(tf32) if device.type == "cuda" else nullcontext():
         weigh = _eager(model)
-        if x.is_cuda and x.shape[:axis].numel() * count * samples * features > _MANY:
-            weigh = _compiled(model, x, rows, 1 if shared else rows, chunk)
-        for part in x.split(rows, axis):
+        models = batch.x.shape[:axis].numel()
+        if device.type == "cuda" and models * count * samples * outputs > _MANY:
+            weigh = _compiled(model, batch, length, 1 if shared else length, chunk)
+        for first in range(0, max(1, count), length):
+            size = min(length, count - first)
+            part = batch.map(partial(torch.narrow, dim=axis, start=first, length=size))
             if shared and generator is not None and state is not None:
                 generator.set_state(state)
-            length = part.shape[axis]
-            log_sum = torch.full(part.shape[: axis + 1], -math.inf, dtype=torch.float64, device=x.device)
+            log_sum = torch.full(part.x.shape[: axis + 1], -math.inf, dtype=torch.float64, device=device)
             log_square = log_sum
             for start in range(0, samples, chunk):
-                noise = one.noise(1 if shared else length, min(chunk, samples - start), generator)
+                noise = one.noise(1 if shared else size, min(chunk, samples - start), generator)
                 once, twice = weigh(part, noise)
                 log_sum, log_square = torch.logaddexp(log_sum, once), torch.logaddexp(log_square, twice)
             pieces.append((log_sum, log_square))
-            advance(length)
+            advance(size)
     log_sum, log_square = (torch.cat(parts, axis) for parts in zip(*pieces, strict=True))
     ess = (2.0 * log_sum - log_square).exp()
     error = (1.0 / ess - 1.0 / samples).clamp_min(0.0).sqrt()
@@ -102,7 +109,7 @@ def marginal_likelihood(
 
 
 # log Σ w and log Σ w² over the draws, for the weights w of some rows
-_Weigh = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+_Weigh = Callable[[Batch, Tensor], tuple[Tensor, Tensor]]
 
 
 def _sums(terms: Terms) -> tuple[Tensor, Tensor]:
@@ -111,13 +118,13 @@ def _sums(terms: Terms) -> tuple[Tensor, Tensor]:
 
 
 def _eager(model: VAE | Stack[VAE]) -> _Weigh:
-    def weigh(x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        return _sums(model.terms(x, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise))
+    def weigh(batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
+        return _sums(model.terms(batch, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise))
 
     return weigh
 
 
-def _compiled(model: VAE | Stack[VAE], x: Tensor, rows: int, noise_rows: int, chunk: int) -> _Weigh:
+def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int, chunk: int) -> _Weigh:
     """As two graphs for pieces of a fixed size, the rest of a piece being void.
 
     The decoder's outputs are written once and read once. Draws and divergences are apart from them, for their float64
@@ -126,26 +133,32 @@ def _compiled(model: VAE | Stack[VAE], x: Tensor, rows: int, noise_rows: int, ch
     stack = model if isinstance(model, Stack) else Stack([deepcopy(model)])
     values, buffers = list(stack.tensors.values()), list(stack.buffers.values())
 
-    def function(method: str) -> Callable[..., Any]:
-        def call(values: list[Tensor], buffers: list[Tensor], *args: Tensor) -> Any:
+    def function(method: str, place: int, spec: Any) -> Callable[..., Any]:
+        """A method as a function of plain lists of tensors, which compilers take; `place` is that of the batch."""
+
+        def call(values: list[Tensor], buffers: list[Tensor], *args: Any) -> Any:
             tensors = dict(zip(stack.tensors, values, strict=True))
-            return stack.pure(method, tensors, dict(zip(stack.buffers, buffers, strict=True)), *args)
+            given = [tree_unflatten(arg, spec) if i == place else arg for i, arg in enumerate(args)]
+            return stack.pure(method, tensors, dict(zip(stack.buffers, buffers, strict=True)), *given)
 
         return call
 
-    if not isinstance(model, Stack):
-        x = x.unsqueeze(0)
-    padded = x.new_zeros(len(stack), rows, *x.shape[2:])
-    noise = torch.zeros(chunk, noise_rows, stack.models[0].dim, device=x.device)
-    every = noise.expand(len(stack), *noise.shape)
-    draw = trace(function("draw"), values, buffers, padded, every, compiled=True)
-    z, _ = draw(values, buffers, padded, every)
-    reconstruction = trace(function("reconstruction"), values, buffers, z, padded, compiled=True)
+    def stacked(batch: Batch) -> Batch:
+        return batch if isinstance(model, Stack) else batch.map(lambda t: t.unsqueeze(0))
 
-    def call(x: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-        part = x if isinstance(model, Stack) else x.unsqueeze(0)
-        length = part.shape[1]
-        padded[:, :length] = part
+    held = stacked(batch).map(lambda t: t.new_zeros(len(stack), rows, *t.shape[2:]))
+    padded, spec = tree_flatten(held)
+    noise = torch.zeros(chunk, noise_rows, stack.models[0].dim, device=batch.device)
+    every = noise.expand(len(stack), *noise.shape)
+    draw = trace(function("draw", 0, spec), values, buffers, padded, every, compiled=True)
+    z, _ = draw(values, buffers, padded, every)
+    reconstruction = trace(function("reconstruction", 1, spec), values, buffers, z, padded, compiled=True)
+
+    def call(batch: Batch, own: Tensor) -> tuple[Tensor, Tensor]:
+        part = stacked(batch)
+        length = part.x.shape[1]
+        for place, value in zip(padded, tree_leaves(part), strict=True):
+            place[:, :length] = value
         noise[: len(own), : own.shape[1]] = own
         z, kl = draw(values, buffers, padded, every)
         terms = Terms(reconstruction(values, buffers, z, padded), kl)

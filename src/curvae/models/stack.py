@@ -131,19 +131,19 @@ class Stack(Generic[Model]):
         return self.models[0].dtype
 
     def terms(self, *args: Any) -> Terms:
-        """`terms` of every model, with the models as first dimension of what it takes and gives; for a `VAE`, rows
-        (models, rows, …) and noise (models, k, rows, d).
+        """`terms` of every model, with the models as first dimension of what it takes and gives; for a `VAE`, a
+        `Batch` or rows (models, rows, …), and noise (models, k, rows, d).
         """
         if len(self) == 1:
             own = tree_map(lambda arg: arg[0], args)
             return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(*own)))
         return self.pure("terms", self.leaves, self.buffers, *args)
 
-    def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Tensor) -> Any:
+    def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Any) -> Any:
         """A method of every model as a function of parameters, buffers and arguments."""
         module = _Method(self.models[0], method)
 
-        def one(tensors: Tensors, buffers: Tensors, *args: Tensor) -> Any:
+        def one(tensors: Tensors, buffers: Tensors, *args: Any) -> Any:
             own = {**tensors, **buffers}
             values = {f"model.{alias}": own[name] for alias, name in self._aliases.items()}
             return functional_call(module, values, args, tie_weights=False)

@@ -13,6 +13,7 @@ from ..geometry import checks
 from ..geometry import hyperboloid as h
 from ..nn import Curvature
 from ..nn.saving import name_once
+from .batch import Batch
 from .latent import Posterior, Prior, check_noise
 from .likelihoods import Likelihood
 
@@ -37,9 +38,9 @@ class VAE(nn.Module):
     Inside, points are space parts S of `curvae.Lorentz`; log q(z | x) comes from the draw itself.
 
     Arguments:
-        encoder: any network from rows x to features.
-        decoder: any network from points S, shape (n, d), to outputs of the likelihood; what it returns is flattened to
-            one row a point.
+        encoder: any network from what the likelihood shows of rows x, by default x, to features.
+        decoder: any network from points S, shape (n, d), to the outputs that the likelihood takes; what it returns is
+            flattened to one row a point.
         posterior: from features to a distribution.
         prior: the distribution around the origin.
         likelihood: from outputs to p(x | z).
@@ -86,19 +87,22 @@ class VAE(nn.Module):
     def device(self) -> torch.device:
         return self.posterior.head.weight.device
 
-    def encode(self, x: Tensor) -> HyperbolicNormal:
+    def _features(self, batch: Batch) -> Tensor:
+        return self.encoder(self.likelihood.inputs(batch))
+
+    def encode(self, rows: Tensor | Batch) -> HyperbolicNormal:
         """q(z | x), on `Lorentz`."""
-        return self.posterior(self.encoder(checks.real("x", x)))
+        return self.posterior(self._features(Batch.of(rows)))
 
     def decode(self, S: Tensor) -> Tensor:
-        """Outputs of the likelihood, shape (…, features), at points S of shape (…, d)."""
+        """Outputs for the likelihood, shape (…, outputs), at points S of shape (…, d)."""
         S = checks.points("S", S, self.dim, "this model")
         return self._decode(h.saturate(S.double(), self.prior.curvature().double(), self.dtype, _ROOM))
 
     def _decode(self, S: Tensor) -> Tensor:
         # Under autocast networks end in half precision, which leaves three digits of a sum of log-likelihoods.
         outputs = self.decoder(S.reshape(-1, S.shape[-1])).to(self.dtype)
-        return outputs.reshape(*S.shape[:-1], self.likelihood.features)
+        return outputs.reshape(*S.shape[:-1], self.likelihood.outputs)
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """Standard normal noise for k draws a row."""
@@ -107,42 +111,41 @@ class VAE(nn.Module):
         device = generator.device if generator is not None else self.device
         return torch.randn(k, rows, self.dim, generator=generator, device=device, dtype=torch.float32)
 
-    def terms(self, x: Tensor, noise: Tensor, entropy: bool = False) -> Terms:
+    def terms(self, rows: Tensor | Batch, noise: Tensor, entropy: bool = False) -> Terms:
         """Reconstruction and divergence for draws made from `noise` of shape (k, rows, d): a pure function.
 
-        With `entropy`, E[log q] is taken in closed form instead of from the draw.
+        Here and below, rows are a `Batch`, or a tensor of what encoder and likelihood both see. With `entropy`,
+        E[log q] is taken in closed form instead of from the draw.
         """
-        x = checks.real("x", x)
+        batch = Batch.of(rows)
         if entropy:
-            q = self.encode(x)
-            z = q.transform(check_noise(noise, len(x), self.dim, shared=True))
-            return Terms(
-                self.likelihood.log_prob(self.decode(z), x.flatten(1)), -q.entropy() - self.prior().log_prob(z)
-            )
-        z, kl = self.draw(x, noise)
-        return Terms(self.reconstruction(z, x), kl)
+            q = self.encode(batch)
+            z = q.transform(check_noise(noise, len(batch), self.dim, shared=True))
+            return Terms(self.likelihood.log_prob(self.decode(z), batch), -q.entropy() - self.prior().log_prob(z))
+        z, kl = self.draw(batch, noise)
+        return Terms(self.reconstruction(z, batch), kl)
 
-    def forward(self, x: Tensor, noise: Tensor) -> Terms:
-        return self.terms(x, noise)
+    def forward(self, rows: Tensor | Batch, noise: Tensor) -> Terms:
+        return self.terms(rows, noise)
 
-    def draw(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(self, rows: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
-        x = checks.real("x", x)
-        noise = check_noise(noise, len(x), self.dim, shared=True)
-        return self.posterior.draw(self.encoder(x), noise, self.prior, _ROOM)
+        batch = Batch.of(rows)
+        noise = check_noise(noise, len(batch), self.dim, shared=True)
+        return self.posterior.draw(self._features(batch), noise, self.prior, _ROOM)
 
-    def reconstruction(self, z: Tensor, x: Tensor) -> Tensor:
-        """log p(x | z) at points that `draw` made."""
-        return self.likelihood.log_prob(self._decode(z), checks.real("x", x).flatten(1))
+    def reconstruction(self, z: Tensor, rows: Tensor | Batch) -> Tensor:
+        """log p(target | z) at points that `draw` made."""
+        return self.likelihood.log_prob(self._decode(z), Batch.of(rows))
 
-    def elbo(self, x: Tensor, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
+    def elbo(self, rows: Tensor | Batch, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""
-        reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
+        reconstruction, kl = self.terms(rows, self.noise(len(rows), k) if noise is None else noise)
         return torch.sub(reconstruction, kl, alpha=beta).mean(0)
 
-    def iwae(self, x: Tensor, k: int = 1, noise: Tensor | None = None) -> Tensor:
+    def iwae(self, rows: Tensor | Batch, k: int = 1, noise: Tensor | None = None) -> Tensor:
         """The importance-weighted bound log 1/k Σ p(x, z)/q(z|x) with k draws, for each row."""
-        reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
+        reconstruction, kl = self.terms(rows, self.noise(len(rows), k) if noise is None else noise)
         weights = reconstruction - kl
         return torch.logsumexp(weights, 0) - math.log(len(weights))
 
@@ -150,4 +153,4 @@ class VAE(nn.Module):
         """n new rows from the model, or their means given z."""
         with torch.no_grad():
             outputs = self.decode(self.prior().transform(self.noise(1, n, generator)[:, 0]))
-            return self.likelihood.mean(outputs) if mean else self.likelihood.sample(outputs, generator)
+            return self.likelihood.mean(outputs) if mean else self.likelihood.sample(outputs, generator=generator)

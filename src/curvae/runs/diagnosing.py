@@ -32,10 +32,11 @@ from ..hierarchy import (
     recover,
     tree_of_embedding,
 )
+from ..models.likelihoods import choose_likelihood
 from ..report import Report, Section
 from ..training.files import write_text
 from ..training.locks import locked
-from ..training.rows import Scaling, choose_likelihood
+from ..training.rows import Scaling
 from ..training.storage import CONFIG, read_description, versions
 from . import pages
 from .folder import Source, Voice, command_line, output_file, read_embedding, today

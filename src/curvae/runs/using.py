@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from ..data import Dataset, Schema, load, memory
 from ..data.missing import Missing
 from ..errors import CurvaeError
+from ..models.likelihoods import choose_likelihood
 from ..training import Fitted
 from ..training.config import require_count
 from ..training.evaluate import Likelihoods, embed, likelihoods
 from ..training.files import write_bytes
-from ..training.rows import choose_likelihood
 from ..training.storage import kind_of, load_fitted
 from . import graph_using, pages
 from .folder import Voice, embedding_table, missing_as_run, output_file, write_table

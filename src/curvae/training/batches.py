@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ..models import VAE, Terms
+from ..models import VAE, Batch, Terms
 from .config import Config
 from .engine import Engine, Failure, Passed
 from .rows import Pool
@@ -18,7 +18,7 @@ __all__ = ["BatchEngine", "losses"]
 
 
 def losses(terms: Terms, config: Config, beta: Tensor | float, weight: Tensor | None = None) -> Tensor:
-    """The loss of every model, (models,); rows count by their `weight`, if given."""
+    """The loss of every model, (models,); rows count by their `weight`, if given, (rows,) or (models, rows)."""
     reconstruction, kl = terms
     if config.objective == "iwae":
         rows = math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2)
@@ -26,7 +26,7 @@ def losses(terms: Terms, config: Config, beta: Tensor | float, weight: Tensor | 
         return (beta * kl - reconstruction).mean((-2, -1))
     else:
         rows = (beta * kl - reconstruction).mean(-2)
-    return rows.mean(-1) if weight is None else (rows * weight).sum(-1) / weight.sum()
+    return rows.mean(-1) if weight is None else (rows * weight).sum(-1) / weight.sum(-1)
 
 
 class BatchEngine(Engine[VAE, Config]):
@@ -99,15 +99,17 @@ class BatchEngine(Engine[VAE, Config]):
         for step, batch in enumerate(order.split(size, 1), 1):
             rows = self.rows.batch(self.train.gather(1, batch))
             terms = self._step_terms(rows, noise[:, :, (step - 1) * size : step * size])
-            self._learn(losses(terms, self.config, self.beta), step, failures)
+            self._learn(losses(terms, self.config, self.beta, rows.weight), step, failures)
             if len(failures) == len(stack):
                 break
             totals += torch.stack([term.detach().mean(-2).sum(-1) for term in terms]).view(2, -1)
         return Passed(totals.T.cpu() / self.train.shape[1], failures)
 
-    def _step_terms(self, rows: Tensor, noise: Tensor) -> Terms:
+    def _step_terms(self, rows: Batch, noise: Tensor) -> Terms:
         """Of the stack; without its dimension for a model alone, which would cost it some percent of the time."""
-        return self.stack.terms(rows, noise) if len(self) > 1 else self.stack.models[0].terms(rows[0], noise[0])
+        if len(self) > 1:
+            return self.stack.terms(rows, noise)
+        return self.stack.models[0].terms(rows.map(lambda part: part[0]), noise[0])
 
     def validate(self) -> Tensor | None:
         """Mean reconstruction and divergence of the validation rows, (models, 2), with the same noise every time."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..data import memory
-from ..models import VAE, Bernoulli, Categorical, Gaussian, Likelihood, Posterior, Prior
+from ..models import LIKELIHOODS, VAE, Posterior, Prior
 from ..nn import Curvature, decoder, mlp
 from .config import Config
 
@@ -40,6 +40,8 @@ def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDA
         blocks: widths of the one-hot blocks, for the categorical likelihood.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
     """
+    if config.likelihood == "auto":
+        raise ValueError('choose the likelihood before building: "auto" needs the data')
     sizes = (features, *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
@@ -50,25 +52,16 @@ def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDA
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
         hidden = config.hidden
+        likelihood = LIKELIHOODS[config.likelihood].make(features, blocks)
         model = VAE(
             mlp(features, *hidden),
-            decoder(config.decoder, config.dim, hidden[::-1], features, curvature),
+            decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature),
             Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
-            _likelihood(config, features, blocks),
+            likelihood,
         )
     if mean is not None:
         last = [layer for layer in model.decoder.modules() if isinstance(layer, nn.Linear)][-1]
         with torch.no_grad():
             last.bias.copy_(model.likelihood.start(torch.from_numpy(mean)))
     return model
-
-
-def _likelihood(config: Config, features: int, blocks: tuple[int, ...]) -> Likelihood:
-    if config.likelihood == "bernoulli":
-        return Bernoulli(features)
-    if config.likelihood == "categorical":
-        return Categorical(features, blocks)
-    if config.likelihood == "auto":
-        raise ValueError('choose the likelihood before building: "auto" needs the data')
-    return Gaussian(features, learned=config.likelihood == "gaussian")

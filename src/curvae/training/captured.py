@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from ..models import Terms
+from ..models import Batch, Terms
 from ..models.tracing import trace
 from .batches import BatchEngine, losses
 from .engine import Failure, Passed
@@ -75,38 +76,46 @@ class Captured(BatchEngine):
         left = (self.config.epochs or 0) * self.steps - self.step
         return left * (_SAVED + _SAVED_EACH * len(self)) > _COMPILING
 
-    def _terms(self, tensors: list[Tensor], buffers: list[Tensor], x: Tensor, noise: Tensor) -> Terms:
+    def _terms(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor) -> Terms:
         named = dict(zip(self._names, tensors, strict=True))
-        return self.stack.pure("terms", named, dict(zip(self.stack.buffers, buffers, strict=True)), x, noise)
+        return self.stack.pure("terms", named, dict(zip(self.stack.buffers, buffers, strict=True)), rows, noise)
 
-    def _gradients(self, tensors: list[Tensor], buffers: list[Tensor], x: Tensor, noise: Tensor, weight: Tensor) -> Any:
-        terms = self._terms(tensors, buffers, x, noise)
-        loss = losses(terms, self.config, self.beta, weight)
-        return torch.autograd.grad(loss.sum(), tensors), loss.detach(), _sums(terms, weight)
+    def _gradients(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
+        """`kept` is 1 for rows and 0 for what fills up the last piece."""
+        terms = self._terms(tensors, buffers, rows, noise)
+        loss = losses(terms, self.config, self.beta, kept if rows.weight is None else kept * rows.weight)
+        return torch.autograd.grad(loss.sum(), tensors), loss.detach(), _sums(terms, kept)
 
-    def _figures(self, tensors: list[Tensor], buffers: list[Tensor], x: Tensor, noise: Tensor, weight: Tensor) -> Any:
-        return _sums(self._terms(tensors, buffers, x, noise), weight)
+    def _figures(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
+        return _sums(self._terms(tensors, buffers, rows, noise), kept)
 
     def _traced(self, function: Callable[..., Any], rows: Tensor, size: int, gradient: bool) -> Callable[..., Any]:
         """The function as a graph of its own, for pieces of `size` rows; compiled where steps are many."""
         compiled = gradient and self._worth_compiling
         stack, config = self.stack, self.config
         values = [t.detach().requires_grad_() for t in self._values] if gradient else self._values
-        x = self.rows.batch(rows[:, :1].expand(-1, size))
+        parts, spec = tree_flatten(self.rows.batch(rows[:, :1].expand(-1, size)))
         noise = torch.zeros(len(stack), config.samples, size, stack.models[0].dim, device=stack.device)
-        weight = torch.ones(size, dtype=torch.float64, device=stack.device)
-        example = values, list(stack.buffers.values()), x, noise, weight
+        kept = torch.ones(size, dtype=torch.float64, device=stack.device)
+        buffers = list(stack.buffers.values())
+
+        def plain(
+            tensors: list[Tensor], buffers: list[Tensor], parts: list[Tensor], noise: Tensor, kept: Tensor
+        ) -> Any:
+            """A function of plain lists of tensors, which compilers take."""
+            return function(tensors, buffers, tree_unflatten(parts, spec), noise, kept)
+
         with torch.set_grad_enabled(gradient):
-            graph = trace(function, *example, compiled=compiled)
-        return lambda *args: graph(self._values, example[1], *args)
+            graph = trace(plain, values, buffers, parts, noise, kept, compiled=compiled)
+        return lambda rows, noise, kept: graph(self._values, buffers, tree_leaves(rows), noise, kept)
 
     def _capture_training(self) -> _Loop:
         size = self.config.batch_size
         graph = self._traced(self._gradients, self.train, size, gradient=True)
 
         def step(index: Tensor, weight: Tensor, counter: Tensor) -> None:
-            x = self.rows.batch(self._index.index_select(1, index))
-            gradients, loss, sums = graph(x, self._noise_now.index_select(2, index), weight)
+            rows = self.rows.batch(self._index.index_select(1, index))
+            gradients, loss, sums = graph(rows, self._noise_now.index_select(2, index), weight)
             self._descend(dict(zip(self._names, gradients, strict=True)))
             first = (self._failed == 0) & ~loss.isfinite()
             self._failed += first * (counter + 1)
@@ -129,8 +138,8 @@ class Captured(BatchEngine):
         noise = self.watch()
 
         def step(index: Tensor, weight: Tensor, counter: Tensor) -> None:
-            x = self.rows.batch(self.validation.index_select(1, index))
-            self._totals += graph(x, noise.index_select(2, index), weight)
+            rows = self.rows.batch(self.validation.index_select(1, index))
+            self._totals += graph(rows, noise.index_select(2, index), weight)
 
         loop = _Loop(self.validation.shape[1], size, self.stack.device, step)
         with torch.no_grad():

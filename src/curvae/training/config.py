@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from ..errors import CurvaeError
+from ..models import LIKELIHOODS
 from ..models.latent import Law
 from ..nn.networks import DecoderKind
 
-__all__ = ["Config", "LikelihoodKind", "Settings", "require_count"]
-
-LikelihoodKind = Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical"]
+__all__ = ["Config", "Settings", "require_count"]
 
 # An unset number of epochs is chosen to make about this many steps.
 _STEPS = 8000
@@ -133,8 +132,9 @@ class Config(Settings):
         learn_curvature, learn_prior_scale: not together.
         decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         hidden: widths of the hidden layers of the encoder, and of the decoder in reverse.
-        likelihood: "bernoulli" for values in [0, 1], "gaussian" with a learned deviation a column, "unit_gaussian",
-            "categorical" for one-hot columns, or "auto": Bernoulli if all values are 0 or 1, otherwise Gaussian.
+        likelihood: a name in `curvae.models.LIKELIHOODS`: "bernoulli" for values in [0, 1], "gaussian" with a learned
+            standard deviation a column, "unit_gaussian", "categorical" for one-hot columns, "poisson" for counts; or
+            "auto": Bernoulli if all values are 0 or 1, otherwise Gaussian.
         standardise: centre columns and scale them to unit variance (Gaussian likelihoods only).
         objective: "elbo" or "iwae".
         samples: draws a row and step.
@@ -151,7 +151,7 @@ class Config(Settings):
     """
 
     decoder: DecoderKind = "gyroplane"
-    likelihood: LikelihoodKind = "auto"
+    likelihood: str = "auto"
     standardise: bool = True
     objective: Literal["elbo", "iwae"] = "elbo"
     batch_size: int = 64
@@ -163,6 +163,8 @@ class Config(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.likelihood not in (names := ("auto", *LIKELIHOODS)):
+            raise CurvaeError(f"likelihood must be one of {', '.join(names)}; got {self.likelihood!r}")
         if not (_number(self.validation) and 0 <= self.validation < 1):
             raise CurvaeError(f"validation must be a share of the rows, from 0 to below 1; got {self.validation!r}")
         if self.learn_curvature and self.learn_prior_scale:
@@ -179,8 +181,8 @@ class Config(Settings):
 
     @property
     def scales(self) -> bool:
-        """Whether columns are standardised."""
-        return self.standardise and self.gaussian
+        """Whether columns are standardised; of an "auto" likelihood that is not known."""
+        return self.standardise and self.likelihood != "auto" and LIKELIHOODS[self.likelihood].standardise
 
     def epochs_for(self, rows: int) -> int:
         """Number of epochs for so many training rows."""

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
-from torch import Tensor
 
 from ..data.remarks import count, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
-from ..models import Stack, marginal_likelihood
+from ..models import Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
 from .fitted import Fitted
 from .rows import Matrix, Pool
@@ -120,7 +119,7 @@ def distances(space: Array, other: Array, c: float) -> Array:
     return torch.cat([manifold.dist(part.unsqueeze(1), b) for part in a.split(step)]).numpy()
 
 
-def _batches(fitted: Fitted, x: Matrix) -> Iterator[Tensor]:
+def _batches(fitted: Fitted, x: Matrix) -> Iterator[Batch]:
     rows = fitted.rows(x)
     for index in torch.arange(len(rows)).split(_ROWS):
         yield rows.batch(index)
@@ -234,7 +233,7 @@ def likelihoods_many(
             if shared:
                 generator.set_state(state)
             batch = rows.batch(index.expand(len(places), -1))
-            batch = batch[0] if len(places) == 1 else batch
+            batch = batch.map(lambda part: part[0]) if len(places) == 1 else batch
             parts.append(marginal_likelihood(model, batch, samples, generator, shared, _times(advance, places), tf32))
         figures = [
             torch.cat([getattr(part, name).view(len(places), -1) for part in parts], 1).cpu().numpy()

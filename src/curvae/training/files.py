@@ -26,6 +26,7 @@ __all__ = [
     "read_records",
     "read_tensors",
     "remove_files",
+    "require_finite_tensors",
     "write_bytes",
     "write_json",
     "write_records",
@@ -158,17 +159,23 @@ def read_metadata(path: Path) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
-def read_tensors(path: Path, gaps: str | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_tensors(path: Path, gaps: tuple[str, ...] = ()) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file, which cannot hold code; a number that is not finite is an error.
 
     Arguments:
         path: of the file.
-        gaps: how the names of tensors begin in which NaN stands for a number that there is not.
+        gaps: how the names of tensors begin that may hold such numbers.
     """
     with _readable(path), safetensors.safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = dict(file.metadata() or {})
-        for name, tensor in tensors.items():
-            if not (gaps and name.startswith(gaps)) and not bool(torch.isfinite(tensor).all()):
-                raise ValueError(f"tensor {name!r} holds numbers that are not finite")
+    require_finite_tensors(path, {name: t for name, t in tensors.items() if not name.startswith(gaps)})
     return tensors, metadata
+
+
+def require_finite_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise if a tensor that was read from a file holds a number that is not finite."""
+    with _readable(path):
+        for name, tensor in tensors.items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"tensor {name!r} holds numbers that are not finite")

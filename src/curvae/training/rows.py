@@ -11,14 +11,13 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from ..data.missing import column_means
-from ..errors import CurvaeError
-from .config import LikelihoodKind
+from ..models import Batch
+from ..models.likelihoods.base import Matrix
 
-__all__ = ["Matrix", "Pool", "Rows", "Scaling", "choose_likelihood"]
-
-Matrix = Any  # a numpy array (rows, features) or a scipy CSR matrix
+__all__ = ["Matrix", "Pool", "Rows", "Scaling"]
 
 _SMALL = 1e-140  # squares of smaller numbers lose digits, and those of numbers beyond 1/_SMALL are infinite
 
@@ -130,11 +129,11 @@ class Rows:
             scaled[start : start + _BLOCK] = torch.from_numpy(self._scaling.apply(part))
         return scaled.to(self.device)
 
-    def batch(self, index: Tensor) -> Tensor:
-        """Rows by index, shape (n, features)."""
+    def batch(self, index: Tensor) -> Batch:
+        """Rows by index."""
         if self.sparse and self._x is not None:
-            return self._scaled(self._x[index.cpu().numpy()])
-        return self.dense[index]
+            return Batch(self._scaled(self._x[index.cpu().numpy()]))
+        return Batch(self.dense[index])
 
 
 class Pool:
@@ -142,8 +141,8 @@ class Pool:
 
     Example:
         >>> few = Rows(np.eye(3), Scaling.identity(3))
-        >>> Pool([few, few]).batch(torch.tensor([[0, 1], [2, 2]])).shape
-        torch.Size([2, 2, 3])
+        >>> Pool([few, few]).batch(torch.tensor([[0, 1], [2, 2]]))
+        Batch(x: (2, 2, 3))
     """
 
     def __init__(self, rows: Sequence[Rows]) -> None:
@@ -179,38 +178,9 @@ class Pool:
         """For some of the models."""
         return Pool([self.rows[i] for i in places])
 
-    def batch(self, index: Tensor) -> Tensor:
-        """Rows of every model by index, (models, n) → (models, n, features)."""
+    def batch(self, index: Tensor) -> Batch:
+        """Rows of every model by index (models, n); the parts have the models as first dimension."""
         if self.sparse:
-            return torch.stack([rows.batch(own) for rows, own in zip(self.rows, index, strict=True)])
-        return self._data[index if self._offset is None else index + self._offset]
-
-
-def choose_likelihood(x: Matrix, asked: LikelihoodKind, blocks: tuple[int, ...] = ()) -> tuple[LikelihoodKind, str]:
-    """The likelihood for the data and the reason; raises when the data do not fit the one that was asked for."""
-    values = x.data if sparse.issparse(x) else x
-    if asked == "auto":
-        if values.size == 0 or bool(((values == 0) | (values == 1)).all()):
-            return "bernoulli", "all values are 0 or 1"
-        return "gaussian", "not all values are 0 or 1; a deviation is learned for every column"
-    if asked in ("bernoulli", "categorical"):
-        low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
-        if low < 0 or high > 1:
-            raise CurvaeError(
-                f"likelihood {asked} needs values in [0, 1], but they go from {low:.4g} to {high:.4g}; "
-                "scale them, or use likelihood gaussian"
-            )
-    if asked == "categorical":
-        ends = np.cumsum(blocks or (x.shape[1],))
-        sums = np.stack([np.asarray(part.sum(1)).ravel() for part in _split(x, ends)], 1)
-        if not np.allclose(sums, 1.0, atol=1e-4):
-            raise CurvaeError(
-                "likelihood categorical needs one-hot columns (each block of columns sums to 1 in every row); "
-                "name the text columns with --categorical, or use another likelihood"
-            )
-    return asked, "as asked"
-
-
-def _split(x: Matrix, ends: NDArray[Any]) -> list[Matrix]:
-    starts = [0, *ends[:-1]]
-    return [x[:, start:end] for start, end in zip(starts, ends, strict=True)]
+            each = [rows.batch(own) for rows, own in zip(self.rows, index, strict=True)]
+            return tree_map(lambda *parts: torch.stack(parts), *each)
+        return Batch(self._data[index if self._offset is None else index + self._offset])

@@ -18,7 +18,7 @@ from ..models.tracing import matmul_precision
 from .checkpoints import Checkpoint, fitting
 from .config import Settings
 from .engine import Engine
-from .files import read_tensors, write_records, write_tensors
+from .files import read_tensors, require_finite_tensors, write_records, write_tensors
 from .fitted import Record
 
 __all__ = ["Member", "train"]
@@ -283,9 +283,15 @@ class _Training:
             raise ValueError("models that were trained together must be given the same epochs")
 
     def _load(self, checkpoint: Checkpoint) -> Tensors:
-        tensors, metadata = read_tensors(checkpoint.path, gaps="history.")
+        # Histories of unequal length are filled up with NaN, and the moments of a model that failed may be anything.
+        moments = ("first.", "second.")
+        tensors, metadata = read_tensors(checkpoint.path, gaps=("history.", *moments))
         with fitting(checkpoint.folder):
             counters = json.loads(metadata["state"])
+            good = [k for k, i in enumerate(counters["active"]) if counters["members"][i]["failure"] is None]
+            own = {name: t[good] for name, t in tensors.items() if name.startswith(moments)}
+        require_finite_tensors(checkpoint.path, own)
+        with fitting(checkpoint.folder):
             self._require_same(counters["configs"], counters["data"])
             keys = {name.removeprefix("history."): t for name, t in tensors.items() if name.startswith("history.")}
             for i, (member, known) in enumerate(zip(self.members, counters["members"], strict=True)):

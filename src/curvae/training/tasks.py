@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from ..data import Dataset, memory
 from ..data.dataset import hash_rows
 from ..errors import CurvaeError
-from .config import Config, LikelihoodKind
+from ..models.likelihoods import choose_likelihood
+from .config import Config
 from .course import Planned
-from .rows import Matrix, Scaling, choose_likelihood
+from .rows import Matrix, Scaling
 from .splits import Split, random_split
 
 __all__ = ["Task", "fingerprinted", "plan_tasks", "resolve", "scaling_for", "stacks"]
@@ -56,7 +57,7 @@ def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = (
     return _settled(config, likelihood, split, x.shape[1]), reason
 
 
-def _settled(config: Config, likelihood: LikelihoodKind, split: Split, features: int) -> Config:
+def _settled(config: Config, likelihood: str, split: Split, features: int) -> Config:
     train = len(split.train)
     rows = min(config.batch_size, train)
     # The outputs of a step with their gradients, and the noise of an epoch: far from all that it takes.

@@ -1,0 +1,129 @@
+"""What is known about some rows, from the data to the likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ..geometry.checks import real, tensor
+
+__all__ = ["Batch"]
+
+
+class Batch:
+    """Some rows of data: what the encoder sees, what the likelihood scores, and what else is known about them.
+
+    A batch is immutable, and a pytree whose leaves are the parts that are there: `vmap` and `tree_map` take it as one
+    argument, and parts that are absent cost nothing. Every part has the rows as its first dimension; in a stack of
+    models that is the second, after the models.
+
+    Arguments:
+        x: what the encoder sees, (rows, …).
+        target: what the likelihood scores, (rows, …); by default x.
+        context: covariates that the decoder is told, (rows, covariates).
+        size: the exposure of a row, such as the library size of a cell, (rows,).
+        observed: which entries of the target count, 1 or 0, of its shape.
+        weight: of a row, (rows,).
+        index: which row of the data it is, (rows,).
+
+    Example:
+        >>> batch = Batch(torch.zeros(8, 3), size=torch.ones(8))
+        >>> len(batch), batch.parts, batch.target.shape, batch.observed is None
+        (8, ('x', 'size'), torch.Size([8, 3]), True)
+    """
+
+    __slots__ = ("_held",)
+    _held: dict[str, Tensor]
+    _NAMES = ("x", "target", "context", "size", "observed", "weight", "index")
+
+    def __init__(
+        self,
+        x: Tensor,
+        target: Tensor | None = None,
+        context: Tensor | None = None,
+        size: Tensor | None = None,
+        observed: Tensor | None = None,
+        weight: Tensor | None = None,
+        index: Tensor | None = None,
+    ) -> None:
+        given = (real("x", x), target, context, size, observed, weight, index)
+        held = {name: tensor(name, part) for name, part in zip(self._NAMES, given, strict=True) if part is not None}
+        object.__setattr__(self, "_held", held)
+
+    @classmethod
+    def of(cls, rows: Tensor | Batch) -> Batch:
+        """Rows alone, as a tensor, or a batch as it is."""
+        return rows if isinstance(rows, Batch) else cls(rows)
+
+    @classmethod
+    def _from(cls, held: dict[str, Tensor]) -> Self:
+        new = cls.__new__(cls)
+        object.__setattr__(new, "_held", held)
+        return new
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Batch is immutable; make another with {name} changed")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts that are there."""
+        return tuple(self._held)
+
+    @property
+    def x(self) -> Tensor:
+        return self._held["x"]
+
+    @property
+    def target(self) -> Tensor:
+        """What the likelihood scores, one row of features each."""
+        return self._held.get("target", self.x).flatten(1)
+
+    @property
+    def context(self) -> Tensor | None:
+        return self._held.get("context")
+
+    @property
+    def size(self) -> Tensor | None:
+        return self._held.get("size")
+
+    @property
+    def observed(self) -> Tensor | None:
+        observed = self._held.get("observed")
+        return None if observed is None else observed.flatten(1)
+
+    @property
+    def weight(self) -> Tensor | None:
+        return self._held.get("weight")
+
+    @property
+    def index(self) -> Tensor | None:
+        return self._held.get("index")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def device(self) -> torch.device:
+        return self.x.device
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with a function applied to every part, such as a choice of rows."""
+        return Batch._from({name: function(part) for name, part in self._held.items()})
+
+    def __repr__(self) -> str:
+        return f"Batch({', '.join(f'{name}: {tuple(part.shape)}' for name, part in self._held.items())})"
+
+
+def _flatten(batch: Batch) -> tuple[list[Tensor], tuple[str, ...]]:
+    return list(batch._held.values()), batch.parts
+
+
+def _unflatten(values: Any, parts: tuple[str, ...]) -> Batch:
+    return Batch._from(dict(zip(parts, values, strict=True)))
+
+
+pytree.register_pytree_node(Batch, _flatten, _unflatten, serialized_type_name="curvae.models.Batch")

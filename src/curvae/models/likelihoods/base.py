@@ -1,0 +1,101 @@
+"""What all likelihoods have in common, and how they are chosen by name."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from scipy import sparse
+from torch import Tensor, nn
+
+from ..batch import Batch
+
+__all__ = ["Family", "Likelihood", "Matrix", "stored_values"]
+
+Matrix = Any  # a numpy array (rows, features) or a scipy CSR matrix
+
+
+class Likelihood(nn.Module, ABC):
+    """p(target | outputs) for rows of `features` values, given the outputs of a decoder.
+
+    A further likelihood is a subclass with the abstract methods, and a `Family` that gives it a name.
+
+    Arguments:
+        features: columns of the target.
+        outputs: numbers that the decoder gives for a row; by default one for each feature.
+    """
+
+    def __init__(self, features: int, outputs: int | None = None) -> None:
+        super().__init__()
+        self.features, self.outputs = features, features if outputs is None else outputs
+
+    def log_prob(self, outputs: Tensor, batch: Batch | Tensor) -> Tensor:
+        """Log-density of the target of every row, shape (…, rows), summed over the entries that are observed.
+
+        `outputs` has shape (…, rows, outputs). Entries that are not observed may hold any value of the support.
+        """
+        batch = Batch.of(batch)
+        entries, observed = self.entries(outputs, batch), batch.observed
+        return entries.sum(-1) if observed is None else (entries * observed).sum(-1)
+
+    @abstractmethod
+    def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Log-density of every entry of the target, shape (…, rows, features)."""
+
+    @abstractmethod
+    def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
+        """Expected values, shape (…, rows, features); without a batch nothing is known about the rows."""
+
+    def sample(self, outputs: Tensor, batch: Batch | None = None, generator: torch.Generator | None = None) -> Tensor:
+        """A draw, shape (…, rows, features); without a batch nothing is known about the rows."""
+        if isinstance(batch, torch.Generator):
+            warnings.warn(
+                "sample(outputs, generator) is deprecated; use sample(outputs, generator=generator)",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            batch, generator = None, batch
+        return self.draw(outputs, batch, generator)
+
+    @abstractmethod
+    def draw(self, outputs: Tensor, batch: Batch | None, generator: torch.Generator | None) -> Tensor:
+        """What `sample` returns."""
+
+    @abstractmethod
+    def start(self, mean: Tensor) -> Tensor:
+        """Outputs for data with these column means: where the last bias of the decoder starts, shape (outputs,)."""
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """What the encoder is shown of a batch: x, or a function of it where the values span decades."""
+        return batch.x
+
+    def extra_repr(self) -> str:
+        return str(self.features)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A likelihood by name.
+
+    Arguments:
+        name: as users write it.
+        summary: which data it is for, in one line.
+        make: the likelihood of data with so many features and these widths of one-hot blocks, () for none.
+        refusal: why it does not fit the data, given as matrix and blocks, and what to do; None where it does.
+        standardise: whether columns are centred and scaled before they are seen.
+    """
+
+    name: str
+    summary: str
+    make: Callable[[int, Sequence[int]], Likelihood]
+    refusal: Callable[[Matrix, Sequence[int]], str | None] = lambda x, blocks: None
+    standardise: bool = False
+
+
+def stored_values(x: Matrix) -> Any:
+    """The values of a matrix, of a sparse one those that are not 0."""
+    return x.data if sparse.issparse(x) else x
