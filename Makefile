@@ -1,6 +1,6 @@
 # make demo    install into .venv and run the demonstration
 # make test    install with the development tools and run the tests
-# make check   formatting, lint, types and the examples in docstrings
+# make check   formatting, lint, types, the order of imports and the examples in docstrings
 # make bench   speed, as ratios measured in one run
 
 PYTHON ?= python3
@@ -27,6 +27,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest --doctest-modules src/curvae
 
 bench: $(VENV)/.bench

@@ -13,6 +13,7 @@ from ..hierarchy import Embedded
 from ..report import Section, Table
 from ..training import Config, Fitted, Scaling, random_split
 from ..training.evaluate import embed
+from . import presets
 from .baselines import MEASURES, maps, recovery
 from .cells import (
     LIMIT,
@@ -34,17 +35,7 @@ from .trainings import Material, Trainings, seeds
 
 __all__ = ["EXPERIMENT", "SETTINGS", "material"]
 
-SETTINGS = Config(
-    dim=2,
-    hidden=(200,),
-    likelihood="unit_gaussian",
-    samples=1,
-    epochs=1000,
-    batch_size=64,
-    learning_rate=1e-3,
-    validation=0.0,
-)
-"""appendix C.1; centring and scaling to unit variance is done before the split, on all rows"""
+SETTINGS = Config.from_json(presets.BRANCHING_DIFFUSION)
 CURVATURES = (0.1, 0.3, 0.8, 1.0, 1.2)
 PRIOR_SCALES = (1.0, 1.7)
 TRAININGS, BLOCKS = 20, 3

@@ -12,6 +12,7 @@ import numpy as np
 from ..data import mnist
 from ..report import Section, Table
 from ..training import Config, Scaling, Split
+from . import presets
 from .cells import (
     LIMIT,
     PLAIN,
@@ -32,17 +33,7 @@ from .trainings import Material, Trainings, seeds
 
 __all__ = ["EXPERIMENT", "SETTINGS", "best_printed", "digits", "kinds", "material", "sizes"]
 
-SETTINGS = Config(
-    hidden=(600,),
-    likelihood="bernoulli",
-    prior_scale=1.0,
-    samples=1,
-    epochs=80,
-    batch_size=128,
-    learning_rate=5e-4,
-    validation=0.0,
-)
-"""appendix C.2; grey levels are the targets, the last bias starts at the logit of the mean image"""
+SETTINGS = Config.from_json(presets.MNIST)
 DIMENSIONS = (2, 5, 10, 20)
 CURVATURES = (0.1, 0.2, 0.7, 1.4)
 TRAININGS = 10

@@ -17,6 +17,7 @@ from ..report import Picture, Section, Table
 from ..training.build import seeded
 from ..training.graphs import START, GraphConfig, build_graph_model, fit_graphs, link_figures
 from ..training.paired import Paired
+from . import presets
 from .cells import cell, cell_text, difference_text, figures
 from .experiment import Bench, Experiment, Page, Plan, Results, Shard
 from .pages import LEGEND, interval_text, p_text, requirements_table
@@ -25,8 +26,7 @@ from .weighted import WeightedGraphVAE
 
 __all__ = ["EXPERIMENT", "GRAPHS", "SETTINGS"]
 
-SETTINGS = GraphConfig(dim=5, posterior="wrapped", hidden=(32,), learning_rate=1e-2, epochs=800, weight=2.0)
-"""appendix C.3; the curvature is not given there, and c = 1 is the natural reading"""
+SETTINGS = GraphConfig.from_json(presets.GRAPHS)
 GRAPHS = {"phylogenetic": "Phylogenetic tree", "csphd": "CS PhDs", "diseases": "Diseases"}
 GEOMETRIES = {"plane": 0.0, "ball": 1.0}
 SPLITS = 40
