@@ -21,14 +21,15 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from torch.utils._pytree import tree_map
 
 from curvae.data import Graph, split_edges
 from curvae.models import Stack
+from curvae.models.likelihoods import choose_likelihood
 from curvae.nn import normalised_adjacency
 from curvae.training import Config, GraphConfig, Rows, Scaling, build, fit, fit_graph, fit_graphs, fit_many
 from curvae.training.batches import losses
 from curvae.training.graphs import build_graph_model
-from curvae.training.rows import choose_likelihood
 
 __all__ = ["CASES", "record", "record_file"]
 
@@ -136,7 +137,7 @@ def _loss_of_rows(case: Case, dtype: torch.dtype) -> list[tuple[float, dict[str,
         noises.append(_noise(case, place, BATCH, dtype))
     if case.models > 1:
         stack = Stack(models)
-        terms = stack.terms(torch.stack(batches), torch.stack(noises))
+        terms = stack.terms(tree_map(lambda *parts: torch.stack(parts), *batches), torch.stack(noises))
         beta = torch.tensor([case.settings_of(place)["beta"] for place in range(case.models)]).double().view(-1, 1, 1)
         return _gradients(losses(terms, config, beta), stack.leaves, case.models)
     (model,), (x,), (noise,) = models, batches, noises
