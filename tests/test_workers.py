@@ -14,6 +14,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -357,3 +358,13 @@ def test_without_dask_the_line_to_install_it():
         pytest.raises(CurvaeError, match='a Dask cluster needs dask: pip install "curvae.cluster."'),
     ):
         compare(SMALL, X, scheduler="tcp://127.0.0.1:9")
+
+
+def test_processes_find_the_folder_after_a_change_of_directory(tmp_path, monkeypatch):
+    """Processes are kept for the next call, and stay in the directory where they were started."""
+    for name in ("first", "second"):
+        (tmp_path / name / "run").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / name)
+        warnings = []
+        fit_many([SMALL, replace(SMALL, hidden=(9,))], X, folder=Path("run"), jobs=2, warn=warnings.append)
+        assert not warnings and list((tmp_path / name / "run" / "checkpoint").iterdir())

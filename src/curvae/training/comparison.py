@@ -29,7 +29,7 @@ from .paired import Outcome, Paired, by_split, curved_values
 from .rows import Matrix
 from .splits import Split, random_split
 from .tasks import Task, resolve, scaling_for
-from .workers import processes, spread
+from .workers import processes, seen_by_workers, spread
 
 __all__ = ["SAMPLES", "Comparison", "Repeat", "compare", "plan"]
 
@@ -176,7 +176,7 @@ def compare(
     config = replace(config, patience=patience, validation=_VALIDATION)
     cells = [(i, c) for i in range(repeats) for c in values]
     configs = [replace(config, curvature=c, seed=config.seed + i) for i, c in cells]
-    folder = folder if folder is None or scheduler is None else folder.absolute()
+    folder = seen_by_workers(folder, jobs, scheduler)
     tasks, sources, known = planned(configs, x, blocks, [splits[i] for i, _ in cells], None, folder, resume)
     results = spread(
         tasks,

@@ -25,7 +25,7 @@ from .rows import Matrix, Pool, Scaling
 from .splits import Split
 from .stacks import Member
 from .tasks import Task, fingerprinted, plan_tasks
-from .workers import spread
+from .workers import seen_by_workers, spread
 
 __all__ = ["fit", "fit_many", "planned", "run"]
 
@@ -129,7 +129,7 @@ def fit_many(
         >>> len(fitted), fitted[7].config.seed, fitted[7].config.curvature
         (100, 1, 0.8)
     """
-    folder = folder if folder is None or scheduler is None else folder.absolute()
+    folder = seen_by_workers(folder, jobs, scheduler)
     tasks, sources, known = planned(configs, data, blocks, splits, scalings, folder, resume)
     work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume)
     return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, begun=known, progress=progress, warn=warn)

@@ -21,7 +21,7 @@ from .device import choose_device
 from .fitted import Record
 from .tasks import stacks
 
-__all__ = ["processes", "spread"]
+__all__ = ["processes", "seen_by_workers", "spread"]
 
 Task = TypeVar("Task", bound=Planned)
 Source = TypeVar("Source")
@@ -76,6 +76,11 @@ def spread(
                     warn(text)
     progress(total, total)
     return [found[task.place] for task in tasks]
+
+
+def seen_by_workers(folder: Path | None, jobs: int | None, scheduler: str | None) -> Path | None:
+    """A folder as those find it who do the work: processes that were started earlier may be in another directory."""
+    return folder if folder is None or (jobs == 1 and scheduler is None) else folder.absolute()
 
 
 def processes(device: torch.device | str) -> int:

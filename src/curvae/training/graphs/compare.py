@@ -20,7 +20,7 @@ from ..course import Tick, Warn
 from ..device import choose_device
 from ..evaluate import Embedding, Stability, stability
 from ..paired import Outcome, Paired, by_split, curved_values
-from ..workers import processes, spread
+from ..workers import processes, seen_by_workers, spread
 from .config import GraphConfig
 from .evaluate import Links, embed_graph, hidden_links
 from .fitting import GraphTask, plan_graphs, run_graphs
@@ -131,7 +131,7 @@ def compare_graph(
     values = curved_values(curvatures, repeats, config.learn_curvature)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
     cells = [(i, c) for i in range(repeats) for c in values]
-    folder = folder if folder is None or scheduler is None else folder.absolute()
+    folder = seen_by_workers(folder, jobs, scheduler)
     tasks, known = plan_graphs(
         [replace(config, curvature=c, seed=config.seed + i) for i, c in cells],
         [graph] * len(cells),

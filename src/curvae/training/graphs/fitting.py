@@ -23,7 +23,7 @@ from ..course import Tick, Warn, train_tasks
 from ..fitted import Record
 from ..rows import Scaling
 from ..stacks import Member
-from ..workers import spread
+from ..workers import seen_by_workers, spread
 from .config import GraphConfig
 from .engine import GraphEngine, Observed
 
@@ -182,7 +182,7 @@ def fit_graphs(
     for name, entries in (("graphs", each), ("splits", parts)):
         if len(entries) != len(configs):
             raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
-    folder = folder if folder is None or scheduler is None else folder.absolute()
+    folder = seen_by_workers(folder, jobs, scheduler)
     tasks, known = plan_graphs(configs, each, parts, folder, resume)
     work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume, build=build)
     sources = list({id(graph): graph for graph in each}.values())
