@@ -27,7 +27,11 @@ class MissingValuesError(CurvaeError):
 
 def has_missing(x: Any) -> bool:
     """Whether any value is missing."""
-    return not bool(np.isfinite(x.data if issparse(x) else x).all())
+    values = x.data if issparse(x) else x
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return False  # without an array of answers, one a value
+    return not bool(np.isfinite(values).all())
 
 
 def missing_counts(x: Any) -> NDArray[np.intp]:
