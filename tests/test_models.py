@@ -373,11 +373,14 @@ def test_images_pass_through_networks_that_know_their_shape():
 # --- the page on objectives -----------------------------------------------------------------------------------------
 
 
-def test_the_convolutional_example_of_the_page_trains():
+def test_the_examples_of_the_page_train():
     page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    counts, convolutional = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict = {}
-    exec(code, names)
+    exec(counts, names)
+    assert all(parameter.grad.isfinite().all() for parameter in names["model"].parameters())
+    names = {}
+    exec(convolutional, names)
     losses, held_out = names["losses"], names["held_out"]
     assert np.mean(losses[-20:]) < 0.6 * losses[0]
     assert held_out.log_prob.mean() > -np.mean(losses[-20:]) - 2 and held_out.error.median() < 0.2
