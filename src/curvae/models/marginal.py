@@ -41,7 +41,7 @@ class Marginal:
 
 def marginal_likelihood(
     model: VAE | Stack[VAE],
-    rows: Tensor | Batch,
+    x: Tensor | Batch,
     samples: int = 5000,
     generator: torch.Generator | None = None,
     shared: bool = False,
@@ -52,7 +52,7 @@ def marginal_likelihood(
 
     Arguments:
         model: the model, or a stack of them.
-        rows: a `Batch`, or a tensor (rows, …); of a stack (models, rows, …), and the estimates are then (models, rows).
+        x: a `Batch`, or a tensor (rows, …); of a stack (models, rows, …), and the estimates are then (models, rows).
             The models of a stack share the noise, which is that of a model alone: its figures do not depend on the
             others.
         samples: draws a row. The estimate is a lower bound in expectation and tight as the samples grow.
@@ -72,7 +72,7 @@ def marginal_likelihood(
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
     one, axis = (model.models[0], 1) if isinstance(model, Stack) else (model, 0)
-    batch = Batch.of(rows)
+    batch = Batch.of(x)
     outputs, count, device = one.likelihood.outputs, batch.x.shape[axis], batch.device
     # Normals drawn in pieces of another size are other normals, so the size must depend neither on the number of rows
     # nor on that of the models.

@@ -90,9 +90,9 @@ class VAE(nn.Module):
     def _features(self, batch: Batch) -> Tensor:
         return self.encoder(self.likelihood.inputs(batch))
 
-    def encode(self, rows: Tensor | Batch) -> HyperbolicNormal:
+    def encode(self, x: Tensor | Batch) -> HyperbolicNormal:
         """q(z | x), on `Lorentz`."""
-        return self.posterior(self._features(Batch.of(rows)))
+        return self.posterior(self._features(Batch.of(x)))
 
     def decode(self, S: Tensor) -> Tensor:
         """Outputs for the likelihood, shape (…, outputs), at points S of shape (…, d)."""
@@ -111,13 +111,13 @@ class VAE(nn.Module):
         device = generator.device if generator is not None else self.device
         return torch.randn(k, rows, self.dim, generator=generator, device=device, dtype=torch.float32)
 
-    def terms(self, rows: Tensor | Batch, noise: Tensor, entropy: bool = False) -> Terms:
+    def terms(self, x: Tensor | Batch, noise: Tensor, entropy: bool = False) -> Terms:
         """Reconstruction and divergence for draws made from `noise` of shape (k, rows, d): a pure function.
 
-        Here and below, rows are a `Batch`, or a tensor of what encoder and likelihood both see. With `entropy`,
+        Here and below, x is a `Batch`, or a tensor of rows that encoder and likelihood both see. With `entropy`,
         E[log q] is taken in closed form instead of from the draw.
         """
-        batch = Batch.of(rows)
+        batch = Batch.of(x)
         if entropy:
             q = self.encode(batch)
             z = q.transform(check_noise(noise, len(batch), self.dim, shared=True))
@@ -125,27 +125,27 @@ class VAE(nn.Module):
         z, kl = self.draw(batch, noise)
         return Terms(self.reconstruction(z, batch), kl)
 
-    def forward(self, rows: Tensor | Batch, noise: Tensor) -> Terms:
-        return self.terms(rows, noise)
+    def forward(self, x: Tensor | Batch, noise: Tensor) -> Terms:
+        return self.terms(x, noise)
 
-    def draw(self, rows: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(self, x: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
-        batch = Batch.of(rows)
+        batch = Batch.of(x)
         noise = check_noise(noise, len(batch), self.dim, shared=True)
         return self.posterior.draw(self._features(batch), noise, self.prior, _ROOM)
 
-    def reconstruction(self, z: Tensor, rows: Tensor | Batch) -> Tensor:
+    def reconstruction(self, z: Tensor, x: Tensor | Batch) -> Tensor:
         """log p(target | z) at points that `draw` made."""
-        return self.likelihood.log_prob(self._decode(z), Batch.of(rows))
+        return self.likelihood.log_prob(self._decode(z), Batch.of(x))
 
-    def elbo(self, rows: Tensor | Batch, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
+    def elbo(self, x: Tensor | Batch, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""
-        reconstruction, kl = self.terms(rows, self.noise(len(rows), k) if noise is None else noise)
+        reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
         return torch.sub(reconstruction, kl, alpha=beta).mean(0)
 
-    def iwae(self, rows: Tensor | Batch, k: int = 1, noise: Tensor | None = None) -> Tensor:
+    def iwae(self, x: Tensor | Batch, k: int = 1, noise: Tensor | None = None) -> Tensor:
         """The importance-weighted bound log 1/k Σ p(x, z)/q(z|x) with k draws, for each row."""
-        reconstruction, kl = self.terms(rows, self.noise(len(rows), k) if noise is None else noise)
+        reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
         weights = reconstruction - kl
         return torch.logsumexp(weights, 0) - math.log(len(weights))
 

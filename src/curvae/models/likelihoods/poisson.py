@@ -12,9 +12,6 @@ from .base import Family, Likelihood, Matrix, stored_values
 
 __all__ = ["POISSON", "Poisson"]
 
-# Outputs are clamped to this: a larger rate is no count, and its exponential would overflow float32.
-_LARGEST_LOG_RATE = 60.0
-
 
 class Poisson(Likelihood):
     """Counts with the rate exp(output), multiplied by the `size` of the row where the batch has one (its exposure).
@@ -24,9 +21,8 @@ class Poisson(Likelihood):
 
     def _rate(self, outputs: Tensor, batch: Batch | None) -> tuple[Tensor, Tensor]:
         """log λ and λ."""
-        log_rate = outputs.clamp(max=_LARGEST_LOG_RATE)
-        if batch is not None and batch.size is not None:
-            log_rate = log_rate + batch.size.log().unsqueeze(-1)
+        size = None if batch is None else batch.size
+        log_rate = outputs if size is None else outputs + size.log().unsqueeze(-1)
         return log_rate, log_rate.exp()
 
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
