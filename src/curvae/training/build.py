@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..data import memory
-from ..models import LIKELIHOODS, VAE, Posterior, Prior
+from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
 from ..nn import Curvature, decoder, mlp
 from .config import Config
 
@@ -31,15 +31,20 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None) -> VAE:
+def build(
+    config: Config, layout: Layout | int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None
+) -> VAE:
     """A model with weights drawn from the configuration's seed.
 
     Arguments:
         config: with a likelihood other than "auto".
-        features: columns of the data.
-        blocks: widths of the one-hot blocks, for the categorical likelihood.
+        layout: of the data; or the number of their columns, with the blocks of one-hot columns.
+        blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
     """
+    if not isinstance(layout, Layout):
+        layout = Layout(layout, tuple(blocks))
+    features = layout.features
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
     sizes = (features, *config.hidden, config.dim)
@@ -52,7 +57,7 @@ def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDA
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
         hidden = config.hidden
-        likelihood = LIKELIHOODS[config.likelihood].make(features, blocks)
+        likelihood = LIKELIHOODS[config.likelihood].make(layout)
         model = VAE(
             mlp(features, *hidden),
             decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature),
