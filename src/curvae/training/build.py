@@ -10,11 +10,10 @@ from threading import Lock
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from ..data import memory
 from ..models import LIKELIHOODS, VAE, Posterior, Prior
-from ..nn import Curvature, decoder, mlp
+from ..nn import NETWORKS, Curvature
 from .config import Config
 
 __all__ = ["build", "seeded"]
@@ -31,7 +30,13 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None) -> VAE:
+def build(
+    config: Config,
+    features: int,
+    blocks: tuple[int, ...] = (),
+    mean: NDArray[np.float64] | None = None,
+    shape: tuple[int, ...] = (),
+) -> VAE:
     """A model with weights drawn from the configuration's seed.
 
     Arguments:
@@ -39,10 +44,12 @@ def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDA
         features: columns of the data.
         blocks: widths of the one-hot blocks, for the categorical likelihood.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
+        shape: of a row, (height, width) for images; by default (features,).
     """
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
-    sizes = (features, *config.hidden, config.dim)
+    network, shape = NETWORKS[config.network], shape or (features,)
+    sizes = (network.width(shape), *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -51,17 +58,17 @@ def build(config: Config, features: int, blocks: tuple[int, ...] = (), mean: NDA
     )
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
-        hidden = config.hidden
         likelihood = LIKELIHOODS[config.likelihood].make(features, blocks)
+        encoder, decoder = network.make(
+            shape, features, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
+        )
         model = VAE(
-            mlp(features, *hidden),
-            decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature),
-            Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
+            encoder,
+            decoder,
+            Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
         )
     if mean is not None:
-        last = [layer for layer in model.decoder.modules() if isinstance(layer, nn.Linear)][-1]
-        with torch.no_grad():
-            last.bias.copy_(model.likelihood.start(torch.from_numpy(mean)))
+        decoder.start(likelihood.start(torch.from_numpy(mean)))
     return model
