@@ -11,6 +11,7 @@ import torch
 from scipy import sparse
 
 from curvae.errors import CurvaeError
+from curvae.models import Layout
 from curvae.training import Config, Scaling, course, fit, fit_many, random_split, workers
 from curvae.training.checkpoints import begun, seen
 from curvae.training.files import read_tensors, write_tensors
@@ -128,7 +129,9 @@ def test_other_blocks_are_other_data():
     """They have the same weights, and would go unnoticed."""
     x = np.eye(4)[np.random.default_rng(0).integers(4, size=40)]
     tasks, sources = plan_tasks([replace(SMALL, likelihood="categorical")], x)
-    (task,), (other,) = (fingerprinted([replace(tasks[0], blocks=blocks)], sources) for blocks in ((1, 3), (2, 2)))
+    (task,), (other,) = (
+        fingerprinted([replace(tasks[0], layout=Layout(4, blocks))], sources) for blocks in ((1, 3), (2, 2))
+    )
     assert task.data["rows"] != other.data["rows"] and task.data["split"] == other.data["split"]
 
 

@@ -12,7 +12,7 @@ from scipy import sparse, stats
 
 from curvae import CurvaeError
 from curvae.cli import Likelihood as LikelihoodOption
-from curvae.models import LIKELIHOODS, Batch
+from curvae.models import LIKELIHOODS, Batch, Layout
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, build, embed, fit
 from curvae.training.evaluate import likelihoods
@@ -47,7 +47,7 @@ def densities(name: str, outputs: np.ndarray, x: np.ndarray, size: np.ndarray) -
 
 
 def made(name: str):
-    likelihood = LIKELIHOODS[name].make(FEATURES, BLOCKS if name == "categorical" else ()).double()
+    likelihood = LIKELIHOODS[name].make(Layout(FEATURES, BLOCKS if name == "categorical" else ())).double()
     if name == "gaussian":
         with torch.no_grad():
             likelihood.spread.fill_(math.log(math.expm1(1 - likelihood.floor)))  # 1 to the last digit

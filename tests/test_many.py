@@ -271,7 +271,7 @@ def test_equal_data_are_held_once():
     assert few._data.shape == (11, 3) and few.rows[0] is pool.rows[3]
     np.testing.assert_allclose(few.batch(index[[3, 1]]).x, expected[[3, 1]], rtol=1e-15)
     single = pool.keep([2])
-    assert single._data is pool.rows[0].dense
+    assert single._parts["x"] is pool.rows[0].parts["x"]
     np.testing.assert_allclose(single.batch(index[[2]]).x, expected[[2]], rtol=1e-15)
 
 
@@ -354,7 +354,7 @@ def test_what_may_differ_in_a_stack():
     assert all(pieces(change) == 2 for change in apart) and pieces(*apart) == 1 + len(apart)
     others = (
         replace(task, split=random_split(40, 0.2)),
-        replace(task, blocks=(1, 2)),
+        replace(task, layout=replace(task.layout, blocks=(1, 2))),
         replace(task, scaling=Scaling.identity(4)),
     )
     assert len(partition([task, *others])) == 4

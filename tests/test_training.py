@@ -14,7 +14,7 @@ import torch
 from scipy import sparse, stats
 
 from curvae.errors import CurvaeError
-from curvae.models import Terms
+from curvae.models import Layout, Terms
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, Rows, Scaling, batches, fit, random_split, stacks
 from curvae.training.batches import losses
@@ -408,9 +408,9 @@ def test_the_likelihood_follows_from_the_data():
         assert choose_likelihood(form(bits / 2), "bernoulli") == ("bernoulli", "as asked")
         with pytest.raises(CurvaeError, match="from .* to 2"):
             choose_likelihood(form(bits * 2), "bernoulli")
-        assert choose_likelihood(form(np.eye(4)), "categorical", (4,))[0] == "categorical"
+        assert choose_likelihood(form(np.eye(4)), "categorical", Layout(4, (4,)))[0] == "categorical"
         with pytest.raises(CurvaeError, match="one-hot"):
-            choose_likelihood(form(np.eye(4)), "categorical", (2, 2))
+            choose_likelihood(form(np.eye(4)), "categorical", Layout(4, (2, 2)))
     assert fit(SMALL, bits.repeat(9, 0)).config.likelihood == "bernoulli"
 
 

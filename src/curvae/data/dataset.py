@@ -8,19 +8,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from ..errors import CurvaeError
+from .arrays import Arrays, Matrix
 from .missing import resolve
 from .remarks import Remarks, count, quoted
 
 __all__ = ["Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays", "hash_rows"]
 
-Matrix: TypeAlias = NDArray[np.float32] | NDArray[np.float64] | csr_array
 _CHUNK = 2**22  # cells hashed at a time
 _TEXTS = 2**16  # texts hashed at a time
 
@@ -37,7 +37,7 @@ class Dataset:
         labels: one a row, or None.
         label_name: what the labels are.
         groups: rows with the same group stay together in splits, or None.
-        blocks: widths of the one-hot blocks when all features come from categorical columns, else ().
+        blocks: for each column the number of its categories, or (); see `curvae.data.Arrays`.
         notes: what was done to the data, one sentence each.
         warnings: what looks wrong, with the mend, one sentence each.
     """
@@ -63,6 +63,11 @@ class Dataset:
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """What a model may be told about the rows."""
+        return Arrays(self.x, blocks=self.blocks, shape=self.shape if len(self.shape) > 1 else ())
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
         """The rows given by an index or a mask, in that order.

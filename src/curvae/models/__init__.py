@@ -4,6 +4,7 @@ from .batch import Batch
 from .edges import EdgeModel, FermiDirac, GeodesicEdges
 from .graph import GraphVAE
 from .latent import Posterior, Prior
+from .layout import Layout
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Poisson
 from .marginal import Marginal, marginal_likelihood
 from .pairs import Pairs, PairSampler
@@ -22,6 +23,7 @@ __all__ = [
     "Gaussian",
     "GeodesicEdges",
     "GraphVAE",
+    "Layout",
     "Likelihood",
     "Marginal",
     "PairSampler",

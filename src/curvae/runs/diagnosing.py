@@ -132,7 +132,7 @@ def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
     blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
     rows, note = Rows(data.x, request.metric, blocks=blocks), "Values were used as they are."
     # Lengths of rows depend on the units of columns; their directions are asked for as they are.
-    if rows.measures_lengths and choose_likelihood(data.x, "auto", data.blocks)[0] != "bernoulli":
+    if rows.measures_lengths and choose_likelihood(data.x, "auto")[0] != "bernoulli":
         scaling = Scaling.standard(data.x)
         rows = replace(rows, shift=scaling.shift, scale=scaling.scale)
         note = "Columns were centred and scaled to unit variance."

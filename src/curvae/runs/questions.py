@@ -74,19 +74,19 @@ class RowsQuestion(Question):
 
     def trainings(self, curvatures: Sequence[float], repeats: int) -> int:
         data = self.data
-        self.values, self.splits = plan(self.config, data.x, curvatures, repeats, data.blocks, data.groups)
+        self.values, self.splits = plan(self.config, data, curvatures, repeats, data.groups)
         return len(self.values) * len(self.splits)
 
     def seconds(self, trainings: int, device: str, jobs: int) -> float:
         hardest, split = replace(self.config, curvature=self.values[-1]), self.splits[0]
         scored = -(-trainings // jobs) * (len(split.validation) + len(split.test))
         return training_seconds(
-            hardest, self.data.x, split.train, self.data.blocks, choose_device(device), trainings, jobs, scored, SAMPLES
+            hardest, self.data, split.train, choose_device(device), trainings, jobs, scored, SAMPLES
         )
 
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
         data = self.data
-        return compare(self.config, data.x, curvatures, repeats, blocks=data.blocks, groups=data.groups, **where)
+        return compare(self.config, data, curvatures, repeats, groups=data.groups, **where)
 
     def remarks(self, found: Comparison) -> tuple[list[str], list[str]]:
         return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found)

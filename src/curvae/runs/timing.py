@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..data import Graph
+from ..data import Arrays, Dataset, Graph
 from ..errors import CurvaeError
 from ..training import Config, Fitted, fit_many
 from ..training.evaluate import likelihoods
 from ..training.graphs import GraphConfig, fit_graph
-from ..training.rows import Matrix
 
 __all__ = ["duration", "graph_seconds", "training_seconds"]
 
@@ -25,9 +24,8 @@ _OUTPUTS = 1 << 22  # numbers that its decoder computes for a few likelihoods
 
 def training_seconds(
     config: Config,
-    x: Matrix,
+    data: Dataset,
     train: NDArray[np.int64],
-    blocks: tuple[int, ...] = (),
     device: torch.device | str = "cpu",
     models: int = 1,
     jobs: int = 1,
@@ -43,29 +41,29 @@ def training_seconds(
         return math.nan
     short = replace(config, epochs=1, patience=None, validation=0.0)
     stack = [replace(short, seed=i) for i in range(math.ceil(models / jobs))]
-    few = x[train[: _STEPS * config.batch_size]]
+    few = data.arrays.take(train[: _STEPS * config.batch_size])
     try:
-        fit_many(stack, few[: config.batch_size], blocks=blocks)  # the first step is slower
+        fit_many(stack, few.take(slice(config.batch_size)))  # the first step is slower
         began = time.perf_counter()
-        fitted = fit_many(stack, few, blocks=blocks)[0]
+        fitted = fit_many(stack, few)[0]
         seconds = time.perf_counter() - began
     except CurvaeError:
         return math.nan
-    steps = [math.ceil(rows / config.batch_size) for rows in (len(train), few.shape[0])]
+    steps = [math.ceil(rows / config.batch_size) for rows in (len(train), len(few))]
     return seconds * steps[0] / steps[1] * config.epochs_for(len(train)) + _likelihood_seconds(
         fitted, few, scored, samples
     )
 
 
-def _likelihood_seconds(fitted: Fitted, few: Matrix, rows: int, samples: int) -> float:
+def _likelihood_seconds(fitted: Fitted, few: Arrays, rows: int, samples: int) -> float:
     """Time of the likelihoods of so many rows, from a few of them."""
     if not rows:
         return 0.0
-    few = few[: max(1, _OUTPUTS // (samples * few.shape[1]))]
-    likelihoods(fitted, few[:1], samples)  # the first call is slower
+    few = few.take(slice(max(1, _OUTPUTS // (samples * few.features))))
+    likelihoods(fitted, few.take(slice(1)), samples)  # the first call is slower
     began = time.perf_counter()
     likelihoods(fitted, few, samples)
-    return (time.perf_counter() - began) / few.shape[0] * rows
+    return (time.perf_counter() - began) / len(few) * rows
 
 
 def graph_seconds(config: GraphConfig, graph: Graph, device: torch.device | str = "cpu", models: int = 1) -> float:

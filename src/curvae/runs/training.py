@@ -97,8 +97,8 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
     if not _varies(data.x):
         raise CurvaeError(f"nothing varies in {source.path}: every column is constant, so there is nothing to learn")
     split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
-    config, reason = resolve(config, data.x, split, data.blocks)
-    build(config, data.x.shape[1], data.blocks)  # what cannot be built is said before anything is written
+    config, layout, reason = resolve(config, data, split)
+    build(config, layout)  # what cannot be built is said before anything is written
     before = {} if known is None else known.description
     reason = before.get("likelihood_reason", reason)
     command = before.get("command", command_line())
@@ -121,20 +121,17 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
     about = ""
     if known is None:  # how much is left of one that has begun is not known
         scored = len(_scored(split)[0])
-        about = duration(
-            training_seconds(config, data.x, split.train, data.blocks, request.device, repeats, jobs, scored, _SAMPLES)
-        )
+        about = duration(training_seconds(config, data, split.train, request.device, repeats, jobs, scored, _SAMPLES))
     voice.say(f"run folder {folder}" + (f"; {about} of training and evaluation" if about else ""))
 
     began = time.perf_counter()
     where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
     if repeats == 1:
-        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=figures(voice))]
+        found = [fit(config, data, split=split, **where, progress=figures(voice))]
     else:
         found = fit_many(
             [replace(config, seed=config.seed + i) for i in range(repeats)],
-            data.x,
-            blocks=data.blocks,
+            data,
             splits=[split] * repeats,
             **where,
             jobs=jobs,
@@ -144,7 +141,7 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
     if found[0].failure is not None:
         raise CurvaeError(found[0].failure)
     fitted = replace(found[0], reason=reason)
-    maps = [embed(one, data.x) for one in found if one.failure is None]
+    maps = [embed(one, data) for one in found if one.failure is None]
     return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source, settings)
 
 
@@ -211,7 +208,7 @@ def _finish(
     scored, kind = _scored(fitted.split)
     apart = kind == "held-out"
     voice.say(f"measuring the likelihood of {kind} rows")
-    found = likelihoods(fitted, data.x[scored], _SAMPLES, advance=voice.counter("likelihood", len(scored)))
+    found = likelihoods(fitted, data.arrays.take(scored), _SAMPLES, advance=voice.counter("likelihood", len(scored)))
     unhealthy = health(fitted, embedding)
     warnings = [*data.warnings, *unhealthy]
     stable = stability(maps)

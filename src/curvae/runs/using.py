@@ -35,7 +35,7 @@ def _open(
     fitted, _, description = load_fitted(run, device=device)
     schema = Schema.from_json(description["data"]["schema"])
     data, _ = load(path, schema=schema, missing=missing_as_run(missing, description))
-    choose_likelihood(data.x, fitted.config.likelihood, data.blocks)
+    choose_likelihood(data.x, fitted.config.likelihood, fitted.layout)
     for text in data.notes:
         voice.say(text)
     for text in data.warnings:
@@ -64,7 +64,7 @@ def embed_run(
         raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave --nodes out")
     else:
         fitted, data, _ = _open(run, path, missing, device, voice)
-        table = embedding_table(embed(fitted, data.x), data.ids, data.labels, "new")
+        table = embedding_table(embed(fitted, data), data.ids, data.labels, "new")
     target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
     write_table(target, table)
     return target
@@ -150,7 +150,7 @@ def evaluate_run(
     # The run's own data are reported by part: rows that were trained on say nothing about new ones.
     same = data.fingerprint == description["data"].get("fingerprint")
     names = fitted.split.names(len(data)) if same else np.full(len(data), "new")
-    found = likelihoods(fitted, data.x, samples, seed, advance=voice.counter("likelihood", len(data)))
+    found = likelihoods(fitted, data, samples, seed, advance=voice.counter("likelihood", len(data)))
     found.require_finite(data.ids)
     parts = {}
     for name in dict.fromkeys(names.tolist()):

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import memory
-from ..models import LIKELIHOODS, VAE, Posterior, Prior
+from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
 from ..nn import NETWORKS, Curvature
 from .config import Config
 
@@ -31,24 +31,21 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def build(
-    config: Config,
-    features: int,
-    blocks: tuple[int, ...] = (),
-    mean: NDArray[np.float64] | None = None,
-    shape: tuple[int, ...] = (),
+    config: Config, layout: Layout | int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None
 ) -> VAE:
     """A model with weights drawn from the configuration's seed.
 
     Arguments:
         config: with a likelihood other than "auto".
-        features: columns of the data.
-        blocks: widths of the one-hot blocks, for the categorical likelihood.
+        layout: of the data; or the number of their columns, with the blocks of one-hot columns.
+        blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
-        shape: of a row, (height, width) for images; by default (features,).
     """
+    if not isinstance(layout, Layout):
+        layout = Layout(layout, tuple(blocks))
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
-    network, shape = NETWORKS[config.network], shape or (features,)
+    network, shape = NETWORKS[config.network], layout.shape or (layout.features,)
     sizes = (network.width(shape), *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
@@ -58,9 +55,9 @@ def build(
     )
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
-        likelihood = LIKELIHOODS[config.likelihood].make(features, blocks)
+        likelihood = LIKELIHOODS[config.likelihood].make(layout)
         encoder, decoder = network.make(
-            shape, features, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
+            shape, layout.features, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
         )
         model = VAE(
             encoder,

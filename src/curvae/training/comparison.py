@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
+from ..data import Arrays
 from ..errors import CurvaeError
 from .build import build
 from .checkpoints import seen
@@ -28,7 +29,7 @@ from .loop import planned, run
 from .paired import Outcome, Paired, by_split, curved_values
 from .rows import Matrix
 from .splits import Split, random_split
-from .tasks import Task, resolve, scaling_for
+from .tasks import Data, Task, resolve, scaling_for
 from .workers import processes, seen_by_workers, spread
 
 __all__ = ["SAMPLES", "Comparison", "Repeat", "compare", "plan"]
@@ -135,7 +136,7 @@ class Comparison:
 
 def compare(
     config: Config,
-    x: Matrix,
+    x: Data,
     curvatures: Sequence[float] = (0.3, 1.0),
     repeats: int = 5,
     *,
@@ -157,10 +158,10 @@ def compare(
 
     Arguments:
         config: settings shared by all models; its curvature is ignored, its seed is the first repeat's.
-        x: rows, in original units.
+        x: rows in original units, as of `fit`.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
-        blocks: widths of one-hot blocks, for the categorical likelihood.
+        blocks: of a plain matrix, as of `fit`.
         groups: rows of one group stay together in a split.
         samples: importance samples a row for the likelihoods.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
@@ -170,14 +171,15 @@ def compare(
         progress: told the epochs done and to do, counted over all models.
         warn: told of models that failed.
     """
-    values, splits = plan(config, x, curvatures, repeats, blocks, groups)
+    data = Arrays.of(x, blocks)
+    values, splits = plan(config, data, curvatures, repeats, groups)
     # A training that goes on to the end still keeps the weights that were best on its validation rows.
     patience = config.patience or config.epochs_for(len(splits[0].train))
     config = replace(config, patience=patience, validation=_VALIDATION)
     cells = [(i, c) for i in range(repeats) for c in values]
     configs = [replace(config, curvature=c, seed=config.seed + i) for i, c in cells]
     folder = seen_by_workers(folder, jobs, scheduler)
-    tasks, sources, known = planned(configs, x, blocks, [splits[i] for i, _ in cells], None, folder, resume)
+    tasks, sources, known = planned(configs, data, (), [splits[i] for i, _ in cells], None, folder, resume)
     results = spread(
         tasks,
         sources,
@@ -194,7 +196,7 @@ def compare(
             config.seed + i,
             {c: r.validation for c, r in mine.items()},
             {c: r.test for c, r in mine.items()},
-            _pca(x, splits[i], tasks[0].config),
+            _pca(data.x, splits[i], tasks[0].config),
         )
         for i, mine in kept.items()
     ]
@@ -212,19 +214,19 @@ def compare(
 
 def plan(
     config: Config,
-    x: Matrix,
+    x: Data,
     curvatures: Sequence[float],
     repeats: int,
-    blocks: tuple[int, ...] = (),
     groups: NDArray[Any] | None = None,
 ) -> tuple[list[float], list[Split]]:
     """Values of c, 0 first, and the split of each repeat; raises for what cannot be compared."""
+    data = Arrays.of(x)
     values = curved_values(curvatures, repeats, config.learn_curvature)
-    splits = [random_split(x.shape[0], _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
+    splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
     if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
-        raise CurvaeError(f"{x.shape[0]} rows are too few for a comparison; at least 20 rows (or groups) are needed")
+        raise CurvaeError(f"{len(data)} rows are too few for a comparison; at least 20 rows (or groups) are needed")
     for c in values:
-        build(resolve(replace(config, curvature=c), x, splits[0], blocks)[0], x.shape[1], blocks)
+        build(*resolve(replace(config, curvature=c), data, splits[0])[:2])
     return values, splits
 
 
@@ -238,7 +240,7 @@ class _Result:
 
 def _judged(
     tasks: Sequence[Task],
-    sources: Sequence[Matrix],
+    sources: Sequence[Arrays],
     tick: Tick,
     warn: Warn,
     samples: int,
@@ -251,7 +253,9 @@ def _judged(
     fitted = run(tasks, sources, place, folder=seen(folder, warn), resume=resume, progress=tick, warn=warn)
     data = [sources[task.source] for task in tasks]
     validation, test = (
-        likelihoods_many(fitted, [x[getattr(task.split, part)] for x, task in zip(data, tasks, strict=True)], samples)
+        likelihoods_many(
+            fitted, [x.take(getattr(task.split, part)) for x, task in zip(data, tasks, strict=True)], samples
+        )
         for part in ("validation", "test")
     )
     return [

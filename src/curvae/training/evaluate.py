@@ -13,13 +13,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from ..data import Arrays
 from ..data.remarks import count, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models import Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
 from .fitted import Fitted
-from .rows import Matrix, Pool
+from .rows import Pool
+from .tasks import Data
 
 __all__ = [
     "Embedding",
@@ -119,18 +121,18 @@ def distances(space: Array, other: Array, c: float) -> Array:
     return torch.cat([manifold.dist(part.unsqueeze(1), b) for part in a.split(step)]).numpy()
 
 
-def _batches(fitted: Fitted, x: Matrix) -> Iterator[Batch]:
+def _batches(fitted: Fitted, x: Data) -> Iterator[Batch]:
     rows = fitted.rows(x)
     for index in torch.arange(len(rows)).split(_ROWS):
         yield rows.batch(index)
 
 
-def embed(fitted: Fitted, x: Matrix) -> Embedding:
+def embed(fitted: Fitted, x: Data) -> Embedding:
     """Where a trained model places rows: centre and standard deviation of each row's posterior, computed in float64.
 
     Arguments:
         fitted: a result of `curvae.training.fit` or `fit_many`; those of a graph go to `embed_graph`.
-        x: rows, dense or sparse, in original units; new ones or those it was trained on.
+        x: rows in original units, as of `fit`; new ones or those it was trained on.
     """
     fitted = fitted.double()
     centres, deviations = [], []
@@ -188,7 +190,7 @@ class Likelihoods:
 
 def likelihoods(
     fitted: Fitted,
-    x: Matrix,
+    x: Data,
     samples: int = 5000,
     seed: int = 0,
     shared: bool = False,
@@ -200,7 +202,7 @@ def likelihoods(
 
 def likelihoods_many(
     fitted: Sequence[Fitted],
-    x: Sequence[Matrix],
+    x: Sequence[Data],
     samples: int = 5000,
     seed: int = 0,
     shared: bool = False,
@@ -217,17 +219,18 @@ def likelihoods_many(
         tf32: on CUDA, matrix products with TF32 inputs.
     """
     found: dict[int, Likelihoods] = {}
+    data = [Arrays.of(rows) for rows in x]
     # On a CPU, whose caches are small, each alone.
     cpu = all(one.model.device.type == "cpu" for one in fitted)
-    for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, x):
+    for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):
         models = [fitted[i].model for i in places]
         # Copies one by one, for a model may be in the list twice, or share its curvature with others.
         model = models[0] if len(places) == 1 else Stack([deepcopy(one) for one in models])
-        rows = Pool.of([(x[i], fitted[i].scaling) for i in places], models[0].device, models[0].dtype)
+        rows = Pool.of([(data[i], fitted[i].scaling) for i in places], models[0].device, models[0].dtype)
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
-        length, features = x[places[0]].shape
+        length, features = data[places[0]].x.shape
         at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // features)
         for index in torch.arange(length, device=rows.device).split(at_once):
             if shared:
@@ -248,11 +251,11 @@ def _times(advance: Callable[[int], None], places: Sequence[int]) -> Callable[[i
     return lambda rows: advance(rows * len(places))
 
 
-def _alike(fitted: Sequence[Fitted], x: Sequence[Matrix]) -> list[list[int]]:
+def _alike(fitted: Sequence[Fitted], x: Sequence[Arrays]) -> list[list[int]]:
     """Places of the models that can be evaluated together: of one architecture, on equally many rows."""
     groups: list[tuple[Any, list[int]]] = []
     for i, (one, rows) in enumerate(zip(fitted, x, strict=True)):
-        kind = architecture(one.model), rows.shape
+        kind = architecture(one.model), rows.x.shape
         places = next((places for other, places in groups if other == kind), None)
         if places is None:
             groups.append((kind, [i]))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from ..models import VAE
+from ..data import Arrays
+from ..models import VAE, Layout
 from .config import Config
 from .rows import Matrix, Rows, Scaling
 from .splits import Split
@@ -33,8 +34,10 @@ class Fitted:
     history: list[Record]
     failure: str | None = None
     """why the training ended early; the weights are those of the last good epoch"""
+    layout: Layout = field(default_factory=lambda: Layout(0))
+    """of the data that it was trained on"""
 
-    def rows(self, x: Matrix) -> Rows:
+    def rows(self, x: Arrays | Matrix) -> Rows:
         """New data as the model sees it."""
         return Rows(x, self.scaling, self.model.device, self.model.dtype)
 

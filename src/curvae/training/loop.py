@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data import Dataset
+from ..data import Arrays
 from ..data.missing import column_means
 from ..errors import CurvaeError
 from ..models import VAE
@@ -21,10 +21,10 @@ from .checkpoints import begun, seen
 from .config import Config
 from .course import Tick, Warn, train_tasks
 from .fitted import Fitted, Record
-from .rows import Matrix, Pool, Scaling
+from .rows import Pool, Scaling
 from .splits import Split
 from .stacks import Member
-from .tasks import Task, fingerprinted, plan_tasks
+from .tasks import Data, Task, fingerprinted, plan_tasks
 from .workers import seen_by_workers, spread
 
 __all__ = ["fit", "fit_many", "planned", "run"]
@@ -35,7 +35,7 @@ _CAPTURE = 200
 
 def fit(
     config: Config,
-    x: Matrix | Dataset,
+    x: Data,
     *,
     blocks: tuple[int, ...] = (),
     split: Split | None = None,
@@ -53,8 +53,9 @@ def fit(
 
     Arguments:
         config: what to train; "auto" choices are resolved in the result.
-        x: numpy array or scipy CSR matrix of rows, in original units.
-        blocks: widths of one-hot blocks, for the categorical likelihood.
+        x: rows in original units: a numpy array, a scipy CSR matrix, a `Dataset` or `curvae.data.Arrays`.
+        blocks: of a plain matrix, for each column the number of its categories, which are one-hot columns; 0 for a
+            column of numbers, 1 for one of yes and no.
         split: rows for training and validation; by default at random from the configuration.
         scaling: how to scale columns; by default from all rows that are not test rows.
         device: where to train.
@@ -82,7 +83,7 @@ def fit(
 
 def fit_many(
     configs: Sequence[Config],
-    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    data: Data | Sequence[Data],
     *,
     blocks: tuple[int, ...] = (),
     splits: Sequence[Split] | None = None,
@@ -137,13 +138,13 @@ def fit_many(
 
 def planned(
     configs: Sequence[Config],
-    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    data: Data | Sequence[Data],
     blocks: tuple[int, ...],
     splits: Sequence[Split] | None,
     scalings: Sequence[Scaling] | None,
     folder: Path | None,
     resume: bool,
-) -> tuple[list[Task], list[Matrix], list[list[int]]]:
+) -> tuple[list[Task], list[Arrays], list[list[int]]]:
     """Tasks with their data (`plan_tasks`), and which of them are in checkpoints of the folder (`begun`)."""
     tasks, sources = plan_tasks(configs, data, blocks, splits, scalings)
     if folder is None:
@@ -152,14 +153,14 @@ def planned(
 
 
 def _fitted(
-    tasks: Sequence[Task], sources: Sequence[Matrix], tick: Tick, warn: Warn, folder: Path | None, **settings: Any
+    tasks: Sequence[Task], sources: Sequence[Arrays], tick: Tick, warn: Warn, folder: Path | None, **settings: Any
 ) -> list[Fitted]:
     return run(tasks, sources, **settings, folder=seen(folder, warn), progress=tick, warn=warn)
 
 
 def run(
     tasks: Sequence[Task],
-    sources: Sequence[Matrix],
+    sources: Sequence[Arrays],
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     folder: Path | None = None,
@@ -171,21 +172,30 @@ def run(
     prepare = partial(_prepare, sources=sources, device=device, dtype=dtype)
     members = train_tasks(tasks, prepare, device=device, folder=folder, resume=resume, progress=progress, warn=warn)
     return [
-        Fitted(task.config, member.model, task.scaling, task.reason, task.split, member.history, member.failure)
+        Fitted(
+            task.config,
+            member.model,
+            task.scaling,
+            task.reason,
+            task.split,
+            member.history,
+            member.failure,
+            task.layout,
+        )
         for task, member in zip(tasks, members, strict=True)
     ]
 
 
 def _prepare(
-    tasks: Sequence[Task], sources: Sequence[Matrix], device: torch.device | str, dtype: torch.dtype
+    tasks: Sequence[Task], sources: Sequence[Arrays], device: torch.device | str, dtype: torch.dtype
 ) -> tuple[list[Member], Callable[[list[VAE], list[int]], BatchEngine]]:
     members = []
     means: dict[Any, Any] = {}
     for task in tasks:
-        x, scaling, rows = sources[task.source], task.scaling, (task.source, id(task.split))
+        x, scaling, rows = sources[task.source].x, task.scaling, (task.source, id(task.split))
         if rows not in means:
             means[rows] = column_means(x[task.split.train])
-        model = build(task.config, x.shape[1], task.blocks, scaling.apply(means[rows])).to(device, dtype)
+        model = build(task.config, task.layout, mean=scaling.apply(means[rows])).to(device, dtype)
         members.append(Member(task.name, task.config, model, task.config.patience, task.data))
     pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
 

@@ -13,11 +13,12 @@ from scipy import sparse
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ..data import Arrays
 from ..data.missing import column_means
-from ..models import Batch
+from ..models import Batch, Layout
 from ..models.likelihoods.base import Matrix
 
-__all__ = ["Matrix", "Pool", "Rows", "Scaling"]
+__all__ = ["Matrix", "Pool", "Rows", "Scaling", "layout_of"]
 
 _SMALL = 1e-140  # squares of smaller numbers lose digits, and those of numbers beyond 1/_SMALL are infinite
 
@@ -92,24 +93,43 @@ def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[n
 _BLOCK = 4096
 
 
+def layout_of(arrays: Arrays) -> Layout:
+    """What a model must know about the data to be built for them."""
+    covariates = 0 if arrays.context is None else arrays.context.shape[1]
+    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing)
+
+
+def _batch(parts: dict[str, Tensor], missing: bool) -> Batch:
+    """A batch of the given parts; where entries may be missing they are NaN, and `observed` tells which."""
+    if missing:
+        observed = ~parts["x"].isnan()
+        parts = {**parts, "x": parts["x"].where(observed, 0.0), "observed": observed.to(parts["x"].dtype)}
+    return Batch(**parts)
+
+
 class Rows:
-    """A matrix of rows, ready for batches; with `whole`, a sparse one is spread out on CUDA where it fits."""
+    """Rows of data, ready for batches; with `whole`, a sparse matrix is spread out on CUDA where it fits."""
 
     def __init__(
         self,
-        x: Matrix,
+        data: Arrays | Matrix,
         scaling: Scaling,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         whole: bool = False,
     ) -> None:
-        self.shape = x.shape
+        arrays = Arrays.of(data)
+        x = arrays.x
+        self.shape, self.missing = x.shape, arrays.missing
         self.device, self._dtype = torch.device(device), dtype
         self._scaling = scaling
         self.sparse = sparse.issparse(x) and not (whole and self._room())
         self._x = sparse.csr_array(x) if sparse.issparse(x) else None
+        others = {name: part for name, part in arrays.per_row.items() if name != "x"}
+        self.parts = {name: torch.from_numpy(part).to(self.device, dtype) for name, part in others.items()}
+        """what is resident on the device, by name; all but sparse x"""
         if not self.sparse:
-            self.dense = self._scaled(x if self._x is None else self._x)
+            self.parts = {"x": self._scaled(x if self._x is None else self._x), **self.parts}
 
     def _room(self) -> bool:
         if self.device.type != "cuda":
@@ -131,9 +151,10 @@ class Rows:
 
     def batch(self, index: Tensor) -> Batch:
         """Rows by index."""
+        parts = {name: part[index] for name, part in self.parts.items()}
         if self.sparse and self._x is not None:
-            return Batch(self._scaled(self._x[index.cpu().numpy()]))
-        return Batch(self.dense[index])
+            parts = {"x": self._scaled(self._x[index.cpu().numpy()]), **parts}
+        return _batch(parts, self.missing)
 
 
 class Pool:
@@ -151,15 +172,18 @@ class Pool:
         parts = list({id(part): part for part in rows}.values())
         self.sparse = any(part.sparse for part in parts)
         if not self.sparse:
-            self._data = parts[0].dense if len(parts) == 1 else torch.cat([part.dense for part in parts])
+            self._parts = {
+                name: part if len(parts) == 1 else torch.cat([other.parts[name] for other in parts])
+                for name, part in parts[0].parts.items()
+            }
             starts = dict(zip(map(id, parts), np.cumsum([0, *map(len, parts)]), strict=False))
             offset = [int(starts[id(part)]) for part in rows]
-            self._offset = torch.tensor(offset, device=self._data.device).unsqueeze(1) if any(offset) else None
+            self._offset = torch.tensor(offset, device=self.device).unsqueeze(1) if any(offset) else None
 
     @classmethod
     def of(
         cls,
-        sources: Sequence[tuple[Matrix, Scaling]],
+        sources: Sequence[tuple[Arrays | Matrix, Scaling]],
         device: torch.device | str,
         dtype: torch.dtype,
         whole: bool = False,
@@ -167,10 +191,12 @@ class Pool:
         """From data and scaling of every model; what is the same is held once."""
         made: dict[Any, Rows] = {}
         rows = []
-        for x, scaling in sources:
-            key = id(x), scaling.shift.tobytes(), scaling.scale.tobytes()
+        for data, scaling in sources:
+            arrays = Arrays.of(data)
+            held = tuple(id(part) for part in arrays.per_row.values())
+            key = held, scaling.shift.tobytes(), scaling.scale.tobytes()
             if key not in made:
-                made[key] = Rows(x, scaling, device, dtype, whole)
+                made[key] = Rows(arrays, scaling, device, dtype, whole)
             rows.append(made[key])
         return cls(rows)
 
@@ -183,4 +209,5 @@ class Pool:
         if self.sparse:
             each = [rows.batch(own) for rows, own in zip(self.rows, index, strict=True)]
             return tree_map(lambda *parts: torch.stack(parts), *each)
-        return Batch(self._data[index if self._offset is None else index + self._offset])
+        places = index if self._offset is None else index + self._offset
+        return _batch({name: part[places] for name, part in self._parts.items()}, self.rows[0].missing)

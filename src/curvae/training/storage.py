@@ -19,6 +19,7 @@ from .. import __version__
 from ..data import Schema
 from ..data.files import refuse_dangling
 from ..errors import CurvaeError
+from ..models import Layout
 from .build import build
 from .config import Config, Settings
 from .evaluate import Embedding
@@ -190,7 +191,14 @@ def save_fitted(folder: Path, fitted: Fitted, embedding: Embedding, description:
     split = np.zeros(rows, np.int8)
     split[fitted.split.validation], split[fitted.split.test] = 1, 2
     arrays = {**scaling_arrays(fitted.scaling), "split": split}
-    write_model(folder, fitted, embedding, arrays, "vae", {"likelihood_reason": fitted.reason, **description})
+    write_model(
+        folder,
+        fitted,
+        embedding,
+        arrays,
+        "vae",
+        {"likelihood_reason": fitted.reason, "layout": fitted.layout.to_json(), **description},
+    )
 
 
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
@@ -245,13 +253,17 @@ def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitte
     with whole_run(folder):
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
-        inputs = len(schema.names)
-        model = restore(tensors, inputs, config, lambda: build(config, inputs, schema.blocks))
+        layout = (
+            Layout.from_json(description["layout"])
+            if "layout" in description
+            else Layout(len(schema.names), schema.blocks)
+        )
+        model = restore(tensors, layout.features, config, lambda: build(config, layout))
         scaling = restore_scaling(tensors)
         split = tensors["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))
-        fitted = Fitted(config, model, scaling, reason, parts, read_records(folder / METRICS))
+        fitted = Fitted(config, model, scaling, reason, parts, read_records(folder / METRICS), layout=layout)
         require_figures(fitted.last)
         embedding = restore_embedding(tensors, fitted.double().model.prior.curvature())
     fitted.model.to(device)

@@ -13,18 +13,20 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Dataset, memory
+from ..data import Arrays, Dataset, memory
 from ..data.dataset import hash_rows
 from ..errors import CurvaeError
+from ..models import Layout
 from ..models.likelihoods import choose_likelihood
 from .config import Config
 from .course import Planned
-from .rows import Matrix, Scaling
+from .rows import Matrix, Scaling, layout_of
 from .splits import Split, random_split
 
-__all__ = ["Task", "fingerprinted", "plan_tasks", "resolve", "scaling_for", "stacks"]
+__all__ = ["Data", "Task", "fingerprinted", "plan_tasks", "resolve", "scaling_for", "stacks"]
 
 Kind = TypeVar("Kind", bound=Planned)
+Data = Arrays | Dataset | Matrix
 
 
 @dataclass(frozen=True)
@@ -40,21 +42,22 @@ class Task:
     """which of the data"""
     split: Split
     scaling: Scaling
-    blocks: tuple[int, ...]
+    layout: Layout
     data: Mapping[str, str] = field(default_factory=dict)
     """fingerprints, by name, that a checkpoint keeps; see `fingerprinted`"""
 
     @property
     def architecture(self) -> Any:
         """What the models of one stack have in common."""
-        sizes = len(self.scaling.shift), len(self.split.train), len(self.split.validation)
-        return self.config.architecture, self.blocks, sizes
+        return self.config.architecture, self.layout, (len(self.split.train), len(self.split.validation))
 
 
-def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
-    """The configuration with its "auto" choices made for the data, and the reason for the likelihood."""
-    likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
-    return _settled(config, likelihood, split, x.shape[1]), reason
+def resolve(config: Config, data: Arrays | Dataset | Matrix, split: Split) -> tuple[Config, Layout, str]:
+    """The configuration with its "auto" choices made for the data, their layout, and why this likelihood."""
+    arrays = Arrays.of(data)
+    layout = layout_of(arrays)
+    likelihood, reason = choose_likelihood(arrays.x, config.likelihood, layout)
+    return _settled(config, likelihood, split, layout.features), layout, reason
 
 
 def _settled(config: Config, likelihood: str, split: Split, features: int) -> Config:
@@ -85,11 +88,11 @@ def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
 
 def plan_tasks(
     configs: Sequence[Config],
-    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    data: Data | Sequence[Data],
     blocks: tuple[int, ...] = (),
     splits: Sequence[Split] | None = None,
     scalings: Sequence[Scaling] | None = None,
-) -> tuple[list[Task], list[Matrix]]:
+) -> tuple[list[Task], list[Arrays]]:
     """Configurations with their "auto" choices made, and the distinct data that they share."""
     if not configs:
         raise CurvaeError("there is nothing to train: give one or more configurations")
@@ -97,7 +100,7 @@ def plan_tasks(
     for name, entries in (("data", each), ("splits", splits), ("scalings", scalings)):
         if entries is not None and len(entries) != len(configs):
             raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
-    sources: list[Matrix] = []
+    sources: list[Arrays] = []
     places: dict[int, int] = {}
     known: dict[Any, Any] = {}
 
@@ -110,14 +113,14 @@ def plan_tasks(
     tasks = []
     for i, config in enumerate(configs):
         given = each[i]
-        x, own = (given.x, given.blocks) if isinstance(given, Dataset) else (given, blocks)
         if id(given) not in places:
             places[id(given)] = len(sources)
-            sources.append(x)
-        source, rows = places[id(given)], x.shape[0]
+            sources.append(Arrays.of(given, blocks))
+        source = places[id(given)]
+        x, rows, layout = sources[source].x, len(sources[source]), layout_of(sources[source])
         share, seed = config.validation, config.seed
         split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
-        likelihood, reason = once(partial(choose_likelihood, x, config.likelihood, own), source, config.likelihood)
+        likelihood, reason = once(partial(choose_likelihood, x, config.likelihood, layout), source, config.likelihood)
         config = _settled(config, likelihood, split, x.shape[1])
         scaling = (
             once(partial(scaling_for, config, x, split), source, config.scales, split.test.tobytes())
@@ -125,20 +128,21 @@ def plan_tasks(
             else scalings[i]
         )
         name = f"model {i + 1} of {len(configs)} (seed {config.seed}, c = {config.curvature:g})"
-        tasks.append(Task(i, name, config, reason, source, split, scaling, own))
+        tasks.append(Task(i, name, config, reason, source, split, scaling, layout))
     return tasks, sources
 
 
-def fingerprinted(tasks: Sequence[Task], sources: Sequence[Matrix]) -> list[Task]:
+def fingerprinted(tasks: Sequence[Task], sources: Sequence[Arrays]) -> list[Task]:
     """The same tasks with what a checkpoint is to know of their data: a digest of rows, split and scaling."""
     made: dict[Any, str] = {}
 
     def rows(task: Task) -> str:
-        key = task.source, task.blocks
+        key = task.source, task.layout
         if key not in made:
-            x = sources[task.source]
-            digest = hashlib.sha256(json.dumps([x.shape, task.blocks]).encode())
-            hash_rows(x, digest)
+            arrays = sources[task.source]
+            digest = hashlib.sha256(json.dumps([arrays.x.shape, task.layout.blocks]).encode())
+            for part in arrays.per_row.values():
+                hash_rows(part.reshape(len(arrays), -1), digest)
             made[key] = digest.hexdigest()
         return made[key]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...errors import CurvaeError
+from ..layout import Layout
 from .base import Family, Likelihood, Matrix, stored_values
 from .bernoulli import BERNOULLI, Bernoulli
 from .categorical import CATEGORICAL, Categorical
@@ -28,13 +27,13 @@ LIKELIHOODS: dict[str, Family] = {
 }
 
 
-def choose_likelihood(x: Matrix, asked: str = "auto", blocks: Sequence[int] = ()) -> tuple[str, str]:
+def choose_likelihood(x: Matrix, asked: str = "auto", layout: Layout | None = None) -> tuple[str, str]:
     """The name of the likelihood for the data, and the reason; raises when the data do not fit the one asked for."""
     if asked == "auto":
         values = stored_values(x)
         if values.size == 0 or bool(((values == 0) | (values == 1)).all()):
             return "bernoulli", "all values are 0 or 1"
         return "gaussian", "not all values are 0 or 1; a standard deviation is learned for every column"
-    if reason := LIKELIHOODS[asked].refusal(x, blocks):
+    if reason := LIKELIHOODS[asked].refusal(x, layout or Layout(x.shape[1])):
         raise CurvaeError(f"likelihood {asked} {reason}")
     return asked, "as asked"

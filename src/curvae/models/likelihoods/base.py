@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from ..batch import Batch
+from ..layout import Layout
 
 __all__ = ["Family", "Likelihood", "Matrix", "stored_values"]
 
@@ -84,15 +85,15 @@ class Family:
     Arguments:
         name: as users write it.
         summary: which data it is for, in one line.
-        make: the likelihood of data with so many features and these widths of one-hot blocks, () for none.
-        refusal: why it does not fit the data, given as matrix and blocks, and what to do; None where it does.
+        make: the likelihood of data with such a layout.
+        refusal: why it does not fit the data, given as matrix and layout, and what to do; None where it does.
         standardise: whether columns are centred and scaled before they are seen.
     """
 
     name: str
     summary: str
-    make: Callable[[int, Sequence[int]], Likelihood]
-    refusal: Callable[[Matrix, Sequence[int]], str | None] = lambda x, blocks: None
+    make: Callable[[Layout], Likelihood]
+    refusal: Callable[[Matrix, Layout], str | None] = lambda x, layout: None
     standardise: bool = False
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..batch import Batch
+from ..layout import Layout
 from .base import Family, Likelihood, Matrix, stored_values
 
 __all__ = ["BERNOULLI", "Bernoulli", "outside_unit_interval"]
@@ -34,7 +33,7 @@ class Bernoulli(Likelihood):
         return mean.clamp(1e-3, 1 - 1e-3).logit()
 
 
-def outside_unit_interval(x: Matrix, blocks: Sequence[int] = ()) -> str | None:
+def outside_unit_interval(x: Matrix, layout: Layout | None = None) -> str | None:
     """Why values do not lie in [0, 1]."""
     values = stored_values(x)
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
@@ -48,6 +47,6 @@ def outside_unit_interval(x: Matrix, blocks: Sequence[int] = ()) -> str | None:
 BERNOULLI = Family(
     "bernoulli",
     "values in [0, 1], taken as probabilities",
-    lambda features, blocks: Bernoulli(features),
+    lambda layout: Bernoulli(layout.features),
     outside_unit_interval,
 )

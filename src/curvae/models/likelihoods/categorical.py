@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..batch import Batch
+from ..layout import Layout
 from .base import Family, Likelihood, Matrix
 from .bernoulli import outside_unit_interval
 
@@ -48,10 +49,14 @@ class Categorical(Likelihood):
         return f"{self.features}, blocks={self.blocks}"
 
 
-def _refusal(x: Matrix, blocks: Sequence[int]) -> str | None:
+def _widths(layout: Layout) -> tuple[int, ...]:
+    return layout.widths if layout.blocks else (layout.features,)
+
+
+def _refusal(x: Matrix, layout: Layout) -> str | None:
     if reason := outside_unit_interval(x):
         return reason
-    ends = np.cumsum(blocks or (x.shape[1],))
+    ends = np.cumsum(_widths(layout))
     starts = (0, *ends[:-1])
     sums = [np.asarray(x[:, start:end].sum(1)).ravel() for start, end in zip(starts, ends, strict=True)]
     if np.allclose(np.stack(sums, 1), 1.0, atol=1e-4):
@@ -62,4 +67,9 @@ def _refusal(x: Matrix, blocks: Sequence[int]) -> str | None:
     )
 
 
-CATEGORICAL = Family("categorical", "one-hot columns, one category a block", Categorical, _refusal)
+CATEGORICAL = Family(
+    "categorical",
+    "one-hot columns, one category a block",
+    lambda layout: Categorical(layout.features, _widths(layout)),
+    _refusal,
+)

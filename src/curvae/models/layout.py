@@ -1,0 +1,49 @@
+"""What a model must know about data to be built for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a row of data is made of.
+
+    Arguments:
+        features: values of a row.
+        blocks: for each column of the source the number of its categories, which are one-hot features: 0 for a column
+            of numbers, 1 for one of yes and no; () where all columns are numbers of one kind.
+        shape: of one row; (height, width) for images, () for a plain row.
+        covariates: width of the context that the decoder is told.
+        missing: whether entries may be missing, of which the encoder is told.
+    """
+
+    features: int
+    blocks: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    covariates: int = 0
+    missing: bool = False
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Features of each column.
+
+        Example:
+            >>> Layout(5, (0, 3, 1)).widths, Layout(2).widths
+            ((1, 3, 1), (1, 1))
+        """
+        return tuple(max(1, block) for block in self.blocks) or (1,) * self.features
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Layout:
+        """Inverse of `to_json`."""
+        known: dict[str, Any] = {field.name: values[field.name] for field in fields(cls)}
+        return cls(**known | {name: tuple(known[name]) for name in ("blocks", "shape")})
