@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -57,28 +58,39 @@ class Halve(nn.Module):
 
 
 class Double(nn.Module):
-    """A transposed convolution with kernel 4 and stride 2: sides h // 2 become h.
+    """A transposed convolution with kernel 4 and stride 2, the adjoint of `Halve`: sides h // 2 become h.
 
     Arguments:
         size: height and width of the images it gives.
         channels, out_channels: of a pixel before and after.
-        bias: whether to learn one for each of the four places of a pixel in its square.
 
     Example:
         >>> Double((28, 27), 32, 1)(torch.zeros(5, 14, 13, 32)).shape
         torch.Size([5, 28, 27, 1])
     """
 
-    def __init__(self, size: tuple[int, int], channels: int, out_channels: int, bias: bool = True) -> None:
+    def __init__(self, size: tuple[int, int], channels: int, out_channels: int) -> None:
         super().__init__()
         self.size, self.out_channels = size, out_channels
-        self.linear = nn.Linear(4 * channels, 4 * out_channels, bias)
+        self.linear = nn.Linear(channels, 16 * out_channels, bias=False)
+        bound = 1 / math.sqrt(4 * channels)  # four pixels meet in one
+        nn.init.uniform_(self.linear.weight, -bound, bound)
+
+    @property
+    def width(self) -> int:
+        """Numbers that are held for one image."""
+        return math.prod(side // 2 for side in self.size) * self.linear.out_features
 
     def forward(self, x: Tensor) -> Tensor:
-        height, width = self.size
-        h, w = height // 2 + 1, width // 2 + 1
-        squares = self.linear(_squares(_padded(x))).reshape(-1, h, w, 2, 2, self.out_channels)
-        return squares.transpose(2, 3).reshape(-1, 2 * h, 2 * w, self.out_channels)[:, 1 : height + 1, 1 : width + 1]
+        (height, width), (h, w) = self.size, (side // 2 + 1 for side in self.size)
+        # What each pixel says of the squares at its four corners.
+        a, b, c, d = (
+            F.pad(part, (0, 0, right, 1 - right, below, 1 - below))
+            for part, (below, right) in zip(self.linear(x).chunk(4, -1), product((0, 1), (0, 1)), strict=True)
+        )
+        squares = a + b + c + d
+        pixels = squares.reshape(-1, h, w, 2, 2, self.out_channels).transpose(2, 3)
+        return pixels.reshape(-1, 2 * h, 2 * w, self.out_channels)[:, 1 : height + 1, 1 : width + 1]
 
 
 class ToImage(nn.Module):
@@ -100,7 +112,7 @@ class ToRow(nn.Module):
 
 
 class Offset(nn.Module):
-    """Adds a learned number to each feature, at first 0."""
+    """Adds a learned number to each of the last dimension's entries, at first 0."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -123,7 +135,7 @@ def grids(shape: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
             f'network="conv" needs images of at least {_LEAST} × {_LEAST} pixels, but a row has {what}; use network="mlp"'
         )
     height, width = shape
-    found = []
+    found: list[tuple[tuple[int, int], int]] = []
     while min(height, width) >= _LEAST:
         height, width = height // 2, width // 2
         found.append(((height, width), min(_MOST_CHANNELS, _CHANNELS << len(found))))

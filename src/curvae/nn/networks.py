@@ -32,6 +32,11 @@ class Decoder(nn.Sequential):
         with torch.no_grad():
             self.get_parameter(f"{len(self) - 1}.bias").copy_(outputs)
 
+    @property
+    def width(self) -> int:
+        """The most numbers that a convolution holds for one row; 0 where there is none."""
+        return max((layer.width for layer in self if isinstance(layer, Double)), default=0)
+
 
 def mlp(*sizes: int) -> nn.Sequential:
     """Linear layers of the given sizes with ReLU after each; rows of any shape are flattened first.
@@ -156,7 +161,7 @@ def _conv(
         first += [Halve(sizes[i], down[i], down[i + 1]), nn.ReLU()]
     last: list[nn.Module] = [nn.ReLU(), nn.Unflatten(1, (*sizes[-1], up[-1]))]
     for i in reversed(levels):
-        last += [Double(sizes[i], up[i + 1], up[i], bias=i > 0), *([nn.ReLU()] if i else [])]
+        last += [Double(sizes[i], up[i + 1], up[i]), *([Offset(up[i]), nn.ReLU()] if i else [])]
     encoder = nn.Sequential(*first, *mlp(numbers(shape), *hidden))
     dense = decoder(kind, dim, hidden[::-1], numbers(shape), curvature)
     return encoder, name_once(Decoder(*dense, *last, ToRow(), Offset(outputs)))
