@@ -198,7 +198,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         sides = isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(side, int) for side in shape)
         if not sides or min(shape) < 1 or math.prod(shape) != features:
             raise CurvaeError(
-                f"image_shape must be (height, width) with a product of {features}, the number of columns; got {shape!r}"
+                f"image_shape must be (height, width) with height × width = {features}, the columns; got {shape!r}"
             )
         return tuple(shape)
 

@@ -21,7 +21,7 @@ __all__ = ["Double", "Halve", "Offset", "ToImage", "ToRow", "grids"]
 
 # Images are halved while their sides are at least this long.
 _LEAST = 8
-_CHANNELS, _MOST_CHANNELS = 32, 128
+_CHANNELS, _MOST_CHANNELS = 16, 128
 
 
 def _padded(x: Tensor) -> Tensor:
@@ -127,12 +127,12 @@ def grids(shape: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
 
     Example:
         >>> grids((28, 28))
-        [((14, 14), 32), ((7, 7), 64)]
+        [((14, 14), 16), ((7, 7), 32)]
     """
     if len(shape) != 2 or min(shape) < _LEAST:
-        what = " × ".join(map(str, shape)) + (" pixels" if len(shape) == 2 else " values that are no image")
+        what = f"has {shape[0]} × {shape[1]}" if len(shape) == 2 else "is no image"
         raise CurvaeError(
-            f'network="conv" needs images of at least {_LEAST} × {_LEAST} pixels, but a row has {what}; use network="mlp"'
+            f'network="conv" needs images of at least {_LEAST} × {_LEAST} pixels, but a row {what}; use network="mlp"'
         )
     height, width = shape
     found: list[tuple[tuple[int, int], int]] = []
@@ -144,5 +144,5 @@ def grids(shape: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
 
 def numbers(shape: Sequence[int]) -> int:
     """How many numbers the last of the `grids` holds."""
-    (size, channels) = grids(shape)[-1]
+    size, channels = grids(shape)[-1]
     return math.prod(size) * channels

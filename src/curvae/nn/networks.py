@@ -62,9 +62,7 @@ class _Ball(nn.Module):
         return h.ball(S.double(), self.curvature().double()).to(S.dtype)
 
 
-def decoder(
-    kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: int, curvature: Curvature
-) -> Decoder:
+def decoder(kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: int, curvature: Curvature) -> Decoder:
     """A network from points S of the space to the parameters of a likelihood (section 3.2 and the decoder ablation).
 
     Arguments:
