@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_stack import alone, assert_as_alone
 from torch.nn import functional as F
 
 from curvae import CurvaeError, PoincareVAE
@@ -21,6 +20,7 @@ from curvae.runs import FitRequest, evaluate_run, fit_run
 from curvae.runs.folder import Source, Voice
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.evaluate import likelihoods
+from test_stack import alone, assert_as_alone
 
 SIZES = [(8, 8), (9, 12), (13, 8), (28, 28), (17, 33)]
 BASE = Config(hidden=(6,), likelihood="bernoulli", network="conv")
