@@ -10,11 +10,10 @@ from threading import Lock
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from ..data import memory
 from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
-from ..nn import Curvature, decoder, mlp
+from ..nn import NETWORKS, Curvature
 from .config import Config
 
 __all__ = ["build", "seeded"]
@@ -44,10 +43,10 @@ def build(
     """
     if not isinstance(layout, Layout):
         layout = Layout(layout, tuple(blocks))
-    features = layout.features
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
-    sizes = (features, *config.hidden, config.dim)
+    network, shape = NETWORKS[config.network], layout.shape or (layout.features,)
+    sizes = (network.width(shape), *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -56,17 +55,17 @@ def build(
     )
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
-        hidden = config.hidden
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
+        encoder, decoder = network.make(
+            shape, layout.features, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
+        )
         model = VAE(
-            mlp(features, *hidden),
-            decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature),
-            Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
+            encoder,
+            decoder,
+            Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
         )
     if mean is not None:
-        last = [layer for layer in model.decoder.modules() if isinstance(layer, nn.Linear)][-1]
-        with torch.no_grad():
-            last.bias.copy_(model.likelihood.start(torch.from_numpy(mean)))
+        decoder.start(likelihood.start(torch.from_numpy(mean)))
     return model
