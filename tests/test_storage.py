@@ -21,7 +21,7 @@ from curvae import PoincareVAE
 from curvae.data.reading import EXACT
 from curvae.errors import CurvaeError
 from curvae.training.files import json_text, read_json, read_records, write_bytes, write_json, write_records
-from make_fixtures import FOLDERS, fixture_table
+from make_fixtures import BEGUN, COMPARISONS, FIGURES, FOLDERS, GRAPHS, figures, fixture_table, write_data
 from running import curvae, refused, snapshot
 
 # --- the fixture ----------------------------------------------------------------------------------------------------
@@ -31,19 +31,31 @@ FOLDER = FOLDERS[-1]
 FIXTURES = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def colourful(folder):
+    return folder.name.endswith("categorical")
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, *GRAPHS], ids=lambda folder: folder.name)
+def test_the_figures_of_a_fixture_are_those_of_the_version_that_wrote_it(folder):
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 12_000
+    for name, values in json.loads(FIGURES.read_text())[folder.name].items():
+        assert len(values) >= 14 and np.ptp(values) > 0
+        np.testing.assert_allclose(figures(folder)[name], values, rtol=1e-6, err_msg=name)
+
+
 @FIXTURES
 def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 60_000
-    assert {path.name for path in folder.iterdir()} == {
-        "config.json",
-        "embedding.csv",
-        "metrics.jsonl",
-        "model.safetensors",
-    }
+    assert files(folder) == {"config.json", "embedding.csv", "metrics.jsonl", "model.safetensors"}
     model = PoincareVAE.load(folder)
-    table, written = fixture_table(), pd.read_csv(folder / "embedding.csv", **EXACT)
+    table, written = fixture_table(colour=True), pd.read_csv(folder / "embedding.csv", **EXACT)
     assert written["id"].tolist() == table["name"].tolist() and written["label"].tolist() == table["kind"].tolist()
     x = table[["a", "b", "c"]]
+    if colourful(folder):
+        x = x.assign(**{f"colour={name}": table["colour"] == name for name in ("blue", "green", "red")})
     np.testing.assert_array_equal(model.embedding_, written[["ball_1", "ball_2"]])
     np.testing.assert_allclose(model.transform(x), model.embedding_, rtol=1e-9, atol=1e-12)
     assert model.likelihood_ == "gaussian" and model.hidden == (4,)
@@ -52,7 +64,7 @@ def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
     else:
         assert model.curvature == 0.7 != model.curvature_ and model.learn_curvature
     assert [record["epoch"] for record in model.history_] == [1, 2, 3]
-    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert model.feature_names_in_.tolist() == list(x)
     # In original units: columns differ by factors of 10.
     spread = model.sample(500).std(0)
     assert 5 < spread[1] / spread[0] < 20 and 5 < spread[2] / spread[1] < 20
@@ -62,7 +74,7 @@ def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
 @FIXTURES
 def test_a_fixture_through_the_command_line(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fixture_table().to_csv("table.csv", index=False)
+    fixture_table(colourful(folder)).to_csv("table.csv", index=False)
     before = snapshot(folder)
     assert curvae("embed", folder, "table.csv", "-q").code == 0
     found, written = pd.read_csv("table-embedding.csv"), pd.read_csv(folder / "embedding.csv")
@@ -70,6 +82,48 @@ def test_a_fixture_through_the_command_line(folder, tmp_path, monkeypatch):
     parts = curvae("evaluate", folder, "table.csv", "--samples", "20", "--json").json["parts"]
     assert {name: part["rows"] for name, part in parts.items()} == {"train": 22, "validation": 2}
     assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("folder", GRAPHS, ids=lambda folder: folder.name)
+def test_a_fixture_of_a_graph_through_the_command_line(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    before = snapshot(folder)
+    assert curvae("embed", folder, "edges.csv", "--nodes", "nodes.csv", "-q").code == 0
+    found, written = pd.read_csv("edges-embedding.csv"), pd.read_csv(folder / "embedding.csv")
+    pd.testing.assert_frame_equal(found.drop(columns="split"), written.drop(columns="split"), rtol=1e-9)
+    assert curvae("evaluate", folder, "edges.csv", "--json").json["parts"]["train"]["edges"] == 14
+    assert curvae("view", folder, "-q").code == 0
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("folder", BEGUN, ids=lambda folder: folder.name)
+def test_a_fixture_of_an_interrupted_training_goes_on(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    shutil.copytree(folder, "run")
+    refused("embed", "run", "table.csv", says=["run is not finished"])
+    refused("fit", "table.csv", "-o", "run", "--resume", "--beta", "0.5", says=["beta 1.0, not 0.5"])
+    found = curvae("fit", "table.csv", "-o", "run", "--resume", "--json")
+    assert found.code == 0, found.err
+    (whole,) = [other for other in FOLDERS if other.name == folder.name.replace("begun", "categorical")]
+    records, expected = (read_records(place / "metrics.jsonl") for place in (Path("run"), whole))
+    assert records[:2] == read_records(folder / "metrics.jsonl") and len(records) == 3
+    for name in expected[-1].keys() - {"seconds"}:
+        assert records[-1][name] == pytest.approx(expected[-1][name], rel=1e-5)
+
+
+@pytest.mark.parametrize("folder", COMPARISONS, ids=lambda folder: folder.name)
+def test_a_fixture_of_a_comparison_is_not_trained_again(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    shutil.copytree(folder, "run")
+    with mock.patch("curvae.training.stacks._Training.epoch", side_effect=AssertionError):
+        found = curvae("compare", "table.csv", "-o", "run", "--resume", "--json", "--jobs", "1")
+    assert found.code == 0, found.err
+    stored = read_json(folder / "comparison.json")
+    assert found.json["outcome"] == stored["outcome"]
+    assert found.json["gain"] == pytest.approx(stored["gain"], rel=1e-4)
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
