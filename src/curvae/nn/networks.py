@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
 from torch import Tensor, nn
 
 from ..geometry import hyperboloid as h
+from ..settings import DecoderKind
 from .curvature import Curvature
 from .layers import Gyroplane, LogMap0, MobiusLinear
 from .saving import name_once
 
 __all__ = ["DecoderKind", "decoder", "mlp"]
-
-DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 
 
 def mlp(*sizes: int) -> nn.Sequential:

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import CurvaeError
 from ..report import Picture, Report, Section
 from ..runs.folder import Voice, command_line, today
+from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
 from ..training.storage import versions
@@ -51,7 +52,7 @@ class Store:
     def read(self, shard: Shard) -> dict[str, Any] | None:
         """The stored result of a shard, unless there is none or its settings were others."""
         stored = self._stored(shard)
-        return stored if stored is not None and stored.get("settings") == _plain(shard.settings) else None
+        return stored if stored is not None and _known(stored.get("settings")) == _known(_plain(shard.settings)) else None
 
     def _stored(self, shard: Shard) -> dict[str, Any] | None:
         """From its own file, or from the merged one, which holds all shards."""
@@ -162,6 +163,13 @@ def _few_threads() -> Iterator[None]:
 def _plain(value: Any) -> Any:
     """As it comes back from a JSON file."""
     return json.loads(json_text(value, None))
+
+
+def _known(settings: Any) -> Any:
+    """Settings without those that came later, where they say what was done before."""
+    if isinstance(settings, dict):
+        return {name: _known(value) for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
+    return [_known(entry) for entry in settings] if isinstance(settings, list) else settings
 
 
 def _together(results: Mapping[str, Mapping[str, Any]], key: str) -> str:
