@@ -27,12 +27,12 @@ def _folders(*names: str) -> list[Path]:
     return [DATA / f"run-format-{name}" for name in names]
 
 
-FOLDERS = _folders("1", "1-flat", "2", "2-categorical")
+FOLDERS = _folders("1", "1-flat", "2", "2-categorical", "3-categorical")
 """models of the table"""
-GRAPHS = _folders("2-graph")
-BEGUN = _folders("2-begun")
+GRAPHS = _folders("2-graph", "3-graph")
+BEGUN = _folders("2-begun", "3-begun")
 """trainings of the table that were interrupted"""
-COMPARISONS = _folders("2-comparison")
+COMPARISONS = _folders("2-comparison", "3-comparison")
 
 KEPT = ("config.json", "embedding.csv", "metrics.jsonl", "model.safetensors", "embedding.safetensors")
 KEPT_TO_GO_ON = ("config.json", "comparison.json", "metrics.jsonl", "checkpoint/*")
@@ -103,7 +103,7 @@ def make() -> None:
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for name, command in COMMANDS.items():
         target = DATA / f"run-format-{FORMAT}-{name}"
-        with tempfile.TemporaryDirectory() as home, mock.patch("joblib.cpu_count", lambda: 1):
+        with tempfile.TemporaryDirectory() as home, mock.patch("joblib.cpu_count", return_value=1):
             write_data(Path(home))
             words = [str(Path(home, word)) if word == "run" or ".csv" in word else word for word in command.split()]
             if name == "begun":

@@ -49,7 +49,8 @@ def test_the_figures_of_a_fixture_are_those_of_the_version_that_wrote_it(folder)
 
 @FIXTURES
 def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
-    assert files(folder) == {"config.json", "embedding.csv", "metrics.jsonl", "model.safetensors"}
+    places = {"embedding.safetensors"} if "format-3" in folder.name else set()
+    assert files(folder) == {"config.json", "embedding.csv", "metrics.jsonl", "model.safetensors", *places}
     model = PoincareVAE.load(folder)
     table, written = fixture_table(colour=True), pd.read_csv(folder / "embedding.csv", **EXACT)
     assert written["id"].tolist() == table["name"].tolist() and written["label"].tolist() == table["kind"].tolist()
@@ -155,26 +156,43 @@ def edit(run, change):
 
 def sign(run):
     """What someone who means harm can do too: the checksum is no signature."""
-    digest = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
-    edit(run, lambda d: d.update(model_sha256=digest))
+    for name in ("model", "embedding"):
+        digest = hashlib.sha256((run / f"{name}.safetensors").read_bytes()).hexdigest()
+        edit(run, lambda d, name=name, digest=digest: d.update({f"{name}_sha256": digest}))
 
 
+TENSORS = pytest.mark.parametrize("name", ["model.safetensors", "embedding.safetensors"])
+
+
+@TENSORS
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_truncated_weights(run, share):
-    content = (run / "model.safetensors").read_bytes()
-    (run / "model.safetensors").write_bytes(content[: int(len(content) * share)])
-    every_use_is_refused(run, "model.safetensors is damaged", "train again")
+def test_truncated_weights(run, name, share):
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(content[: int(len(content) * share)])
+    every_use_is_refused(run, f"{name} is damaged", "train again")
 
 
-def test_one_flipped_bit_in_the_weights(run):
-    content = bytearray((run / "model.safetensors").read_bytes())
+@TENSORS
+def test_one_flipped_bit_in_the_weights(run, name):
+    content = bytearray((run / name).read_bytes())
     content[-5] ^= 1
-    (run / "model.safetensors").write_bytes(content)
-    every_use_is_refused(run, "checksum differs", "train again")
+    (run / name).write_bytes(content)
+    every_use_is_refused(run, f"{name} is not the file that was written", "checksum differs", "train again")
+
+
+def test_the_model_alone_is_in_its_file(run):
+    model, places = (load_file(run / f"{name}.safetensors") for name in ("model", "embedding"))
+    assert {name.split(".")[0] for name in model} == {"model", "scaling"}
+    assert {name: (t.dtype, len(t)) for name, t in places.items()} == {
+        "space": (torch.float64, 24),
+        "sigma": (torch.float64, 24),
+        "split": (torch.int8, 24),
+    }
+    np.testing.assert_array_equal(PoincareVAE.load(run)._embedding.space, places["space"])
 
 
 def test_missing_files(run):
-    for name in ("metrics.jsonl", "model.safetensors", "config.json"):
+    for name in ("metrics.jsonl", "embedding.safetensors", "model.safetensors", "config.json"):
         (run / name).unlink()
         every_use_is_refused(run, name)
     shutil.rmtree(run)
@@ -200,14 +218,18 @@ def test_a_pickle_in_place_of_the_weights_is_not_opened(run):
     assert not Path("harmed").exists()
 
 
-@pytest.mark.parametrize("name", ["model.posterior.head.weight", "scaling.scale", "embedding.space"])
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("model", "model.posterior.head.weight"), ("model", "scaling.scale"), ("embedding", "space")],
+)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_weights_that_are_not_finite(run, name, value):
-    tensors = load_file(run / "model.safetensors")
+def test_weights_that_are_not_finite(run, file, name, value):
+    path = run / f"{file}.safetensors"
+    tensors = load_file(path)
     tensors[name].view(-1)[-1] = value
-    save_file(tensors, run / "model.safetensors")
+    save_file(tensors, path)
     sign(run)
-    every_use_is_refused(run, "model.safetensors is damaged", f"tensor '{name}' holds numbers that are not finite")
+    every_use_is_refused(run, f"{path.name} is damaged", f"tensor '{name}' holds numbers that are not finite")
 
 
 def test_weights_of_a_type_that_is_not_computed_with(run):
@@ -219,16 +241,19 @@ def test_weights_of_a_type_that_is_not_computed_with(run):
 
 
 def test_weights_of_another_shape(run):
-    tensors = load_file(run / "model.safetensors")
     name = "model.posterior.head.weight"
-    for change in (
-        {name: tensors[name][:-1].contiguous()},
-        {"split": tensors["split"].reshape(-1, 1).clone(), "scaling.shift": None},
+    for file, change in (
+        ("model", {name: lambda t: t[:-1].contiguous()}),
+        ("model", {"scaling.shift": None}),
+        ("embedding", {"split": lambda t: t.reshape(-1, 1).clone(), "space": None}),
     ):
-        changed = {key: t for key, t in {**tensors, **change}.items() if t is not None}
-        save_file(changed, run / "model.safetensors")
+        path = run / f"{file}.safetensors"
+        whole = load_file(path)
+        changed = {key: change.get(key, torch.Tensor.clone)(t) for key, t in whole.items() if change.get(key, 1)}
+        save_file(changed, path)
         sign(run)
         every_use_is_refused(run, "does not hold a whole run", "train again")
+        save_file(whole, path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "not json", "[1, 2]", "null", '"text"', "[" * 100_000, "\xff\xfe"])
@@ -241,7 +266,7 @@ def test_garbage_for_a_description(run, text):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.update(format=3), ["newer Curvae", "format 3", "pip install --upgrade curvae"]),
+        (lambda d: d.update(format=4), ["newer Curvae", "format 4", "pip install --upgrade curvae"]),
         (lambda d: d.update(format="1"), ["not the description of a run"]),
         (lambda d: d.update(format=True), ["not the description of a run"]),
         (lambda d: d.update(format=0), ["not the description of a run"]),
@@ -253,18 +278,21 @@ def test_garbage_for_a_description(run, text):
         (lambda d: d["data"].pop("schema") and None, ["schema"]),
         (lambda d: d["data"]["schema"].update(columns=[]), ["whole run", "features"]),
         (lambda d: d["data"]["schema"]["columns"].append({"name": "z", "fill": 0}), ["whole run", "features"]),
-        (lambda d: d["config"].update(hidden=[10**9]), ["1000000000", "larger than the file"]),
-        (lambda d: d["config"].update(dim=10**12), ["larger than the file"]),
-        (lambda d: d["config"].update(hidden=[4] * 5000), ["larger than the file"]),
-        (lambda d: d["config"].update(hidden="4"), ["hidden"]),
-        (lambda d: d["config"].update(hidden=[5]), ["whole run"]),
-        (lambda d: d["config"].update(dim=2.0), ["dim"]),
-        (lambda d: d["config"].update(curvature="steep"), ["curvature", "'steep'"]),
-        (lambda d: d["config"].update(curvature=1e300), ["lower the curvature"]),
-        (lambda d: d["config"].update(likelihood="auto"), ["likelihood"]),
-        (lambda d: d["config"].update(likelihood="categorical"), ["whole run"]),
-        (lambda d: d["config"].update(learn_curvature=1), ["learn_curvature"]),
+        (lambda d: d["config"]["networks"].update(hidden=[10**9]), ["1000000000", "larger than the file"]),
+        (lambda d: d["config"]["space"].update(dim=10**12), ["larger than the file"]),
+        (lambda d: d["config"]["networks"].update(hidden=[4] * 5000), ["larger than the file"]),
+        (lambda d: d["config"]["networks"].update(hidden="4"), ["hidden"]),
+        (lambda d: d["config"]["networks"].update(hidden=[5]), ["whole run"]),
+        (lambda d: d["config"]["space"].update(dim=2.0), ["dim"]),
+        (lambda d: d["config"]["space"].update(curvature="steep"), ["curvature", "'steep'"]),
+        (lambda d: d["config"]["space"].update(curvature=1e300), ["lower the curvature"]),
+        (lambda d: d["config"]["likelihood"].update(likelihood="auto"), ["likelihood"]),
+        (lambda d: d["config"]["likelihood"].update(likelihood="categorical"), ["whole run"]),
+        (lambda d: d["config"]["space"].update(learn_curvature=1), ["learn_curvature"]),
         (lambda d: d["config"].update(depth=3), ["unknown settings: depth"]),
+        (lambda d: d["config"]["space"].update(dims=3), ["unknown settings: space.dims; did you mean dim?"]),
+        (lambda d: d["config"].update(space=[2, 1.0]), ["unknown settings: space"]),
+        (lambda d: d.update(embedding_sha256=None), ["embedding.safetensors", "checksum"]),
     ],
 )
 def test_descriptions_that_someone_edited(run, change, says):

@@ -51,6 +51,7 @@ _OWN = (
     "splits",
     "*.part",
     "model.safetensors",
+    "embedding.safetensors",
     "metrics.jsonl",
     "embedding.csv",
     "comparison.json",
