@@ -39,7 +39,7 @@ from curvae.training.graphs.engine import GraphEngine
 from curvae.training.graphs.evaluate import embed_graph, neighbourhood
 from curvae.training.graphs.storage import load_fitted_graph, save_fitted_graph
 from curvae.training.links import neighbourhood_map
-from running import SMALL, config, curvae, refused, snapshot, write_table
+from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
 QUICK = ("--hidden", "4", "--epochs", "3", "--jobs", "1")
 TREE = [(f"n{(i - 1) // 2}", f"n{i}") for i in range(1, 31)]
@@ -97,6 +97,7 @@ def test_contents_of_the_folder(whole):
         "config.json",
         "curves.png",
         "embedding.csv",
+        "embedding.safetensors",
         "map.png",
         "metrics.jsonl",
         "model.safetensors",
@@ -105,7 +106,7 @@ def test_contents_of_the_folder(whole):
         "splits/metrics.jsonl",
     }
     stored = config(whole / "run")
-    assert stored["format"] == 2 and stored["kind"] == "graph" and stored["seed"] == 5 and stored["splits"] == 3
+    assert stored["format"] == 3 and stored["kind"] == "graph" and stored["seed"] == 5 and stored["splits"] == 3
     assert set(stored["versions"]) == {"curvae", "torch", "numpy", "python"}
     assert stored["source"] == {
         "name": "friends.csv",
@@ -217,7 +218,7 @@ def test_every_option_reaches_the_model():
     table = ("--nodes", "n.csv", "--features", "age", "--features", "height", "--missing", "mean")
     found = curvae("graph", "t.csv", "-o", "run", "-q", *flags, *table, *words, "--splits", 1, "--device", "cpu")
     assert (found.code, found.out) == (0, ""), found.err
-    stored = config()["config"]
+    stored = settings()
     assert {name.replace("-", "_"): value for name, value in given.items()} | {"hidden": [6, 5]} == {
         name.replace("-", "_"): stored[name.replace("-", "_")] for name in given
     }

@@ -26,6 +26,7 @@ class Setting:
         flags: short names on the command line, such as "-d".
         rule: which values it takes, beyond what its type says.
         choices: names that it takes, where its type does not list them.
+        bounds: the least and the largest number that the command line takes.
         compared: whether a comparison leaves it to the user; otherwise it chooses the value itself.
         type: of the value; None is not part of it.
         optional: whether it may be None.
@@ -38,6 +39,7 @@ class Setting:
     flags: Sequence[str] = ()
     rule: Rule | None = None
     choices: Sequence[str] = ()
+    bounds: tuple[int, int] | None = None
     compared: bool = True
     type: Any = None
     optional: bool = False
