@@ -538,17 +538,19 @@ def test_view_shows_the_edges(run):
         (lambda t: t.update(edges=t["edges"] + 40), "an edge leads to a node"),
         (lambda t: t.update(names=t["names"][:-1].contiguous()), "whole run"),
         (lambda t: t.pop("names"), "names"),
-        (lambda t: t.update({"embedding.sigma": t["embedding.sigma"][:-1].contiguous()}), "another number of nodes"),
+        (lambda t: t.update(sigma=t["sigma"][:-1].contiguous()), "another number of nodes"),
     ],
 )
 def test_tensors_that_someone_edited(run, change, says):
-    tensors = load_file(run / "model.safetensors")
+    name = "embedding" if "nodes" in says else "model"
+    path = run / f"{name}.safetensors"
+    tensors = load_file(path)
     change(tensors)
-    save_file(tensors, run / "model.safetensors")
+    save_file(tensors, path)
     for command in (("embed", run, "friends.csv"), ("sample", run), ("evaluate", run, "friends.csv")):
         refused(*command, says=["checksum"])
     stored = config()
-    stored["model_sha256"] = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+    stored[f"{name}_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     (run / "config.json").write_text(json.dumps(stored))
     for command in (("embed", run, "friends.csv"), ("sample", run), ("evaluate", run, "friends.csv")):
         refused(*command, says=["whole run", says, "train again"])

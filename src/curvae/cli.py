@@ -33,7 +33,7 @@ app = typer.Typer(
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Seed = option(RowSettings, name="seed", panel=False)
+Seed = Annotated[int | None, option(RowSettings, name="seed", panel=False)]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")]
@@ -81,7 +81,9 @@ _OF_VALUES = ("metric", "missing")
 _OF_TABLES = (*_OF_VALUES, "label", "id", "group", "categorical")
 _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
 # What a comparison chooses itself.
-_CHOSEN = {name for kind in (RowSettings, GraphSettings) for name, known in described(kind).items() if not known.compared}
+_CHOSEN = {
+    name for kind in (RowSettings, GraphSettings) for name, known in described(kind).items() if not known.compared
+}
 
 
 def _refuse(context: typer.Context, when: str, names: Iterable[str]) -> None:

@@ -29,14 +29,14 @@ def flag(name: str) -> str:
 
 
 def option(*kinds: type[Settings], name: str, panel: bool = True) -> Any:
-    """The annotation of an option for a setting, unset unless given; of several kinds, with the default of each."""
+    """The option of a setting; of several kinds of models, with the default of each."""
     known = [described(kind)[name] for kind in kinds if name in described(kind)]
     first = known[0]
     names = [flag(name), *first.flags]
     if first.type is bool and first.default:
         names[0] += f"/--no-{names[0][2:]}"
     part = next(kind.part_of(name) for kind in kinds if name in described(kind))
-    made = typer.Option(
+    return typer.Option(
         *names,
         help=_help(known),
         show_default=False,
@@ -44,7 +44,6 @@ def option(*kinds: type[Settings], name: str, panel: bool = True) -> Any:
         metavar=_metavar(first),
         **_bounds(first),
     )
-    return Annotated[_typed(first) | None, made]
 
 
 def _help(known: Iterable[Setting]) -> str:
@@ -54,10 +53,13 @@ def _help(known: Iterable[Setting]) -> str:
     return text.replace("prior_scale", "--prior-scale").replace("value of curvature", "value of --curvature")
 
 
-def _typed(known: Setting) -> Any:
+def _annotation(kinds: Iterable[type[Settings]], name: str) -> Any:
+    """Unset unless given."""
+    known = next(described(kind)[name] for kind in kinds if name in described(kind))
+    typed: Any = str if get_origin(known.type) is tuple else known.type
     if known.choices:
-        return Literal[tuple(known.choices)]
-    return str if get_origin(known.type) is tuple else known.type
+        typed = Literal[tuple(known.choices)]
+    return Annotated[typed | None, option(*kinds, name=name)]
 
 
 def _metavar(known: Setting) -> str | None:
@@ -87,9 +89,7 @@ def takes_settings(*kinds: type[Settings], without: Collection[str] = ()) -> Cal
     def extend(command: Callable[..., None]) -> Any:
         signature = inspect.signature(command, eval_str=True)
         options = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option(*kinds, name=name)
-            )
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(kinds, name))
             for name in names
         ]
         own = [one.replace(kind=one.KEYWORD_ONLY) for one in signature.parameters.values() if one.name != "settings"]

@@ -52,7 +52,9 @@ class Store:
     def read(self, shard: Shard) -> dict[str, Any] | None:
         """The stored result of a shard, unless there is none or its settings were others."""
         stored = self._stored(shard)
-        return stored if stored is not None and _known(stored.get("settings")) == _known(_plain(shard.settings)) else None
+        return (
+            stored if stored is not None and _known(stored.get("settings")) == _known(_plain(shard.settings)) else None
+        )
 
     def _stored(self, shard: Shard) -> dict[str, Any] | None:
         """From its own file, or from the merged one, which holds all shards."""
@@ -207,7 +209,7 @@ def run_experiment(
             continue
         if store.state(shard) == "done" and not force:
             if only:
-                voice.say(f"{shard.name} is done; --force computes it again")
+                voice.say(f"{shard.name} is done; force=True computes it again")
             continue
         voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         with locked(store.path(shard)):  # other processes may compute other shards
@@ -221,4 +223,4 @@ def _refuse_mixture(store: Store) -> None:
     for path in (*(store.out / store.experiment.name).glob("*.json"), *store.out.glob(f"{store.experiment.name}.json")):
         if read_json(path).get("quick") != store.plan.quick:
             kind = "full" if store.plan.quick else "quick"
-            raise CurvaeError(f"{store.out} holds results of {kind} runs; choose another folder with --out")
+            raise CurvaeError(f"{store.out} holds results of {kind} runs; choose another folder with out=…")

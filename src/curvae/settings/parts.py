@@ -118,9 +118,7 @@ class TrainingSettings(StepSettings):
     """The training of a model of rows."""
 
     batch_size: int = setting(64, "Rows a step.")
-    validation: float = setting(
-        0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False
-    )
+    validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
     patience: int | None = setting(
         None, "Stop after so many epochs without progress on them, and keep the best weights.", shown="never"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -114,7 +113,9 @@ class Part:
         """Raise for values that do not go together."""
 
 
-@cache
+_described: dict[type[Part], dict[str, Setting]] = {}
+
+
 def described(part: type[Part]) -> dict[str, Setting]:
     """The settings of a part by name, in order.
 
@@ -123,8 +124,10 @@ def described(part: type[Part]) -> dict[str, Setting]:
         >>> described(SpaceSettings)["dim"].text
         'Dimension of the latent space (2).'
     """
+    if part in _described:
+        return _described[part]
     hints = get_type_hints(part)
-    found = {}
+    found: dict[str, Setting] = {}
     for field in dataclasses.fields(part):
         hint, known = hints[field.name], field.metadata["setting"]
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
@@ -133,4 +136,5 @@ def described(part: type[Part]) -> dict[str, Setting]:
         found[field.name] = dataclasses.replace(
             known, name=field.name, type=kind, optional=NoneType in options, choices=choices
         )
+    _described[part] = found
     return found

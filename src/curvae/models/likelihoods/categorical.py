@@ -58,7 +58,7 @@ def _refusal(x: Matrix, blocks: Sequence[int]) -> str | None:
         return None
     return (
         "needs one-hot columns (each block of columns sums to 1 in every row); name the text columns with "
-        "--categorical, or use another likelihood"
+        "categorical=…, or use another likelihood"
     )
 
 
