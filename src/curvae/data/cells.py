@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import json
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +73,14 @@ def numbers_of(
                 large.append(column.name)
             converted[column.name] = numbers
     if texts:
-        first = shlex.quote(next(iter(texts)))
+        first = json.dumps(next(iter(texts)), ensure_ascii=False)
         listed = listing(f"{name!r} ({offender})" for name, offender in texts.items())
         raise CurvaeError(f"{path.name} has text in column {listed}; {mend.format(first)}")
     if booleans:
         remarks.note(f"true and false became 1 and 0: {quoted(booleans)}.")
     if large:
         remarks.warn(
-            f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use --id if they identify rows."
+            f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
         )
     if converted:
         frame = frame.copy(deep=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -137,7 +138,7 @@ class Draft:
             how = "a category of its own in every row" if column.categories else "a different integer in every row"
             self.remarks.warn(
                 f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
-                f"use --id {column.name} if it is one."
+                f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
             )
 
 

@@ -86,7 +86,7 @@ def load(
         raise CurvaeError(f"categorical is the text {categorical!r}; give a list of columns")
     if schema is not None and categorical:
         raise CurvaeError(
-            "which columns are categorical was settled when the model was trained; leave --categorical out"
+            "which columns are categorical was settled when the model was trained; leave out categorical=…"
         )
     roles = Roles(label, id, group, tuple(categorical))
     try:
@@ -106,7 +106,9 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
     if exists and not path.is_dir():
         require_file(path)
     if (not exists and str(source) in BUILT_IN_GRAPHS) or (exists and path.name.lower().endswith(_GRAPHS)):
-        raise CurvaeError(f"{source} is a graph; use curvae graph, or add --graph to curvae compare and diagnose")
+        raise CurvaeError(
+            f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
+        )
     if not exists and str(source) not in BUILT_IN:
         raise _not_found(path)
     if path.is_file() and path.name.lower().endswith(_TABLES):

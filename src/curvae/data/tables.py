@@ -143,7 +143,7 @@ def require_column(path: Path, role: str, name: str | None, present: Sequence[st
     folded = {column.casefold(): column for column in present}
     near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded)]
     hint = f"did you mean {quoted(near)}?" if near else f"its columns are {quoted(present)}"
-    raise CurvaeError(f"{path.name} has no column {name!r} for --{role}; {hint}")
+    raise CurvaeError(f"{path.name} has no column {name!r} for {role}=…; {hint}")
 
 
 def _index_column(
@@ -176,7 +176,7 @@ def _fit(
 ) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
     categories = {name: categories_of(frame[name]) for name in categorical}
     columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
-    mend = "use --categorical {0}, --label {0} or --id {0}, or remove it"
+    mend = "use categorical=[{0}], label={0} or id={0}, or remove it"
     return columns, numbers_of(path, frame, columns, mend, remarks)
 
 

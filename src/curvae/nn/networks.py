@@ -6,22 +6,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
+from ..settings import DecoderKind, NetworkKind
 from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, numbers
 from .curvature import Curvature
 from .layers import Gyroplane, LogMap0, MobiusLinear
 from .saving import name_once
 
 __all__ = ["NETWORKS", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp"]
-
-DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
-NetworkKind = Literal["mlp", "conv"]
 
 
 class Decoder(nn.Sequential):

@@ -51,6 +51,7 @@ _OWN = (
     "splits",
     "*.part",
     "model.safetensors",
+    "embedding.safetensors",
     "metrics.jsonl",
     "embedding.csv",
     "comparison.json",
@@ -209,7 +210,7 @@ def _making(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CurvaeError(f"cannot make the folder {folder}: {error.strerror}; choose another with -o") from error
+        raise CurvaeError(f"cannot make the folder {folder}: {error.strerror}; choose another with output=…") from error
 
 
 def _numbered(name: str) -> Path:
@@ -225,7 +226,7 @@ def _numbered(name: str) -> Path:
 
 def _clear(folder: Path, force: bool, mark: str) -> None:
     if not force:
-        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with --force")
+        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with force=True")
     if not (folder / mark).exists():
         raise CurvaeError(
             f"{folder} holds something else (there is no {mark}) and is not touched; choose another folder"
@@ -236,7 +237,7 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
 
 
 def output_file(
-    asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "-o"
+    asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "output"
 ) -> Path:
     """The file asked for, or the default; one that exists only with `force`.
 
@@ -244,10 +245,10 @@ def output_file(
     """
     path = default if asked is None else asked
     if path.suffix.lower() not in (endings := endings or (default.suffix,)):
-        raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}")
+        raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}=…")
     refuse_dangling(path)
     if path.exists() and not force:
-        raise CurvaeError(f"{path} exists; choose another name with {option}, or overwrite it with --force")
+        raise CurvaeError(f"{path} exists; choose another name with {option}=…, or overwrite it with force=True")
     return path
 
 

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from ..data import Dataset, Schema
 from ..errors import CurvaeError
+from ..settings import GraphSettings, RowSettings, described
 from ..training import Config, Fitted, Split, build, fit, fit_many, random_split
 from ..training.config import require_count
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
@@ -40,7 +41,6 @@ from .timing import duration, training_seconds
 
 __all__ = ["FitRequest", "fit_run"]
 
-_OWN_CHOICE = ("curvature", "learn_curvature", "learn_prior_scale", "validation", "standardise", "objective", "samples")
 _SAMPLES = 500  # importance samples a row for the report
 
 
@@ -114,7 +114,7 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
         voice.warn(text)
     if config.validation and not len(split.validation):
         voice.warn(
-            f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise --validation"
+            f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise validation=…"
         )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
     jobs = min(processes(request.device), repeats)
@@ -157,7 +157,8 @@ def figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those that `curvae compare` takes: it chooses the curvature and the split itself."""
-    return {name: value for name, value in settings.items() if name not in _OWN_CHOICE}
+    known = described(GraphSettings) | described(RowSettings)
+    return {name: value for name, value in settings.items() if known[name].compared}
 
 
 def _scored(split: Split) -> tuple[NDArray[np.int64], str]:

@@ -61,7 +61,7 @@ def embed_run(
     if kind_of(run) == "graph":
         table = graph_using.embedded(run, path, nodes, missing, device, voice)
     elif nodes is not None:
-        raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave --nodes out")
+        raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave out nodes=…")
     else:
         fitted, data, _ = _open(run, path, missing, device, voice)
         table = embedding_table(embed(fitted, data), data.ids, data.labels, "new")
@@ -142,7 +142,7 @@ def evaluate_run(
     """
     if kind_of(run) == "graph":
         if samples is not None:
-            raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave --samples out")
+            raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave out samples=…")
         return graph_using.judged(run, path, seed, voice)
     samples = _SAMPLES if samples is None else samples
     require_count("samples", samples, "importance_samples")

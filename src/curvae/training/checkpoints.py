@@ -61,7 +61,7 @@ def fitting(folder: Path) -> Iterator[None]:
         message = str(error).splitlines()[0]
         raise CurvaeError(
             f"the checkpoint in {folder / _FOLDER} does not fit this run ({message}); "
-            "start again with --force, or in another folder"
+            "start again in another folder, or without resume=True"
         ) from error
 
 

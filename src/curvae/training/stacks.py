@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 from ..models.tracing import matmul_precision
+from ..settings import ADDED
 from .checkpoints import Checkpoint, fitting
 from .config import Settings
 from .engine import Engine
@@ -246,7 +247,7 @@ class _Training:
             tensors[f"history.{key}"] = torch.tensor(padded, dtype=torch.float64)
         counters = {
             "places": list(self.checkpoint.places),
-            "configs": [member.config.to_json() for member in self.members],
+            "configs": [member.config.flat() for member in self.members],
             "data": [dict(member.data) for member in self.members],
             "passed": self.passed,
             "step": self.step,
@@ -272,7 +273,7 @@ class _Training:
     def _require_same(self, configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]) -> None:
         """A run may be given more epochs; all else must be as it was."""
         for member, known, marks in zip(self.members, configs, data, strict=True):
-            own = member.config.to_json()
+            own, known = member.config.flat(), {**ADDED, **known}
             other = [name for name in own if name != "epochs" and own[name] != known.get(name)]
             if other:
                 raise ValueError(f"{other[0]} was {known.get(other[0])}, not {own[other[0]]}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
+from ... import settings
 from ...errors import CurvaeError
 from ..layout import Layout
 from .base import Family, Likelihood, Matrix, stored_values
-from .bernoulli import BERNOULLI, Bernoulli
-from .categorical import CATEGORICAL, Categorical
-from .gaussian import GAUSSIAN, UNIT_GAUSSIAN, Gaussian
-from .poisson import POISSON, Poisson
+from .bernoulli import Bernoulli
+from .categorical import Categorical
+from .gaussian import Gaussian
+from .poisson import Poisson
 
 __all__ = [
     "LIKELIHOODS",
@@ -21,10 +24,14 @@ __all__ = [
     "choose_likelihood",
 ]
 
-# Every likelihood that can be asked for by name.
-LIKELIHOODS: dict[str, Family] = {
-    family.name: family for family in (BERNOULLI, GAUSSIAN, UNIT_GAUSSIAN, CATEGORICAL, POISSON)
-}
+
+def _family(place: str) -> Family:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f".{module}", __name__), name)
+
+
+LIKELIHOODS: dict[str, Family] = {name: _family(place) for name, place in settings.LIKELIHOODS.items()}
+"""every likelihood that can be asked for by name"""
 
 
 def choose_likelihood(x: Matrix, asked: str = "auto", layout: Layout | None = None) -> tuple[str, str]:

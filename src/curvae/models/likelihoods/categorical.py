@@ -63,7 +63,7 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
         return None
     return (
         "needs one-hot columns (each block of columns sums to 1 in every row); name the text columns with "
-        "--categorical, or use another likelihood"
+        "categorical=…, or use another likelihood"
     )
 
 
