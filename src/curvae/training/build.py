@@ -31,18 +31,17 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def build(
-    config: Config, layout: Layout | int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None
+    config: Config, features: int | Layout, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None
 ) -> VAE:
     """A model with weights drawn from the configuration's seed.
 
     Arguments:
         config: with a likelihood other than "auto".
-        layout: of the data; or the number of their columns, with the blocks of one-hot columns.
+        features: columns of the data; or the whole layout of the data.
         blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
     """
-    if not isinstance(layout, Layout):
-        layout = Layout(layout, tuple(blocks))
+    layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
     network, shape = NETWORKS[config.network], layout.shape or (layout.features,)
