@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import CurvaeError
-from ..models import LIKELIHOODS
+from ..models import LIKELIHOODS, Layout
 from ..models.latent import Law
 from ..nn.networks import DecoderKind
 
@@ -133,9 +136,10 @@ class Config(Settings):
         decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         hidden: widths of the hidden layers of the encoder, and of the decoder in reverse.
         likelihood: a name in `curvae.models.LIKELIHOODS`: "bernoulli" for values in [0, 1], "gaussian" with a learned
-            standard deviation a column, "unit_gaussian", "categorical" for one-hot columns, "poisson" for counts; or
-            "auto": Bernoulli if all values are 0 or 1, otherwise Gaussian.
-        standardise: centre columns and scale them to unit variance (Gaussian likelihoods only).
+            standard deviation a column, "unit_gaussian", "categorical" for one-hot columns, "poisson" for counts,
+            "mixed" for columns of several kinds; or "auto": by the kinds of the columns where they are known, otherwise
+            Bernoulli if all values are 0 or 1, else Gaussian.
+        standardise: centre columns and scale them to unit variance (only those with a Gaussian likelihood).
         objective: "elbo" or "iwae".
         samples: draws a row and step.
         epochs: passes over the data; None makes about 8,000 steps, in at least 20 and at most 1,000 passes.
@@ -181,8 +185,12 @@ class Config(Settings):
 
     @property
     def scales(self) -> bool:
-        """Whether columns are standardised; of an "auto" likelihood that is not known."""
-        return self.standardise and self.likelihood != "auto" and LIKELIHOODS[self.likelihood].standardise
+        """Whether columns are standardised, some or all; of an "auto" likelihood that is not known."""
+        return self.standardise and self.likelihood != "auto" and bool(LIKELIHOODS[self.likelihood].standardise)
+
+    def scaled(self, layout: Layout) -> NDArray[np.bool_]:
+        """Which features of the data are standardised."""
+        return LIKELIHOODS[self.likelihood].standardised(layout) & self.scales
 
     def epochs_for(self, rows: int) -> int:
         """Number of epochs for so many training rows."""

@@ -247,6 +247,13 @@ def kind_of(folder: Path) -> str:
     return str(kind)
 
 
+def _layout_without(schema: Schema) -> Layout:
+    """Of runs that stored none: blocks were told apart only where all columns were categorical."""
+    widths = tuple(len(column.features) for column in schema.columns)
+    all_categorical = all(column.categories is not None for column in schema.columns)
+    return Layout(len(schema.names), widths if all_categorical else ())
+
+
 def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitted, Embedding, dict[str, Any]]:
     """A model written by `save_fitted`, the embedding of its training data, and the whole of its `config.json`."""
     description, tensors = read_model(folder, "vae")
@@ -256,7 +263,7 @@ def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitte
         layout = (
             Layout.from_json(description["layout"])
             if "layout" in description
-            else Layout(len(schema.names), schema.blocks)
+            else _layout_without(schema)
         )
         model = restore(tensors, layout.features, config, lambda: build(config, layout))
         scaling = restore_scaling(tensors)
