@@ -74,6 +74,9 @@ Label = Annotated[str | None, typer.Option("--label", help="Column to colour the
 Identity = Annotated[str | None, typer.Option("--id", help="Column that names the rows.")]
 Group = Annotated[str | None, typer.Option("--group", help="Column whose rows stay together in splits.")]
 Categorical = Annotated[list[str] | None, typer.Option("--categorical", help="Text column to code; repeatable.")]
+Exposure = Annotated[
+    str | None, typer.Option("--exposure", help="Column with the exposure of each row, for counts (poisson).")
+]
 
 
 def _option(name: str, text: str, *more: str, panel: str = "Model") -> Any:
@@ -94,8 +97,8 @@ Decoder = Annotated[
 ]
 Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, such as 200 or 400,200 (200).")]
 Likelihood = Annotated[
-    Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson"] | None,
-    _option("--likelihood", "Of a row given its point (auto: bernoulli for 0/1 values, else gaussian)."),
+    Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson", "mixed"] | None,
+    _option("--likelihood", "Of a row given its point (auto: by the kinds of the columns)."),
 ]
 Beta = Annotated[float | None, _option("--beta", "Weight of the divergence (1).")]
 Epochs = Annotated[int | None, _option("--epochs", "Passes over the data (about 8,000 steps).", panel="Training")]
@@ -137,7 +140,7 @@ def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table")
 
 
 # Options of `compare` that say nothing about a graph, and those that say nothing about rows.
-_OF_ROWS = ("identity", "group", "categorical", "decoder", "likelihood", "batch_size", "patience")
+_OF_ROWS = ("identity", "group", "categorical", "exposure", "decoder", "likelihood", "batch_size", "patience")
 _OF_GRAPHS = ("nodes", "features", "weighted", "isolated", "edges", "weight")
 # Options of `diagnose` that say nothing about distances, a graph or a run.
 _OF_VALUES = ("metric", "missing")
@@ -231,6 +234,7 @@ def fit(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    exposure: Exposure = None,
     missing: Missing = "error",
     dim: Dim = None,
     curvature: Curvature = None,
@@ -266,7 +270,7 @@ def fit(
     from .training.device import choose_device
 
     settings = _settings(context)
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure)
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
@@ -386,7 +390,10 @@ def sample(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw new rows, in original units, or new graphs from the model of a run."""
+    """Draw new rows, in original units, or new graphs from the model of a run.
+
+    From a model of counts with an exposure, rows of exposure 1.
+    """
     from .runs import sample_run
     from .training.device import choose_device
     from .training.storage import kind_of
@@ -474,6 +481,7 @@ def compare(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    exposure: Exposure = None,
     missing: Missing = "error",
     dim: Dim = None,
     posterior: Posterior = None,
@@ -515,7 +523,7 @@ def compare(
     if graph:
         source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
     else:
-        source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+        source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure)
     settings = _settings(context, "graph" if graph else "table")
     request = CompareRequest(source, settings, values, repeats, output, resume, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:

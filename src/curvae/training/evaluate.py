@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -149,12 +150,13 @@ def reconstruct(fitted: Fitted, space: Array, size: Array | None = None) -> Arra
     """E[x | z] in original units at points S; of counts for rows of these exposures, by default 1."""
     with torch.no_grad():
         model = fitted.model
-        pieces = [
-            model.likelihood.mean(model.decode(part.to(model.device))).cpu()
-            for part in torch.from_numpy(np.array(space, dtype=np.float64)).split(_ROWS)
-        ]
-    made = fitted.scaling.invert(torch.cat(pieces).double().numpy())
-    return made if size is None else made * size[:, None]
+        points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
+        told = Batch(points, size=None if size is None else torch.from_numpy(size).to(points))
+        pieces = []
+        for index in torch.arange(len(points), device=points.device).split(_ROWS):
+            batch = told.map(partial(torch.index_select, dim=0, index=index))
+            pieces.append(model.likelihood.mean(model.decode(batch.x), batch))
+    return fitted.scaling.invert(torch.cat(pieces).cpu().double().numpy())
 
 
 @dataclass(frozen=True)

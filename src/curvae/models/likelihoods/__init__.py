@@ -33,7 +33,9 @@ def choose_likelihood(x: Matrix, asked: str = "auto", layout: Layout | None = No
     """The name of the likelihood for the data, and the reason; raises when the data do not fit the one asked for."""
     layout = layout or Layout(x.shape[1])
     if sum(layout.widths) != x.shape[1]:
-        raise CurvaeError(f"blocks {layout.blocks} stand for {sum(layout.widths)} columns, not {x.shape[1]}; correct them")
+        raise CurvaeError(
+            f"blocks {layout.blocks} stand for {sum(layout.widths)} columns, not {x.shape[1]}; correct them"
+        )
     name, why = _automatic(x, layout) if asked == "auto" else (asked, "as asked")
     if (asked != "auto" or any(layout.blocks)) and (reason := LIKELIHOODS[name].refusal(x, layout)):
         raise CurvaeError(f"likelihood {name} {reason}")

@@ -36,6 +36,7 @@ class Mixed(Likelihood):
         torch.Size([8])
     """
 
+    parts: Any  # a module list of likelihoods
     order: Tensor | None
     back: Tensor | None
 
@@ -119,7 +120,9 @@ class Mixed(Likelihood):
     def inputs(self, batch: Batch) -> Tensor:
         if all(type(part).inputs is Likelihood.inputs for part in self.parts):
             return batch.x
-        shown = [part.inputs(Batch(x, size=batch.size)) for part, x in zip(self.parts, self._split(batch.x), strict=True)]
+        shown = [
+            part.inputs(Batch(x, size=batch.size)) for part, x in zip(self.parts, self._split(batch.x), strict=True)
+        ]
         return self._merge(shown)
 
     def extra_repr(self) -> str:
