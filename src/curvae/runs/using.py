@@ -110,7 +110,7 @@ def sample_run(
 
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
-    """Features as columns of the source: of categories the one with the largest value, yes and no as 1 and 0."""
+    """Features as columns of the source: of categories the one with the largest value, yes and no as 1 and 0; for a unit of exposure."""
     columns: dict[str, Any] = {}
     start = 0
     for column in schema.columns:
@@ -121,6 +121,8 @@ def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
             whole = column.binary and bool(np.isin(block, (0, 1)).all())
             columns[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
         start += len(column.features)
+    if schema.exposure is not None:
+        columns[schema.exposure] = 1.0
     return pd.DataFrame(columns)
 
 

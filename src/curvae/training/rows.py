@@ -133,7 +133,7 @@ class Rows:
         self.sparse = sparse.issparse(x) and not (whole and self._room())
         self._x = sparse.csr_array(x) if sparse.issparse(x) else None
         others = {name: part for name, part in arrays.per_row.items() if name != "x"}
-        self.parts = {name: torch.from_numpy(part).to(self.device, dtype) for name, part in others.items()}
+        self.parts = {name: torch.tensor(part, device=self.device, dtype=dtype) for name, part in others.items()}
         """what is resident on the device, by name; all but sparse x"""
         if not self.sparse:
             self.parts = {"x": self._scaled(x if self._x is None else self._x), **self.parts}
