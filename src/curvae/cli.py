@@ -72,6 +72,9 @@ Label = Annotated[str | None, typer.Option("--label", help="Column to colour the
 Identity = Annotated[str | None, typer.Option("--id", help="Column that names the rows.")]
 Group = Annotated[str | None, typer.Option("--group", help="Column whose rows stay together in splits.")]
 Categorical = Annotated[list[str] | None, typer.Option("--categorical", help="Text column to code; repeatable.")]
+Exposure = Annotated[
+    str | None, typer.Option("--exposure", help="Column with the exposure of each row, for counts (poisson).")
+]
 Features = Annotated[list[str] | None, typer.Option("--features", help="Column of numbers of the nodes; repeatable.")]
 Weighted = Annotated[bool, typer.Option("--weighted", help="Read weights of edges.")]
 Isolated = Annotated[bool, typer.Option("--isolated", help="Add nodes that only the table names, without edges.")]
@@ -202,6 +205,7 @@ def fit(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    exposure: Exposure = None,
     missing: Missing = "error",
     repeats: Annotated[
         int | None, typer.Option("--repeats", help="Trainings, to see how stable the map is (1).", show_default=False)
@@ -220,7 +224,7 @@ def fit(
     from .runs.training import comparable
     from .training.device import choose_device
 
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure)
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
@@ -319,7 +323,10 @@ def sample(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw new rows, in original units, or new graphs from the model of a run."""
+    """Draw new rows, in original units, or new graphs from the model of a run.
+
+    From a model of counts with an exposure, rows of exposure 1.
+    """
     from .runs import sample_run
     from .training.device import choose_device
     from .training.storage import kind_of
@@ -408,6 +415,7 @@ def compare(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    exposure: Exposure = None,
     missing: Missing = "error",
     device: Device = "auto",
     jobs: Jobs = None,
@@ -440,7 +448,7 @@ def compare(
     if graph:
         source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
     else:
-        source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+        source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure)
     request = CompareRequest(source, settings, values, repeats, output, resume, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:
         result = compare_run(request, voice)

@@ -37,6 +37,7 @@ class Dataset:
         labels: one a row, or None.
         label_name: what the labels are.
         groups: rows with the same group stay together in splits, or None.
+        exposure: one a row, for how long or in what it was counted, or None.
         blocks: for each column the number of its categories, or (); see `curvae.data.Arrays`.
         notes: what was done to the data, one sentence each.
         warnings: what looks wrong, with the mend, one sentence each.
@@ -49,6 +50,7 @@ class Dataset:
     labels: NDArray[np.str_] | None = None
     label_name: str | None = None
     groups: NDArray[np.str_] | None = None
+    exposure: NDArray[np.float64] | None = None
     blocks: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -57,7 +59,8 @@ class Dataset:
         rows, features = self.x.shape
         if len(self.names) != features or math.prod(self.shape) != features:
             raise CurvaeError(f"{count(features, 'feature')}, {count(len(self.names), 'name')} and shape {self.shape}")
-        for what, values in (("ids", self.ids), ("labels", self.labels), ("groups", self.groups)):
+        for what in ("ids", "labels", "groups", "exposure"):
+            values = getattr(self, what)
             if values is not None and values.shape != (rows,):
                 raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one a row")
 
@@ -67,7 +70,7 @@ class Dataset:
     @cached_property
     def arrays(self) -> Arrays:
         """What a model may be told about the rows."""
-        return Arrays(self.x, blocks=self.blocks, shape=self.shape if len(self.shape) > 1 else ())
+        return Arrays(self.x, size=self.exposure, blocks=self.blocks, shape=self.shape if len(self.shape) > 1 else ())
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
         """The rows given by an index or a mask, in that order.
@@ -87,11 +90,12 @@ class Dataset:
             ids=self.ids[rows],
             labels=None if self.labels is None else self.labels[rows],
             groups=None if self.groups is None else self.groups[rows],
+            exposure=None if self.exposure is None else self.exposure[rows],
         )
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of values, names, shape, ids, labels and groups.
+        """SHA-256 of values, names, shape, ids, labels and groups, and of the exposure where there is one.
 
         It depends on the values alone, not on how they are stored: float32 or float64, dense or sparse.
         """
@@ -101,6 +105,9 @@ class Dataset:
         for texts in (self.names, *map(_listed, (self.ids, self.labels, self.groups))):
             _hash_texts(texts, digest)
         hash_rows(self.x, digest)
+        if self.exposure is not None:
+            digest.update(b"exposure\n")
+            hash_rows(self.exposure.reshape(-1, 1), digest)
         return digest.hexdigest()
 
 

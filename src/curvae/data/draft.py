@@ -36,7 +36,7 @@ class Draft:
         x: numbers, one column a column of the source; of a categorical column the place of its category, or NaN.
         columns: that the features come from; `fill` is yet to be set.
         shape: of one row of an image, else None.
-        ids, labels, groups: one a row.
+        ids, labels, groups, exposure: one a row.
         roles: names of the columns that hold them.
         remarks: gathered so far.
     """
@@ -49,6 +49,7 @@ class Draft:
     ids: NDArray[np.str_] | None = None
     labels: NDArray[np.str_] | None = None
     groups: NDArray[np.str_] | None = None
+    exposure: NDArray[np.float64] | None = None
     label_name: str | None = None
     roles: dict[str, str | None] = field(default_factory=dict)
     remarks: Remarks = field(default_factory=Remarks)
@@ -57,18 +58,13 @@ class Draft:
         """The data set, and its schema: the given one, or one fitted to it."""
         self._require_rows(1 if schema else 2)
         given = schema
-        schema = given or self._fit()
+        schema = given or self._fit(missing)
         x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.remarks)
-        ids, labels, groups = self.ids, self.labels, self.groups
-        if ids is None:
-            ids = np.arange(self.x.shape[0]).astype(np.str_)
+        ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
+        rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups, "exposure": self.exposure}
         if kept is not None:
-            ids, labels, groups = (
-                ids[kept],
-                None if labels is None else labels[kept],
-                None if groups is None else groups[kept],
-            )
+            rows = {name: None if values is None else values[kept] for name, values in rows.items()}
         if given is None:
             self._require_rows(2, x.shape[0])
             self._judge(x)
@@ -76,10 +72,8 @@ class Draft:
             x=_one_hot(x, schema.columns, self.source) if schema.categorical else x,
             names=schema.names,
             shape=schema.shape,
-            ids=ids,
-            labels=labels,
-            label_name=self.label_name if labels is not None else None,
-            groups=groups,
+            **rows,
+            label_name=self.label_name if self.labels is not None else None,
             blocks=schema.blocks,
             notes=tuple(self.remarks.notes),
             warnings=tuple(self.remarks.warnings),
@@ -92,7 +86,7 @@ class Draft:
         if rows < least:
             raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
 
-    def _fit(self) -> Schema:
+    def _fit(self, missing: Missing) -> Schema:
         if not self.columns:
             raise CurvaeError(f"{self.source} has no column left for a feature; give at least one")
         if has_missing(self.x) and (empty := np.flatnonzero(missing_counts(self.x) == self.x.shape[0])).size:
@@ -102,8 +96,11 @@ class Draft:
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles)
+        binary = _yes_no(self.x, missing) if self.kind == "table" else np.zeros(len(self.columns), bool)
         columns = tuple(
-            replace(column, fill=float(means[j]) if column.categories is None else _most_frequent(self.x[:, j]))
+            replace(column, fill=float(round(means[j]) if binary[j] else means[j]), binary=bool(binary[j]))
+            if column.categories is None
+            else replace(column, fill=_most_frequent(self.x[:, j]))
             for j, column in enumerate(self.columns)
         )
         width = sum(len(column.features) for column in columns)
@@ -140,6 +137,17 @@ class Draft:
                 f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
                 f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
             )
+
+
+def _yes_no(x: Any, missing: Missing) -> NDArray[np.bool_]:
+    """Which columns hold the values 0 and 1, both of them and no others, missing ones aside."""
+    found = (np.fmin.reduce(x, 0) == 0) & (np.fmax.reduce(x, 0) == 1)
+    values = x[:, found]
+    lacking = np.isnan(values)
+    found[found] = ((values == 0) | (values == 1) | lacking).all(0)
+    if missing == "mean":  # which is neither
+        found &= missing_counts(x) == 0
+    return found
 
 
 def _most_frequent(codes: Any) -> float:

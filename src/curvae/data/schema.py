@@ -26,12 +26,15 @@ class Column:
     Arguments:
         name: as in the source.
         categories: of a categorical column, in the order of its features; None for numbers.
-        fill: stands for a missing value: the mean, or the place of the most frequent category.
+        fill: stands for a missing value: the mean, or the place of the most frequent category; of yes and no the more
+            frequent one.
+        binary: whether the numbers are yes and no: 0 and 1, both of them and no others.
     """
 
     name: str
     categories: tuple[str, ...] | None = None
     fill: float = 0.0
+    binary: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -120,7 +123,7 @@ class Schema:
         kind: of the source.
         columns: those that become features, in order.
         shape: of one row of the matrix.
-        label, id, group: columns of a table with these roles.
+        label, id, group, exposure: columns of a table with these roles.
 
     Example:
         >>> schema = Schema("table", (Column("size", fill=1.5), Column("colour", ("blue", "red"))), (3,), label="type")
@@ -136,6 +139,7 @@ class Schema:
     label: str | None = None
     id: str | None = None
     group: str | None = None
+    exposure: str | None = None
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -174,10 +178,16 @@ class Schema:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Widths of the one-hot blocks when all columns are categorical, else ()."""
-        if any(column.categories is None for column in self.columns):
+        """For each column the number of its categories, 1 for yes and no, 0 for numbers; () where all are numbers.
+
+        Example:
+            >>> Schema("table", (Column("size"), Column("colour", ("blue", "red"))), (3,)).blocks
+            (0, 2)
+        """
+        if isinstance(self.columns, NumberColumns):
             return ()
-        return tuple(len(column.features) for column in self.columns)
+        blocks = tuple(int(c.binary) if c.categories is None else len(c.categories) for c in self.columns)
+        return blocks if any(blocks) else ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -186,8 +196,12 @@ class Schema:
             entry: dict[str, Any] = {"name": column.name, "fill": column.fill}
             if column.categories is not None:
                 entry["categories"] = list(column.categories)
+            if column.binary:
+                entry["binary"] = True
             columns.append(entry)
         roles = {"label": self.label, "id": self.id, "group": self.group}
+        if self.exposure is not None:
+            roles["exposure"] = self.exposure
         return {"kind": self.kind, "shape": list(self.shape), **roles, "columns": columns}
 
     @classmethod
@@ -197,8 +211,8 @@ class Schema:
         _expect(d.get("kind") in _KINDS, f"kind is {d.get('kind')!r}, not one of {', '.join(_KINDS)}")
         _expect(isinstance(d.get("columns"), list), "columns is no list")
         _expect(isinstance(d.get("shape"), list) and all(type(n) is int for n in d["shape"]), "shape holds no sizes")
-        roles = {role: d.get(role) for role in ("label", "id", "group")}
-        _expect(all(isinstance(name, str | None) for name in roles.values()), "label, id or group is no name")
+        roles = {role: d.get(role) for role in ("label", "id", "group", "exposure")}
+        _expect(all(isinstance(name, str | None) for name in roles.values()), "label, id, group or exposure is no name")
         columns = tuple(_column_from_json(entry, place) for place, entry in enumerate(d["columns"], 1))
         schema = cls(d["kind"], columns, tuple(d["shape"]), **roles)
         _expect(
@@ -229,7 +243,9 @@ def _column_from_json(entry: Any, place: int) -> Column:
         texts = isinstance(categories, list) and all(isinstance(c, str) for c in categories)
         _expect(texts and len(set(categories)) == len(categories) > 0, f"categories of column {place} are not names")
         _expect(fill in range(len(categories)), f"fill of column {place} is no place of a category")
-    return Column(entry["name"], None if categories is None else tuple(categories), float(fill))
+    binary = entry.get("binary", False)
+    _expect(type(binary) is bool and not (binary and categories), f"column {place} cannot be of yes and no")
+    return Column(entry["name"], None if categories is None else tuple(categories), float(fill), binary)
 
 
 def _expect(holds: bool, otherwise: str) -> None:

@@ -54,6 +54,7 @@ def load(
     id: str | None = None,  # noqa: A002 - the word that users know, as in --id
     group: str | None = None,
     categorical: Sequence[str] = (),
+    exposure: str | None = None,
     missing: Missing = "error",
 ) -> tuple[Dataset, Schema]:
     """Load a table, a matrix, images or a built-in data set.
@@ -69,6 +70,7 @@ def load(
         id: column of a table with a unique name for each row.
         group: column of a table; rows of one group stay together in splits.
         categorical: columns of a table that become one feature a category.
+        exposure: column of a table with the exposure of each row, for counts.
         missing: what to do about missing and infinite values: "error", "drop" their rows, or put the "mean" of the
             column (of a categorical column its most frequent category).
 
@@ -88,7 +90,7 @@ def load(
         raise CurvaeError(
             "which columns are categorical was settled when the model was trained; leave out categorical=…"
         )
-    roles = Roles(label, id, group, tuple(categorical))
+    roles = Roles(label, id, group, tuple(categorical), exposure)
     try:
         draft = _read(source, roles, schema)
     except OSError as error:

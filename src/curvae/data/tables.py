@@ -1,4 +1,4 @@
-"""Tables: columns by name, as numbers, categories, ids, labels and groups."""
+"""Tables: columns by name, as numbers, categories, ids, labels, groups and exposure."""
 
 from __future__ import annotations
 
@@ -32,10 +32,16 @@ class Roles:
     id: str | None = None
     group: str | None = None
     categorical: tuple[str, ...] = ()
+    exposure: str | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those that are read letter by letter."""
+        return tuple(name for name in (self.label, self.id, self.group, *self.categorical) if name is not None)
 
     @property
     def asked(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.label, self.id, self.group, *self.categorical) if name is not None)
+        return (*self.texts, *(() if self.exposure is None else (self.exposure,)))
 
 
 def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
@@ -47,11 +53,12 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
         schema: of the data that a model was trained on, if it is to be met.
     """
     remarks = Remarks()
-    known, texts = set(roles.asked), set(roles.asked)
+    known, texts = set(roles.asked), set(roles.texts)
     if schema is not None:
         known |= {column.name for column in schema.columns}
         texts |= {column.name for column in schema.columns if column.categories is not None}
         texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
+        known |= {name for name in (schema.exposure,) if name is not None}
     return _sort(path, read_frame(path, known, texts, remarks), roles, schema, remarks)
 
 
@@ -89,12 +96,14 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, remarks: Remarks) -> Draft:
     present = list(frame.columns)
-    for role, name in (("label", roles.label), ("id", roles.id), ("group", roles.group)):
-        require_column(path, role, name, present)
+    for role in ("label", "id", "group", "exposure"):
+        require_column(path, role, getattr(roles, role), present)
     for name in roles.categorical:
         require_column(path, "categorical", name, present)
-        if name in (roles.label, roles.id, roles.group):
-            raise CurvaeError(f"column {name!r} cannot be a feature and a label, id or group at once; choose one")
+        if name in (roles.label, roles.id, roles.group, roles.exposure):
+            raise CurvaeError(
+                f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
+            )
     # What a run was trained with holds where nothing else is asked for, as far as the table has it.
     held = {
         role: asked or (stored if stored in present else None)
@@ -102,8 +111,13 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
             ("label", roles.label, schema and schema.label),
             ("id", roles.id, schema and schema.id),
             ("group", roles.group, schema and schema.group),
+            ("exposure", roles.exposure, schema and schema.exposure),
         )
     }
+    if schema is not None and schema.exposure is not None and held["exposure"] is None:
+        raise CurvaeError(
+            f"{path.name} has no column {schema.exposure!r}, the exposure that the model was trained with; add it"
+        )
     if schema is not None and schema.id is not None and held["id"] is None:
         remarks.note(f"there is no id column {schema.id!r}; rows are numbered.")
     taken = {name for name in held.values() if name is not None}
@@ -115,7 +129,7 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
     else:
         columns = tuple(schema.columns)
         x = _apply(path, frame, features, columns, remarks)
-    label, name, group = held["label"], held["id"] or index, held["group"]
+    label, names, group = held["label"], held["id"] or index, held["group"]
     groups = None if group is None else texts_of(frame[group], strip=True)
     if groups is not None and (empty := int((groups == "").sum())):
         raise CurvaeError(f"group column {group!r} is empty in {count(empty, 'row')}; give every row a group")
@@ -127,13 +141,24 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
         kind="table",
         x=x,
         columns=columns,
-        ids=None if name is None else texts_of(frame[name]),
+        ids=None if names is None else texts_of(frame[names]),
         labels=labels,
         groups=groups,
+        exposure=None if held["exposure"] is None else _exposure(path, frame, held["exposure"], remarks),
         label_name=label,
         roles=held,
         remarks=remarks,
     )
+
+
+def _exposure(path: Path, frame: pd.DataFrame, name: str, remarks: Remarks) -> NDArray[np.float64]:
+    mend = "an exposure is a number; choose another column"
+    values: NDArray[np.float64] = numbers_of(path, frame[[name]], (Column(name),), mend, remarks)[:, 0]
+    if wrong := int((~(np.isfinite(values) & (values > 0))).sum()):
+        raise CurvaeError(
+            f"exposure column {name!r} of {path.name} holds no positive number in {count(wrong, 'row')}; correct it"
+        )
+    return values
 
 
 def require_column(path: Path, role: str, name: str | None, present: Sequence[str]) -> None:

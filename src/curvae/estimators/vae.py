@@ -55,7 +55,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         posterior: law of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
-        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical" or "poisson".
+        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
+            and 1 as yes and no, the others as numbers).
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
@@ -67,7 +68,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         patience: stop after so many epochs without progress on them; None trains to the end.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
         diagonal: one posterior deviation an axis (wrapped only).
-        standardise: centre and scale columns (Gaussian likelihoods only).
+        standardise: centre and scale columns (only those with a Gaussian likelihood).
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.

@@ -143,6 +143,7 @@ class Source(Given):
     group: str | None = None
     categorical: tuple[str, ...] = ()
     missing: Any = "error"
+    exposure: str | None = None
 
     def load(self) -> tuple[Dataset, Schema]:
         return load(
@@ -152,7 +153,12 @@ class Source(Given):
             group=self.group,
             categorical=self.categorical,
             missing=self.missing,
+            exposure=self.exposure,
         )
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # What older runs do not name, they did not have.
+        return super().again({"exposure": None, **stored})
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def _open(
     fitted, _, description = load_fitted(run, device=device)
     schema = Schema.from_json(description["data"]["schema"])
     data, _ = load(path, schema=schema, missing=missing_as_run(missing, description))
-    choose_likelihood(data.x, fitted.config.likelihood, fitted.layout)
+    choose_likelihood(data.x, fitted.config.likelihood, replace(fitted.layout, names=data.names))
     for text in data.notes:
         voice.say(text)
     for text in data.warnings:
@@ -109,14 +110,19 @@ def sample_run(
 
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
-    """Features as columns of the source, a block of categories as the one with the largest value."""
+    """Features as columns of the source: of categories the one with the largest value, yes and no as 1 and 0."""
     columns: dict[str, Any] = {}
     start = 0
     for column in schema.columns:
         block = rows[:, start : start + len(column.features)]
-        categories = column.categories
-        columns[column.name] = block[:, 0] if categories is None else np.array(categories)[block.argmax(1)]
+        if column.categories is not None:
+            columns[column.name] = np.array(column.categories)[block.argmax(1)]
+        else:
+            whole = column.binary and bool(np.isin(block, (0, 1)).all())
+            columns[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
         start += len(column.features)
+    if schema.exposure is not None:
+        columns[schema.exposure] = 1.0
     return pd.DataFrame(columns)
 
 

@@ -83,7 +83,7 @@ class LikelihoodSettings(Part):
         "auto",
         "Of a row given its point.",
         choices=("auto", *LIKELIHOODS),
-        shown="auto: bernoulli for 0/1 values, else gaussian",
+        shown="auto: by the kinds of the columns",
     )
     standardise: bool = setting(True, "Centre and scale columns, for Gaussian likelihoods.")
 

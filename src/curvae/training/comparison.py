@@ -19,6 +19,7 @@ from sklearn.decomposition import PCA
 
 from ..data import Arrays
 from ..errors import CurvaeError
+from ..models import Layout
 from .build import build
 from .checkpoints import seen
 from .config import Config
@@ -196,7 +197,7 @@ def compare(
             config.seed + i,
             {c: r.validation for c, r in mine.items()},
             {c: r.test for c, r in mine.items()},
-            _pca(data.x, splits[i], tasks[0].config),
+            _pca(data.x, splits[i], tasks[0].config, tasks[0].layout),
         )
         for i, mine in kept.items()
     ]
@@ -264,9 +265,9 @@ def _judged(
     ]
 
 
-def _pca(x: Matrix, split: Split, config: Config) -> float | None:
+def _pca(x: Matrix, split: Split, config: Config, layout: Layout) -> float | None:
     """Held-out log-likelihood of probabilistic PCA, in the same units."""
     if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
         return None
-    scaled = scaling_for(config, x, split).apply(x)
+    scaled = scaling_for(config, layout, x, split).apply(x)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

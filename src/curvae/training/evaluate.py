@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -145,15 +146,17 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
     return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
 
 
-def reconstruct(fitted: Fitted, space: Array) -> Array:
-    """E[x | z] in original units at points S."""
+def reconstruct(fitted: Fitted, space: Array, size: Array | None = None) -> Array:
+    """E[x | z] in original units at points S; of counts for rows of these exposures, by default 1."""
     with torch.no_grad():
         model = fitted.model
-        pieces = [
-            model.likelihood.mean(model.decode(part.to(model.device))).cpu()
-            for part in torch.from_numpy(np.array(space, dtype=np.float64)).split(_ROWS)
-        ]
-    return fitted.scaling.invert(torch.cat(pieces).double().numpy())
+        points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
+        told = Batch(points, size=None if size is None else torch.from_numpy(size).to(points))
+        pieces = []
+        for index in torch.arange(len(points), device=points.device).split(_ROWS):
+            batch = told.map(partial(torch.index_select, dim=0, index=index))
+            pieces.append(model.likelihood.mean(model.decode(batch.x), batch))
+    return fitted.scaling.invert(torch.cat(pieces).cpu().double().numpy())
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,7 @@ def likelihoods_many(
         tf32: on CUDA, matrix products with TF32 inputs.
     """
     found: dict[int, Likelihoods] = {}
-    data = [Arrays.of(rows) for rows in x]
+    data = [one.told(rows) for one, rows in zip(fitted, x, strict=True)]
     # On a CPU, whose caches are small, each alone.
     cpu = all(one.model.device.type == "cpu" for one in fitted)
     for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):

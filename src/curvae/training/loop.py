@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..data import Arrays
 from ..data.missing import column_means
@@ -186,15 +187,20 @@ def run(
     ]
 
 
+def _means(arrays: Arrays) -> NDArray[np.float64]:
+    """Column means; where rows have an exposure, for a unit of it."""
+    return column_means(arrays.x) / (1.0 if arrays.size is None else arrays.size.mean())
+
+
 def _prepare(
     tasks: Sequence[Task], sources: Sequence[Arrays], device: torch.device | str, dtype: torch.dtype
 ) -> tuple[list[Member], Callable[[list[VAE], list[int]], BatchEngine]]:
     members = []
     means: dict[Any, Any] = {}
     for task in tasks:
-        x, scaling, rows = sources[task.source].x, task.scaling, (task.source, id(task.split))
+        scaling, rows = task.scaling, (task.source, id(task.split))
         if rows not in means:
-            means[rows] = column_means(x[task.split.train])
+            means[rows] = _means(sources[task.source].take(task.split.train))
         model = build(task.config, task.layout, mean=scaling.apply(means[rows])).to(device, dtype)
         members.append(Member(task.name, task.config, model, task.config.patience, task.data))
     pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)

@@ -55,6 +55,13 @@ class Scaling:
         first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]  # their mean may be off by a rounding
         return cls(np.where(constant, first, mean), np.where(constant, 1.0, deviation), constant)
 
+    def only(self, features: NDArray[np.bool_]) -> Scaling:
+        """This scaling of some features; the others are left as they are."""
+        if features.all():
+            return self
+        constant = None if self.constant is None else self.constant & features
+        return Scaling(np.where(features, self.shift, 0.0), np.where(features, self.scale, 1.0), constant)
+
     @property
     def log_jacobian(self) -> float:
         """What to add to a log-density of scaled rows to have that of the original ones."""
@@ -96,7 +103,7 @@ _BLOCK = 4096
 def layout_of(arrays: Arrays) -> Layout:
     """What a model must know about the data to be built for them."""
     covariates = 0 if arrays.context is None else arrays.context.shape[1]
-    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing)
+    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing, arrays.size is not None)
 
 
 def _batch(parts: dict[str, Tensor], missing: bool) -> Batch:
@@ -126,7 +133,7 @@ class Rows:
         self.sparse = sparse.issparse(x) and not (whole and self._room())
         self._x = sparse.csr_array(x) if sparse.issparse(x) else None
         others = {name: part for name, part in arrays.per_row.items() if name != "x"}
-        self.parts = {name: torch.from_numpy(part).to(self.device, dtype) for name, part in others.items()}
+        self.parts = {name: torch.tensor(part, device=self.device, dtype=dtype) for name, part in others.items()}
         """what is resident on the device, by name; all but sparse x"""
         if not self.sparse:
             self.parts = {"x": self._scaled(x if self._x is None else self._x), **self.parts}

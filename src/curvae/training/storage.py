@@ -238,17 +238,20 @@ def kind_of(folder: Path) -> str:
     return str(kind)
 
 
+def _layout_without(schema: Schema) -> Layout:
+    """Of runs that stored none: blocks were told apart only where all columns were categorical."""
+    widths = tuple(len(column.features) for column in schema.columns)
+    all_categorical = all(column.categories is not None for column in schema.columns)
+    return Layout(len(schema.names), widths if all_categorical else ())
+
+
 def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitted, Embedding, dict[str, Any]]:
     """A model written by `save_fitted`, the embedding of its training data, and the whole of its `config.json`."""
     description, tensors, places = read_model(folder, "vae")
     with whole_run(folder):
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
-        layout = (
-            Layout.from_json(description["layout"])
-            if "layout" in description
-            else Layout(len(schema.names), schema.blocks)
-        )
+        layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)
         model = restore(tensors, layout.features, config, lambda: build(config, layout))
         scaling = restore_scaling(tensors)
         split = places["split"].numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -37,6 +38,8 @@ def outside_unit_interval(x: Matrix, layout: Layout | None = None) -> str | None
     """Why values do not lie in [0, 1]."""
     values = stored_values(x)
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+    if low != low:  # values are missing
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if values is not x:  # a sparse matrix, with zeros
         low, high = min(low, 0.0), max(high, 0.0)
     if low >= 0 and high <= 1:
