@@ -14,8 +14,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from ..data import Column, Schema, memory
+from ..data import Arrays, Column, Schema, memory
 from ..data.dataset import feature_names
+from ..data.missing import empty_columns
+from ..data.remarks import quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models.latent import Law
@@ -24,6 +26,7 @@ from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
 from ..training.fitted import Fitted
+from ..training.imputation import impute
 from ..training.loop import fit, fit_many
 from ..training.splits import random_split
 from ..training.storage import load_fitted, save_fitted
@@ -55,6 +58,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical" or "poisson".
+        missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
+            told which they are.
         hidden: widths of the hidden layers, or the width of a single one.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid).
@@ -96,6 +101,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         decoder: DecoderKind = "gyroplane",
         prior_scale: float = 1.0,
         likelihood: str = "auto",
+        missing: Literal["error", "model"] = "error",
         hidden: int | tuple[int, ...] = (200,),
         output: Output = "ball",
         epochs: int | None = None,
@@ -122,6 +128,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.decoder = decoder
         self.prior_scale = prior_scale
         self.likelihood = likelihood
+        self.missing = missing
         self.hidden = hidden
         self.output = output
         self.epochs = epochs
@@ -147,6 +154,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "model"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -158,14 +166,23 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return config_of(Config, self.get_params())
 
     def _rows(self, X: Any, reset: bool = False) -> Any:
-        return validate_data(
+        x = validate_data(
             self,
             X,
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan" if self.missing == "model" else True,
             ensure_min_samples=2 if reset else 1,
         )
+        if reset and (empty := empty_columns(x)).size:
+            raise CurvaeError(f"X has columns without a single value: {quoted(self._names()[empty])}; remove them")
+        return x
+
+    def _names(self) -> Array:
+        """Of the columns."""
+        names = getattr(self, "feature_names_in_", None)
+        return np.array(feature_names(int(self.n_features_in_)) if names is None else names)
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Train on the rows of X; y is ignored."""
@@ -180,11 +197,12 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _best(self, x: Any) -> Fitted:
         """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""
         config, device = self._config(), choose_device(self.device)
+        data = Arrays(x, missing=self.missing == "model")
         if self.n_init == 1:
-            return fit(config, x, device=device)
+            return fit(config, data, device=device)
         split = random_split(x.shape[0], config.validation, seed=config.seed)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(self.n_init)]
-        found = fit_many(configs, x, splits=[split] * self.n_init, device=device)
+        found = fit_many(configs, data, splits=[split] * self.n_init, device=device)
         good = [one for one in found if one.failure is None]
         if not good:
             raise CurvaeError(str(found[0].failure))
@@ -194,6 +212,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _check(self) -> None:
         """Raise for parameters that no configuration holds."""
         require(self.output, n_init=self.n_init, importance_samples=self.importance_samples)
+        if self.missing not in ("error", "model"):
+            raise CurvaeError(f"missing must be one of error, model; got {self.missing!r}")
 
     def _take(self, fitted: Fitted) -> None:
         self._fitted = fitted.double()
@@ -241,14 +261,22 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     # --- likelihood -------------------------------------------------------------------------------------------------
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws."""
+        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws.
+
+        Of a row with missing values, that of the values that are there.
+        """
         check_is_fitted(self)
         found = likelihoods(self._fitted, self._rows(X), self.importance_samples, shared=True)
-        return found.require_finite().log_prob + found.log_jacobian
+        return found.require_finite().original.log_prob
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean of `score_samples`, for model selection."""
         return float(self.score_samples(X).mean())
+
+    def impute(self, X: ArrayLike) -> Any:
+        """X with the expected value of every missing entry, NaN, given the others of its row."""
+        check_is_fitted(self)
+        return impute(self._fitted, self._rows(X), self.importance_samples)
 
     def sample(self, n_samples: int = 1, random_state: Any = 0) -> Array:
         """New rows from the model, in original units."""
@@ -278,10 +306,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Write a run folder (JSON and safetensors), which `load` and the command line read."""
         check_is_fitted(self)
         folder = empty_folder(path)
-        names = getattr(self, "feature_names_in_", None)
+        named = hasattr(self, "feature_names_in_")
         features = int(self.n_features_in_)
-        columns = tuple(Column(str(name)) for name in (feature_names(features) if names is None else names))
-        schema = Schema("matrix" if names is None else "table", columns, (features,))
+        columns = tuple(Column(str(name)) for name in self._names())
+        schema = Schema("table" if named else "matrix", columns, (features,))
         description = {
             "data": {
                 "features": features,
@@ -297,7 +325,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
         fitted, embedding, description = load_fitted(Path(path))
-        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
+        missing: Literal["error", "model"] = "model" if fitted.layout.missing else "error"
+        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path), missing=missing)
         new._check()
         schema = Schema.from_json(description["data"]["schema"])
         new.n_features_in_ = len(schema.names)

@@ -38,6 +38,16 @@ class Layout:
         """
         return tuple(max(1, block) for block in self.blocks) or (1,) * self.features
 
+    @property
+    def inputs(self) -> int:
+        """Width of what the encoder reads: the features, and where entries may be missing which of them are there.
+
+        Example:
+            >>> Layout(3).inputs, Layout(3, missing=True).inputs
+            (3, 6)
+        """
+        return self.features * (2 if self.missing else 1)
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}

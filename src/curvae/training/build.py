@@ -44,10 +44,9 @@ def build(
     """
     if not isinstance(layout, Layout):
         layout = Layout(layout, tuple(blocks))
-    features = layout.features
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
-    sizes = (features, *config.hidden, config.dim)
+    sizes = (layout.inputs, *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -59,11 +58,12 @@ def build(
         hidden = config.hidden
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
         model = VAE(
-            mlp(features, *hidden),
+            mlp(layout.inputs, *hidden),
             decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature),
             Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
+            layout.missing,
         )
     if mean is not None:
         last = [layer for layer in model.decoder.modules() if isinstance(layer, nn.Linear)][-1]

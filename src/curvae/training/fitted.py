@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..data import Arrays
+from ..data import Arrays, Dataset
 from ..models import VAE, Layout
 from .config import Config
 from .rows import Matrix, Rows, Scaling
@@ -37,9 +37,14 @@ class Fitted:
     layout: Layout = field(default_factory=lambda: Layout(0))
     """of the data that it was trained on"""
 
-    def rows(self, x: Arrays | Matrix) -> Rows:
+    def arrays(self, x: Arrays | Dataset | Matrix) -> Arrays:
+        """New data; NaN are missing values if the model was trained with such."""
+        arrays = Arrays.of(x)
+        return replace(arrays, missing=True) if self.layout.missing else arrays
+
+    def rows(self, x: Arrays | Dataset | Matrix) -> Rows:
         """New data as the model sees it."""
-        return Rows(x, self.scaling, self.model.device, self.model.dtype)
+        return Rows(self.arrays(x), self.scaling, self.model.device, self.model.dtype)
 
     def double(self) -> Fitted:
         """The same with networks in float64, whose figures for a row do not depend on the rows around it."""

@@ -258,7 +258,7 @@ def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitte
             if "layout" in description
             else Layout(len(schema.names), schema.blocks)
         )
-        model = restore(tensors, layout.features, config, lambda: build(config, layout))
+        model = restore(tensors, layout.inputs, config, lambda: build(config, layout))
         scaling = restore_scaling(tensors)
         split = tensors["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))

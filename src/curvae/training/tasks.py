@@ -140,7 +140,8 @@ def fingerprinted(tasks: Sequence[Task], sources: Sequence[Arrays]) -> list[Task
         key = task.source, task.layout
         if key not in made:
             arrays = sources[task.source]
-            digest = hashlib.sha256(json.dumps([arrays.x.shape, task.layout.blocks]).encode())
+            about = [arrays.x.shape, task.layout.blocks, *(["missing"] if arrays.missing else [])]
+            digest = hashlib.sha256(json.dumps(about).encode())
             for part in arrays.per_row.values():
                 hash_rows(part.reshape(len(arrays), -1), digest)
             made[key] = digest.hexdigest()

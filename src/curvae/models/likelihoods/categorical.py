@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from ..batch import Batch
@@ -58,13 +59,21 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
         return reason
     ends = np.cumsum(_widths(layout))
     starts = (0, *ends[:-1])
-    sums = [np.asarray(x[:, start:end].sum(1)).ravel() for start, end in zip(starts, ends, strict=True)]
-    if np.allclose(np.stack(sums, 1), 1.0, atol=1e-4):
+    blocks = [x[:, start:end] for start, end in zip(starts, ends, strict=True)]
+    sums = np.stack([np.asarray(block.sum(1)).ravel() for block in blocks], 1)
+    lacking = np.isnan(sums)
+    if np.allclose(sums[~lacking], 1.0, atol=1e-4) and not (lacking.any() and any(map(_partly_missing, blocks))):
         return None
     return (
-        "needs one-hot columns (each block of columns sums to 1 in every row); name the text columns with "
-        "--categorical, or use another likelihood"
+        "needs one-hot columns (each block of columns sums to 1 in every row, or is missing as a whole); name the text "
+        "columns with --categorical, or use another likelihood"
     )
+
+
+def _partly_missing(block: Matrix) -> bool:
+    """Whether some row lacks some values of a block but not all."""
+    lacking = np.isnan(block.toarray() if sparse.issparse(block) else block)
+    return bool((lacking.any(1) & ~lacking.all(1)).any())
 
 
 CATEGORICAL = Family(
