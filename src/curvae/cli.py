@@ -38,10 +38,11 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")]
 Missing = Annotated[
-    Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
+    Literal["error", "drop", "mean", "model"],
+    typer.Option("--missing", help="Rows that lack values: refuse, drop, fill in means, or leave gaps to the model."),
 ]
 MissingAsRun = Annotated[
-    Literal["error", "drop", "mean"] | None,
+    Literal["error", "drop", "mean", "model"] | None,
     typer.Option("--missing", help="What to do with rows that lack values (as the run did).", show_default=False),
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder of curvae fit or curvae graph.", show_default=False)]
@@ -310,6 +311,45 @@ def embed(
     _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
 
 
+@app.command(epilog="Example: curvae impute runs/cells-1 cells.csv -o filled.csv")
+def impute(
+    run: Run,
+    data: Data,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="CSV file, or .npy for images (<name>-imputed.csv).", show_default=False),
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", help="Importance samples a row.")] = 1000,
+    force: Force = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fill in missing values with what the model of a run, trained with --missing model, expects there."""
+    from .runs import impute_run
+    from .training.device import choose_device
+
+    with _voice(quiet or as_json) as voice:
+        found = impute_run(
+            run,
+            data,
+            output,
+            samples=samples,
+            seed=seed or 0,
+            force=force,
+            device=choose_device(device),
+            voice=voice,
+        )
+    _tell(
+        quiet,
+        as_json,
+        {"imputed": str(found.path), "values": found.values, "rows": found.rows},
+        f"imputed: {found.path}, {found.values:,} values in {found.rows:,} rows",
+        f"next: {found.following}",
+    )
+
+
 @app.command(epilog="Example: curvae sample runs/cells-1 -n 100 -o samples.csv")
 def sample(
     run: Run,
@@ -556,7 +596,9 @@ def diagnose(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
-    missing: Missing = "error",
+    missing: Annotated[
+        Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
+    ] = "error",
     force: Force = False,
     seed: Seed = None,
     quiet: Quiet = False,

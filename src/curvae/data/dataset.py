@@ -41,6 +41,7 @@ class Dataset:
         blocks: for each column the number of its categories, or (); see `curvae.data.Arrays`.
         notes: what was done to the data, one sentence each.
         warnings: what looks wrong, with the mend, one sentence each.
+        missing: whether values may be missing, which are NaN and left to the model.
     """
 
     x: Matrix
@@ -54,6 +55,7 @@ class Dataset:
     blocks: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    missing: bool = False
 
     def __post_init__(self) -> None:
         rows, features = self.x.shape
@@ -70,7 +72,8 @@ class Dataset:
     @cached_property
     def arrays(self) -> Arrays:
         """What a model may be told about the rows."""
-        return Arrays(self.x, size=self.exposure, blocks=self.blocks, shape=self.shape if len(self.shape) > 1 else ())
+        shape = self.shape if len(self.shape) > 1 else ()
+        return Arrays(self.x, size=self.exposure, blocks=self.blocks, shape=shape, missing=self.missing)
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
         """The rows given by an index or a mask, in that order.
@@ -116,7 +119,10 @@ def hash_rows(x: Any, digest: hashlib._Hash) -> None:
     step = max(1, _CHUNK // max(1, x.shape[1]))
     for start in range(0, x.shape[0], step):
         for array, dtype in zip(_nonzero(x[start : start + step]), ("<i8", "<i8", "<f8"), strict=True):
-            digest.update(array.astype(dtype).tobytes())
+            values = array.astype(dtype)
+            if dtype == "<f8" and (lacking := np.isnan(values)).any():
+                values[lacking] = np.nan  # there are many bit patterns of it
+            digest.update(values.tobytes())
 
 
 def _nonzero(x: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from ..errors import CurvaeError
 from . import memory
 from .dataset import Dataset, Matrix, check_ids
-from .missing import Missing, column_means, has_missing, missing_counts, resolve
+from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
 from .remarks import Remarks, count, quoted
 from .schema import Column, Kind, NumberColumns, Schema
 
@@ -63,6 +62,8 @@ class Draft:
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups, "exposure": self.exposure}
+        if missing == "model" and (empty := empty_rows(x)).size:
+            raise CurvaeError(f"{self.source} has rows without a single value: {quoted(ids[empty])}; remove them")
         if kept is not None:
             rows = {name: None if values is None else values[kept] for name, values in rows.items()}
         if given is None:
@@ -77,6 +78,7 @@ class Draft:
             blocks=schema.blocks,
             notes=tuple(self.remarks.notes),
             warnings=tuple(self.remarks.warnings),
+            missing=missing == "model",
         ), schema
 
     def _require_rows(self, least: int, rows: int | None = None) -> None:
@@ -89,7 +91,7 @@ class Draft:
     def _fit(self, missing: Missing) -> Schema:
         if not self.columns:
             raise CurvaeError(f"{self.source} has no column left for a feature; give at least one")
-        if has_missing(self.x) and (empty := np.flatnonzero(missing_counts(self.x) == self.x.shape[0])).size:
+        if (empty := empty_columns(self.x)).size:
             names = quoted(self.columns[int(j)].name for j in empty)
             raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
         means = column_means(self.x)
@@ -116,7 +118,7 @@ class Draft:
                 f"{self.source} has many more columns ({width:,}) than rows ({rows:,}): is it transposed? "
                 "Each row must be one thing to embed."
             )
-        low, high = _extremes(x)
+        low, high = extremes(x)
         if (constant := np.flatnonzero(low == high)).size:
             names = quoted(self.columns[int(j)].name for j in constant)
             self.remarks.note(
@@ -129,7 +131,7 @@ class Draft:
                 self._judge_identifier(int(j), x[:, j], high[j] - low[j] == rows - 1 and rows >= _COUNTED)
 
     def _judge_identifier(self, j: int, values: NDArray[np.float64], consecutive: bool) -> None:
-        column = self.columns[j]
+        column, values = self.columns[j], values[np.isfinite(values)]
         suspect = consecutive or _IDENTIFIER.search(column.name) is not None
         if suspect and bool((values == np.floor(values)).all()) and np.unique(values).size == values.size:
             how = "a category of its own in every row" if column.categories else "a different integer in every row"
@@ -154,14 +156,8 @@ def _most_frequent(codes: Any) -> float:
     return float(np.argmax(np.bincount(codes[np.isfinite(codes)].astype(np.intp))))
 
 
-def _extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if issparse(x):
-        return x.min(axis=0).toarray().ravel(), x.max(axis=0).toarray().ravel()
-    return x.min(axis=0), x.max(axis=0)
-
-
 def _one_hot(x: Any, columns: Sequence[Column], source: str) -> Matrix:
-    """Every categorical column in place of its codes as a block of zeros and ones."""
+    """Every categorical column in place of its codes as a block of zeros and ones, or of NaN where it has none."""
     widths = [len(column.features) for column in columns]
     memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
     features = np.zeros((len(x), sum(widths)))
@@ -170,5 +166,7 @@ def _one_hot(x: Any, columns: Sequence[Column], source: str) -> Matrix:
         if column.categories is None:
             features[:, start] = x[:, j]
         else:
-            features[rows, start + x[:, j].astype(np.intp)] = 1.0
+            known = np.isfinite(x[:, j])
+            features[rows[known], start + x[known, j].astype(np.intp)] = 1.0
+            features[~known, start : start + len(column.features)] = np.nan
     return features

@@ -71,8 +71,9 @@ def load(
         group: column of a table; rows of one group stay together in splits.
         categorical: columns of a table that become one feature a category.
         exposure: column of a table with the exposure of each row, for counts.
-        missing: what to do about missing and infinite values: "error", "drop" their rows, or put the "mean" of the
-            column (of a categorical column its most frequent category).
+        missing: what to do about missing and infinite values: "error", "drop" their rows, put the "mean" of the
+            column (of a categorical column its most frequent category), or leave them to the "model", which scores the
+            others and tells its encoder which they are; they are NaN then.
 
     Returns:
         The data, and the schema that new data must meet.

@@ -17,6 +17,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..data import Arrays, Column, Schema, memory
 from ..data.dataset import feature_names
+from ..data.missing import empty_columns
+from ..data.remarks import quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models.latent import Law
@@ -25,6 +27,7 @@ from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
 from ..training.fitted import Fitted
+from ..training.imputation import impute
 from ..training.loop import fit, fit_many
 from ..training.splits import random_split
 from ..training.storage import load_fitted, save_fitted
@@ -57,6 +60,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
             and 1 as yes and no, the others as numbers).
+        missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
+            told which they are.
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
@@ -102,6 +107,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         image_shape: tuple[int, int] | None = None,
         prior_scale: float = 1.0,
         likelihood: str = "auto",
+        missing: Literal["error", "model"] = "error",
         hidden: int | tuple[int, ...] = (200,),
         output: Output = "ball",
         epochs: int | None = None,
@@ -130,6 +136,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.image_shape = image_shape
         self.prior_scale = prior_scale
         self.likelihood = likelihood
+        self.missing = missing
         self.hidden = hidden
         self.output = output
         self.epochs = epochs
@@ -155,6 +162,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "model"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -166,20 +174,29 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return config_of(Config, self.get_params())
 
     def _rows(self, X: Any, reset: bool = False) -> Any:
-        return validate_data(
+        x = validate_data(
             self,
             X,
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan" if self.missing == "model" else True,
             ensure_min_samples=2 if reset else 1,
         )
+        if reset and (empty := empty_columns(x)).size:
+            raise CurvaeError(f"X has columns without a single value: {quoted(self._names()[empty])}; remove them")
+        return x
+
+    def _names(self) -> Array:
+        """Of the columns."""
+        names = getattr(self, "feature_names_in_", None)
+        return np.array(feature_names(int(self.n_features_in_)) if names is None else names)
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Train on the rows of X; y is ignored."""
         self._check()
         x = self._rows(X, reset=True)
-        self._take(self._best(Arrays(x, shape=self._shape(x.shape[1]))))
+        self._take(self._best(Arrays(x, shape=self._shape(x.shape[1]), missing=self.missing == "model")))
         self._embedding = embed(self._fitted, x).require_finite()
         self.embedding_ = self._coordinates(self._embedding)
         self.warnings_ = health(self._fitted, self._embedding)
@@ -220,6 +237,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _check(self) -> None:
         """Raise for parameters that no configuration holds."""
         require(self.output, n_init=self.n_init, importance_samples=self.importance_samples)
+        if self.missing not in ("error", "model"):
+            raise CurvaeError(f"missing must be one of error, model; got {self.missing!r}")
 
     def _take(self, fitted: Fitted) -> None:
         self._fitted = fitted.double()
@@ -267,14 +286,22 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     # --- likelihood -------------------------------------------------------------------------------------------------
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws."""
+        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws.
+
+        Of a row with missing values, that of the values that are there.
+        """
         check_is_fitted(self)
         found = likelihoods(self._fitted, self._rows(X), self.importance_samples, shared=True)
-        return found.require_finite().log_prob + found.log_jacobian
+        return found.require_finite().original.log_prob
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean of `score_samples`, for model selection."""
         return float(self.score_samples(X).mean())
+
+    def impute(self, X: ArrayLike) -> Any:
+        """X with the expected value of every missing entry, NaN, given the others of its row."""
+        check_is_fitted(self)
+        return impute(self._fitted, self._rows(X), self.importance_samples)
 
     def sample(self, n_samples: int = 1, random_state: Any = 0) -> Array:
         """New rows from the model, in original units."""
@@ -304,10 +331,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Write a run folder (JSON and safetensors), which `load` and the command line read."""
         check_is_fitted(self)
         folder = empty_folder(path)
-        names = getattr(self, "feature_names_in_", None)
+        named = hasattr(self, "feature_names_in_")
         features = int(self.n_features_in_)
-        columns = tuple(Column(str(name)) for name in (feature_names(features) if names is None else names))
-        schema = Schema("matrix" if names is None else "table", columns, (features,))
+        columns = tuple(Column(str(name)) for name in self._names())
+        schema = Schema("table" if named else "matrix", columns, (features,))
         description = {
             "data": {
                 "features": features,
@@ -324,6 +351,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
         fitted, embedding, description = load_fitted(Path(path))
         new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
+        new.missing = "model" if fitted.layout.missing else "error"
         if len(fitted.layout.shape) == 2:
             height, width = fitted.layout.shape
             new.image_shape = height, width

@@ -51,6 +51,16 @@ class Layout:
         """
         return f"column {self.names[feature]!r}" if len(self.names) else f"column {feature + 1}"
 
+    @property
+    def inputs(self) -> int:
+        """Width of what the encoder reads: the features, and where entries may be missing which of them are there.
+
+        Example:
+            >>> Layout(3).inputs, Layout(3, missing=True).inputs
+            (3, 6)
+        """
+        return self.features * (2 if self.missing else 1)
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return {

@@ -44,6 +44,8 @@ class VAE(nn.Module):
         posterior: from features to a distribution.
         prior: the distribution around the origin.
         likelihood: from outputs to p(x | z).
+        masked: whether entries may be missing. The encoder then reads twice as many numbers: the values of a row, 0
+            where they are missing, and after them 1 for those that are there and 0 for the others.
 
     Example:
         >>> from curvae.models import Bernoulli
@@ -59,11 +61,18 @@ class VAE(nn.Module):
     """
 
     def __init__(
-        self, encoder: nn.Module, decoder: nn.Module, posterior: Posterior, prior: Prior, likelihood: Likelihood
+        self,
+        encoder: nn.Module,
+        decoder: nn.Module,
+        posterior: Posterior,
+        prior: Prior,
+        likelihood: Likelihood,
+        masked: bool = False,
     ) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
         self.posterior, self.prior, self.likelihood = posterior, prior, likelihood
+        self.masked = masked
         name_once(self)
         if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
             raise ValueError("encoder, decoder, posterior and prior must share one Curvature: make it once, pass it on")
@@ -88,7 +97,17 @@ class VAE(nn.Module):
         return self.posterior.head.weight.device
 
     def _features(self, batch: Batch) -> Tensor:
-        return self.encoder(self.likelihood.inputs(batch))
+        return self.encoder(self._inputs(batch))
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        """What the encoder reads."""
+        inputs = self.likelihood.inputs(batch)
+        if not self.masked:
+            return inputs
+        inputs, observed = inputs.flatten(1), batch.observed
+        if observed is None:
+            return torch.cat([inputs, torch.ones_like(inputs)], -1)
+        return torch.cat([inputs * observed, observed], -1)
 
     def encode(self, x: Tensor | Batch) -> HyperbolicNormal:
         """q(z | x), on `Lorentz`."""
@@ -137,6 +156,14 @@ class VAE(nn.Module):
     def reconstruction(self, z: Tensor, x: Tensor | Batch) -> Tensor:
         """log p(target | z) at points that `draw` made."""
         return self.likelihood.log_prob(self._decode(z), Batch.of(x))
+
+    def expected(self, x: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """E[target | z] at draws from q(z | x), shape (k, rows, features), and the logarithms of their importance
+        weights p(target, z)/q(z | x), shape (k, rows)."""
+        batch = Batch.of(x)
+        z, kl = self.draw(batch, noise)
+        outputs = self._decode(z)
+        return self.likelihood.mean(outputs, batch), self.likelihood.log_prob(outputs, batch) - kl
 
     def elbo(self, x: Tensor | Batch, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""

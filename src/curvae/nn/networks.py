@@ -109,14 +109,15 @@ class Network:
 
     Arguments:
         summary: which data it is for, in one line.
-        width: how many numbers of a row of the given shape the dense layers see; raises for rows that do not fit.
+        width: how many numbers the dense layers see, from the shape of a row and the values that the encoder sees;
+            raises for rows that do not fit.
         make: encoder and decoder, from the shape of a row, the values that the encoder sees, the widths of the dense
             layers of the encoder (the decoder has them in reverse), the first layer of the decoder, the dimension of
             the space, the number of outputs and the curvature.
     """
 
     summary: str
-    width: Callable[[Sequence[int]], int]
+    width: Callable[[Sequence[int], int], int]
     make: Callable[[Sequence[int], int, Sequence[int], DecoderKind, int, int, Curvature], tuple[nn.Module, Decoder]]
 
 
@@ -165,6 +166,6 @@ def _conv(
 
 # Every network that can be asked for by name.
 NETWORKS: dict[str, Network] = {
-    "mlp": Network("rows of any data, as dense layers", math.prod, _mlp),
-    "conv": Network("images, as convolutions around dense layers", numbers, _conv),
+    "mlp": Network("rows of any data, as dense layers", lambda shape, inputs: inputs, _mlp),
+    "conv": Network("images, as convolutions around dense layers", lambda shape, inputs: numbers(shape), _conv),
 }

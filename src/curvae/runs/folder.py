@@ -273,8 +273,12 @@ def without_folder(word: str) -> str:
 
 def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
     """What to do about missing values in data for a run: what is asked for, or what the run did."""
+    told = bool(description.get("layout", {}).get("missing"))  # whether its encoder is told of them
+    if missing == "model" and not told:
+        raise CurvaeError('the run was not trained with missing="model"; use missing="drop" or "mean", or train again')
     source = description.get("source")
-    return missing or (source.get("missing", "error") if isinstance(source, dict) else "error")
+    default = "model" if told else "error"
+    return missing or (source.get("missing", default) if isinstance(source, dict) else default)
 
 
 def today() -> str:

@@ -136,12 +136,11 @@ def likelihood_section(found: Likelihoods | None, rows: str, compare_command: st
     if found is None:
         text = ["No rows were held out. To compare with curvature 0 and PCA on held-out rows:"]
         return Section("Held-out likelihood", text, command=compare_command)
-    original = found.mean + found.log_jacobian
     table = Table(
         ["units", "log-likelihood, nats a row", "95 % interval"],
         [
             ["as the model sees them", f"{found.mean:.2f}", f"± {found.interval:.2f}"],
-            ["original", f"{original:.2f}", f"± {found.interval:.2f}"],
+            ["original", f"{found.original.mean:.2f}", f"± {found.original.interval:.2f}"],
         ],
         f"{rows}; importance sampling with {found.samples} draws a row, median effective sample size "
         f"{np.median(found.ess):.0f}, median standard error {np.median(found.error):.2g} nats.",

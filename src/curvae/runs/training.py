@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ..data import Dataset, Schema
+from ..data.missing import extremes
 from ..errors import CurvaeError
 from ..settings import GraphSettings, RowSettings, described
 from ..training import Config, Fitted, Split, build, fit, fit_many, random_split
@@ -167,8 +167,8 @@ def _scored(split: Split) -> tuple[NDArray[np.int64], str]:
 
 
 def _varies(x: Any) -> bool:
-    spread = x.max(0) - x.min(0)
-    return bool((spread.toarray() if sparse.issparse(spread) else spread).any())
+    low, high = extremes(x)
+    return bool((low < high).any())
 
 
 def _describe(
@@ -217,7 +217,7 @@ def _finish(
     summary = {
         "log_likelihood": found.mean,
         "log_likelihood_interval": found.interval,
-        "log_likelihood_original_units": found.mean + found.log_jacobian,
+        "log_likelihood_original_units": found.original.mean,
         "log_likelihood_rows": "validation" if apart else "train",
         "reconstruction": last["reconstruction"],
         "kl": last["kl"],

@@ -1,9 +1,9 @@
-"""`curvae embed`, `sample` and `evaluate`: a trained run put to use."""
+"""`curvae embed`, `impute`, `sample` and `evaluate`: a trained run put to use."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,18 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Dataset, Schema, load, memory
-from ..data.missing import Missing
+from ..data.missing import Missing, places
 from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood
-from ..training import Fitted
+from ..training import Fitted, impute
 from ..training.config import require_count
-from ..training.evaluate import Likelihoods, embed, likelihoods
+from ..training.evaluate import embed, likelihoods
 from ..training.files import write_bytes
 from ..training.storage import kind_of, load_fitted
 from . import graph_using, pages
-from .folder import Voice, embedding_table, missing_as_run, output_file, write_table
+from .folder import Source, Voice, embedding_table, missing_as_run, output_file, write_table
 
-__all__ = ["embed_run", "evaluate_run", "sample_run"]
+__all__ = ["Imputed", "embed_run", "evaluate_run", "impute_run", "sample_run"]
 
 _SAMPLES = 5000  # importance samples a row
 
@@ -69,6 +69,70 @@ def embed_run(
     target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
     write_table(target, table)
     return target
+
+
+@dataclass(frozen=True)
+class Imputed:
+    """What `curvae impute` wrote, and how much was missing."""
+
+    path: Path
+    values: int
+    rows: int
+    following: str
+    """a command to go on with"""
+
+
+def impute_run(
+    run: Path,
+    path: str,
+    output: Path | None = None,
+    *,
+    samples: int = 1000,
+    seed: int = 0,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    voice: Voice = Voice(),  # noqa: B008 - frozen
+) -> Imputed:
+    """Fill the gaps of data with what a trained run expects there; writes a CSV table, or for images an array.
+
+    The table has the columns of the source that the run knows, those of ids, labels and groups first. Of a categorical
+    column, the most probable category is filled in.
+    """
+    if kind_of(run) == "graph":
+        raise CurvaeError(f"{run} holds a model of a graph, which fills no gaps; give a run of curvae fit")
+    require_count("samples", samples, "importance_samples")
+    fitted, data, description = _open(run, path, "model", device, voice)
+    schema = Schema.from_json(description["data"]["schema"])
+    images = schema.kind == "images"
+    name = f"{Path(path).name.split('.')[0]}-imputed.{'npy' if images else 'csv'}"
+    target = output_file(output, Path(name), force)
+    rows, columns = places(data.x)
+    lacking = len(np.unique(rows))
+    filled = impute(fitted, data, samples, seed, voice.counter("imputing", lacking))
+    if images:
+        write_bytes(target, _npy(filled.reshape(-1, *schema.shape)))
+    else:
+        dense = filled if isinstance(filled, np.ndarray) else filled.toarray()
+        write_table(target, pd.concat([_roles(data, schema), _table(dense, schema).apply(_typed)], axis=1))
+    source = Source(str(target))
+    if isinstance(stored := description.get("source"), dict):
+        source = replace(source.again(stored), missing="error")
+    # A category is one gap, however many features it has.
+    column_of = np.repeat(np.arange(len(schema.columns)), [len(column.features) for column in schema.columns])
+    gaps = len(set(zip(rows.tolist(), column_of[columns].tolist(), strict=True)))
+    return Imputed(target, gaps, lacking, source.command("diagnose"))
+
+
+def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Whole numbers without a point."""
+    numbers = pd.api.types.is_numeric_dtype(column) and bool(((column % 1 == 0) & (column.abs() < 2**53)).all())
+    return column.astype(np.int64) if numbers else column
+
+
+def _roles(data: Dataset, schema: Schema) -> pd.DataFrame:
+    """Ids, labels and groups by the names of their columns."""
+    known = {schema.id: data.ids, schema.label: data.labels, schema.group: data.groups}
+    return pd.DataFrame({name: texts for name, texts in known.items() if name is not None and texts is not None})
 
 
 def sample_run(
@@ -161,12 +225,12 @@ def evaluate_run(
     parts = {}
     for name in dict.fromkeys(names.tolist()):
         chosen = names == name
-        part = Likelihoods(found.log_prob[chosen], found.ess[chosen], found.error[chosen], samples, found.log_jacobian)
+        part = found.take(chosen)
         parts[name] = {
             "rows": int(chosen.sum()),
             "log_likelihood": part.mean,
             "interval": part.interval,
-            "log_likelihood_original_units": part.mean + part.log_jacobian,
+            "log_likelihood_original_units": part.original.mean,
             "median_effective_sample_size": float(np.median(part.ess)),
             "median_standard_error": float(np.median(part.error)),
             "rows_with_few_effective_samples": int((part.ess < 10).sum()),

@@ -45,7 +45,7 @@ def build(
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
     network, shape = NETWORKS[config.network], layout.shape or (layout.features,)
-    sizes = (network.width(shape), *config.hidden, config.dim)
+    sizes = (network.width(shape, layout.inputs), *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -56,7 +56,7 @@ def build(
         curvature = Curvature(config.curvature, config.learn_curvature)
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
         encoder, decoder = network.make(
-            shape, layout.features, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
+            shape, layout.inputs, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
         )
         model = VAE(
             encoder,
@@ -64,6 +64,7 @@ def build(
             Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
+            layout.missing,
         )
     if mean is not None:
         decoder.start(likelihood.start(torch.from_numpy(mean)))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from ..data import Arrays
+from ..data.missing import has_missing
 from ..errors import CurvaeError
 from ..models import Layout
 from .build import build
@@ -268,6 +269,8 @@ def _judged(
 def _pca(x: Matrix, split: Split, config: Config, layout: Layout) -> float | None:
     """Held-out log-likelihood of probabilistic PCA, in the same units."""
     if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
+        return None
+    if has_missing(x):
         return None
     scaled = scaling_for(config, layout, x, split).apply(x)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

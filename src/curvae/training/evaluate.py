@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -161,22 +161,41 @@ def reconstruct(fitted: Fitted, space: Array, size: Array | None = None) -> Arra
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Estimates of log p(x), one a row, in the units the model sees; `log_jacobian` leads to original units."""
+    """Estimates of log p(x), one a row, in the units the model sees; `log_jacobian` leads to original units.
+
+    Where values are missing, they are those of the values that are there, and `log_jacobian` is one a row.
+    """
 
     log_prob: Array
     ess: Array
     error: Array
     samples: int
-    log_jacobian: float
+    log_jacobian: float | Array
 
     def require_finite(self, names: Any = None) -> Likelihoods:
         """The estimates themselves; raises if one is not finite."""
         require_finite("likelihood", [self.log_prob], names)
         return self
 
+    def take(self, index: Any) -> Likelihoods:
+        """Those of the rows given by an index or a mask."""
+        jacobian = self.log_jacobian
+        return Likelihoods(
+            self.log_prob[index],
+            self.ess[index],
+            self.error[index],
+            self.samples,
+            jacobian if isinstance(jacobian, float) else jacobian[index],
+        )
+
     @property
     def mean(self) -> float:
         return float(self.log_prob.mean())
+
+    @property
+    def original(self) -> Likelihoods:
+        """The same in original units."""
+        return replace(self, log_prob=self.log_prob + self.log_jacobian, log_jacobian=0.0)
 
     @property
     def interval(self) -> float:
@@ -222,7 +241,7 @@ def likelihoods_many(
         tf32: on CUDA, matrix products with TF32 inputs.
     """
     found: dict[int, Likelihoods] = {}
-    data = [one.told(rows) for one, rows in zip(fitted, x, strict=True)]
+    data = [one.arrays(rows) for one, rows in zip(fitted, x, strict=True)]
     # On a CPU, whose caches are small, each alone.
     cpu = all(one.model.device.type == "cpu" for one in fitted)
     for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):
@@ -246,7 +265,9 @@ def likelihoods_many(
             for name in ("log_prob", "ess", "error")
         ]
         for place, log_prob, ess, error in zip(places, *figures, strict=True):
-            found[place] = Likelihoods(log_prob, ess, error, samples, fitted[place].scaling.log_jacobian)
+            scaling, rows_of = fitted[place].scaling, data[place]
+            jacobian = scaling.log_jacobians(rows_of.x) if rows_of.missing else scaling.log_jacobian
+            found[place] = Likelihoods(log_prob, ess, error, samples, jacobian)
     return [found[i] for i in range(len(fitted))]
 
 
@@ -258,7 +279,7 @@ def _alike(fitted: Sequence[Fitted], x: Sequence[Arrays]) -> list[list[int]]:
     """Places of the models that can be evaluated together: of one architecture, on equally many rows."""
     groups: list[tuple[Any, list[int]]] = []
     for i, (one, rows) in enumerate(zip(fitted, x, strict=True)):
-        kind = architecture(one.model), rows.x.shape
+        kind = architecture(one.model), rows.x.shape, rows.missing
         places = next((places for other, places in groups if other == kind), None)
         if places is None:
             groups.append((kind, [i]))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from ..data import Arrays
-from ..data.missing import column_means
+from ..data.missing import column_means, extremes, has_missing, missing_counts
 from ..models import Batch, Layout
 from ..models.likelihoods.base import Matrix
 
@@ -39,13 +39,15 @@ class Scaling:
 
     @classmethod
     def standard(cls, x: Matrix) -> Scaling:
-        """To mean 0 and variance 1; a constant column becomes 0."""
+        """To mean 0 and variance 1 of the values that are there; a constant column becomes 0."""
         if (unit := _units(x)) is not None:
             found = cls.standard(sparse.csr_array(x.multiply(1 / unit)) if sparse.issparse(x) else x / unit)
             scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
             return cls(found.shift * unit, scale, found.constant)
         if sparse.issparse(x):
             mean, deviation = _sparse_moments(sparse.csr_array(x))
+        elif has_missing(x):
+            mean, deviation = _present_moments(x)
         else:
             mean = x.mean(0, dtype=np.float64)
             deviation = x.std(0, dtype=np.float64)
@@ -53,6 +55,8 @@ class Scaling:
         if not constant.any():
             return cls(mean, deviation)
         first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]  # their mean may be off by a rounding
+        if np.isnan(first).any():
+            first = np.nan_to_num(extremes(x)[0])
         return cls(np.where(constant, first, mean), np.where(constant, 1.0, deviation), constant)
 
     def only(self, features: NDArray[np.bool_]) -> Scaling:
@@ -67,6 +71,15 @@ class Scaling:
         """What to add to a log-density of scaled rows to have that of the original ones."""
         return float(-np.log(self.scale).sum())
 
+    def log_jacobians(self, x: Matrix) -> NDArray[np.float64]:
+        """The same for each of these rows, of which only the values that are there count."""
+        logs = np.log(self.scale)
+        if sparse.issparse(x):
+            lacking = sparse.csr_array((np.isnan(x.data).astype(np.float64), x.indices, x.indptr), x.shape)
+        else:
+            lacking = np.isnan(x)
+        return lacking @ logs - logs.sum()
+
     def apply(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return (x - self.shift) / self.scale
 
@@ -77,10 +90,7 @@ class Scaling:
 
 def _units(x: Matrix) -> NDArray[np.float64] | None:
     """Powers of two that bring columns to values whose squares are numbers; None where all are."""
-    ends = [x.min(axis=0), x.max(axis=0)]
-    if sparse.issparse(x):
-        ends = [end.toarray().ravel() for end in ends]
-    largest = np.abs(np.asarray(ends, np.float64)).max(0)
+    largest = np.abs(np.asarray(extremes(x), np.float64)).max(0)
     far = (largest > 0) & ~((largest > _SMALL) & (largest < 1 / _SMALL))
     return np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0) if far.any() else None
 
@@ -92,9 +102,17 @@ def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[n
         x.sum_duplicates()
     rows, features = x.shape
     mean = column_means(x)
-    absent = rows - np.bincount(x.indices, minlength=features)
-    square = np.bincount(x.indices, (x.data - mean[x.indices]) ** 2, features) + absent * mean**2
-    return mean, np.sqrt(square / rows)
+    zeros = rows - np.bincount(x.indices, minlength=features)
+    squares = (x.data - mean[x.indices]) ** 2
+    square = np.bincount(x.indices, np.where(np.isnan(squares), 0.0, squares), features) + zeros * mean**2
+    return mean, np.sqrt(square / np.maximum(rows - missing_counts(x), 1))
+
+
+def _present_moments(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of the values of each column that are there; 0 where there are none."""
+    mean = column_means(x)
+    square = np.sum((x - mean) ** 2, axis=0, where=np.isfinite(x))
+    return mean, np.sqrt(square / np.maximum(len(x) - missing_counts(x), 1))
 
 
 _BLOCK = 4096

@@ -252,7 +252,7 @@ def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitte
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
         layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)
-        model = restore(tensors, layout.features, config, lambda: build(config, layout))
+        model = restore(tensors, layout.inputs, config, lambda: build(config, layout))
         scaling = restore_scaling(tensors)
         split = places["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))

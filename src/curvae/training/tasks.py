@@ -163,7 +163,9 @@ def fingerprinted(tasks: Sequence[Task], sources: Sequence[Arrays]) -> list[Task
             # is in checkpoints of before columns of several kinds were told apart.
             if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
                 blocks = ()
-            digest = hashlib.sha256(json.dumps([arrays.x.shape, blocks]).encode())
+            digest = hashlib.sha256(
+                json.dumps([arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]).encode()
+            )
             for part in arrays.per_row.values():
                 hash_rows(part.reshape(len(arrays), -1), digest)
             made[key] = digest.hexdigest()

@@ -116,5 +116,7 @@ class Family:
 
 
 def stored_values(x: Matrix) -> Any:
-    """The values of a matrix, of a sparse one those that are not 0."""
-    return x.data if sparse.issparse(x) else x
+    """The values of a matrix that are not missing, of a sparse one those that are not 0."""
+    values = x.data if sparse.issparse(x) else x
+    with np.errstate(invalid="ignore", over="ignore"):
+        return values[~np.isnan(values)] if np.isnan(values.sum()) else values

@@ -7,6 +7,7 @@ from itertools import groupby
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from ..batch import Batch
@@ -66,9 +67,10 @@ def _widths(layout: Layout) -> tuple[int, ...]:
 
 
 def wrong_sum(x: Matrix) -> bool:
-    """Whether the columns do not sum to 1 in some row; a row that is missing, NaN, does not count."""
+    """Whether the columns of a block do not sum to 1 in some row; a row that is missing as a whole, NaN, may."""
     sums = np.asarray(x.sum(1)).ravel()
-    return not np.allclose(sums[~np.isnan(sums)], 1.0, atol=1e-4)
+    lacking = np.isnan(sums)
+    return not np.allclose(sums[~lacking], 1.0, atol=1e-4) or (bool(lacking.any()) and _partly_missing(x))
 
 
 def _refusal(x: Matrix, layout: Layout) -> str | None:
@@ -79,9 +81,15 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
     if not any(wrong_sum(x[:, start:end]) for start, end in zip(starts, ends, strict=True)):
         return None
     return (
-        "needs one-hot columns (each block of columns sums to 1 in every row); name the text columns with "
-        "categorical=…, or use another likelihood"
+        "needs one-hot columns (each block of columns sums to 1 in every row, or is missing as a whole); name the text "
+        "columns with categorical=…, or use another likelihood"
     )
+
+
+def _partly_missing(block: Matrix) -> bool:
+    """Whether some row lacks some values of a block but not all."""
+    lacking = np.isnan(block.toarray() if sparse.issparse(block) else block)
+    return bool((lacking.any(1) & ~lacking.all(1)).any())
 
 
 CATEGORICAL = Family(
