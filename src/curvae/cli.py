@@ -75,6 +75,13 @@ Identity = Annotated[str | None, typer.Option("--id", help="Column that names th
 Group = Annotated[str | None, typer.Option("--group", help="Column whose rows stay together in splits.")]
 Categorical = Annotated[list[str] | None, typer.Option("--categorical", help="Text column to code; repeatable.")]
 
+Covariate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--covariate", help="Column of the circumstances, such as the batch, told to the decoder; repeatable."
+    ),
+]
+
 
 def _option(name: str, text: str, *more: str, panel: str = "Model") -> Any:
     """An option of `Config`, unset unless given; `text` ends with the default."""
@@ -97,6 +104,7 @@ Likelihood = Annotated[
     Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson"] | None,
     _option("--likelihood", "Of a row given its point (auto: bernoulli for 0/1 values, else gaussian)."),
 ]
+EncodeCovariates = Annotated[bool | None, _option("--encode-covariates", "Tell the encoder the covariates too.")]
 Beta = Annotated[float | None, _option("--beta", "Weight of the divergence (1).")]
 Epochs = Annotated[int | None, _option("--epochs", "Passes over the data (about 8,000 steps).", panel="Training")]
 BatchSize = Annotated[int | None, _option("--batch-size", "Rows a step (64).", panel="Training")]
@@ -137,7 +145,10 @@ def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table")
 
 
 # Options of `compare` that say nothing about a graph, and those that say nothing about rows.
-_OF_ROWS = ("identity", "group", "categorical", "decoder", "likelihood", "batch_size", "patience")
+_OF_ROWS = (
+    *("identity", "group", "categorical", "covariate", "encode_covariates"),
+    *("decoder", "likelihood", "batch_size", "patience"),
+)
 _OF_GRAPHS = ("nodes", "features", "weighted", "isolated", "edges", "weight")
 # Options of `diagnose` that say nothing about distances, a graph or a run.
 _OF_VALUES = ("metric", "missing")
@@ -231,6 +242,7 @@ def fit(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    covariate: Covariate = None,
     missing: Missing = "error",
     dim: Dim = None,
     curvature: Curvature = None,
@@ -242,6 +254,7 @@ def fit(
     decoder: Decoder = None,
     hidden: Hidden = None,
     likelihood: Likelihood = None,
+    encode_covariates: EncodeCovariates = None,
     beta: Beta = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
@@ -266,7 +279,7 @@ def fit(
     from .training.device import choose_device
 
     settings = _settings(context)
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing, tuple(covariate or ()))
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
@@ -380,6 +393,10 @@ def sample(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file, or .npy for images.", show_default=False)
     ] = None,
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option("--covariate", metavar="COLUMN=VALUE", help="Value of a covariate for all rows; repeatable."),
+    ] = None,
     force: Force = False,
     seed: Seed = None,
     device: Device = "auto",
@@ -391,7 +408,8 @@ def sample(
     from .training.device import choose_device
     from .training.storage import kind_of
 
-    paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
+    told = dict(entry.partition("=")[::2] for entry in covariate or ())
+    paths = sample_run(run, count, output, covariates=told, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
     following = shlex.join(["curvae", "embed", str(run), names[0]])
     if kind_of(run) == "graph":
@@ -474,6 +492,7 @@ def compare(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    covariate: Covariate = None,
     missing: Missing = "error",
     dim: Dim = None,
     posterior: Posterior = None,
@@ -482,6 +501,7 @@ def compare(
     decoder: Decoder = None,
     hidden: Hidden = None,
     likelihood: Likelihood = None,
+    encode_covariates: EncodeCovariates = None,
     edges: EdgeModel = None,
     weight: Weight = None,
     beta: Beta = None,
@@ -515,7 +535,7 @@ def compare(
     if graph:
         source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
     else:
-        source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+        source = Source(data, label, identity, group, tuple(categorical or ()), missing, tuple(covariate or ()))
     settings = _settings(context, "graph" if graph else "table")
     request = CompareRequest(source, settings, values, repeats, output, resume, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:

@@ -38,6 +38,8 @@ class Dataset:
         label_name: what the labels are.
         groups: rows with the same group stay together in splits, or None.
         blocks: for each column the number of its categories, or (); see `curvae.data.Arrays`.
+        context: covariates as numbers, (rows, covariates), or None; see `curvae.data.Arrays`.
+        context_names: of these numbers.
         notes: what was done to the data, one sentence each.
         warnings: what looks wrong, with the mend, one sentence each.
     """
@@ -50,6 +52,8 @@ class Dataset:
     label_name: str | None = None
     groups: NDArray[np.str_] | None = None
     blocks: tuple[int, ...] = ()
+    context: NDArray[np.float64] | None = None
+    context_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -60,6 +64,11 @@ class Dataset:
         for what, values in (("ids", self.ids), ("labels", self.labels), ("groups", self.groups)):
             if values is not None and values.shape != (rows,):
                 raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one a row")
+        if self.context is not None and self.context.shape != (rows, len(self.context_names)):
+            raise CurvaeError(
+                f"{count(rows, 'row')} and {count(len(self.context_names), 'name')} of covariates, but a context of "
+                f"shape {self.context.shape}"
+            )
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
@@ -67,7 +76,7 @@ class Dataset:
     @cached_property
     def arrays(self) -> Arrays:
         """What a model may be told about the rows."""
-        return Arrays(self.x, blocks=self.blocks, shape=self.shape if len(self.shape) > 1 else ())
+        return Arrays(self.x, self.context, blocks=self.blocks, shape=self.shape if len(self.shape) > 1 else ())
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
         """The rows given by an index or a mask, in that order.
@@ -87,11 +96,12 @@ class Dataset:
             ids=self.ids[rows],
             labels=None if self.labels is None else self.labels[rows],
             groups=None if self.groups is None else self.groups[rows],
+            context=None if self.context is None else self.context[rows],
         )
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of values, names, shape, ids, labels and groups.
+        """SHA-256 of values, names, shape, ids, labels, groups and covariates.
 
         It depends on the values alone, not on how they are stored: float32 or float64, dense or sparse.
         """
@@ -101,6 +111,9 @@ class Dataset:
         for texts in (self.names, *map(_listed, (self.ids, self.labels, self.groups))):
             _hash_texts(texts, digest)
         hash_rows(self.x, digest)
+        if self.context is not None:
+            _hash_texts(self.context_names, digest)
+            hash_rows(self.context, digest)
         return digest.hexdigest()
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ..errors import CurvaeError
-from . import memory
 from .dataset import Dataset, Matrix, check_ids
 from .missing import Missing, column_means, has_missing, missing_counts, resolve
+from .onehot import one_hot
 from .remarks import Remarks, count, quoted
 from .schema import Column, Kind, NumberColumns, Schema
 
@@ -36,7 +36,9 @@ class Draft:
         columns: that the features come from; `fill` is yet to be set.
         shape: of one row of an image, else None.
         ids, labels, groups: one a row.
-        roles: names of the columns that hold them.
+        context: covariates as numbers, (rows, covariates), or None.
+        covariates: columns that they come from.
+        roles: names of the columns with ids, labels and groups.
         remarks: gathered so far.
     """
 
@@ -49,6 +51,8 @@ class Draft:
     labels: NDArray[np.str_] | None = None
     groups: NDArray[np.str_] | None = None
     label_name: str | None = None
+    context: NDArray[np.float64] | None = None
+    covariates: tuple[Column, ...] = ()
     roles: dict[str, str | None] = field(default_factory=dict)
     remarks: Remarks = field(default_factory=Remarks)
 
@@ -58,21 +62,18 @@ class Draft:
         given = schema
         schema = given or self._fit()
         x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.remarks)
-        ids, labels, groups = self.ids, self.labels, self.groups
+        ids, labels, groups, context = self.ids, self.labels, self.groups, self.context
         if ids is None:
             ids = np.arange(self.x.shape[0]).astype(np.str_)
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         if kept is not None:
-            ids, labels, groups = (
-                ids[kept],
-                None if labels is None else labels[kept],
-                None if groups is None else groups[kept],
-            )
+            ids = ids[kept]
+            labels, groups, context = (None if part is None else part[kept] for part in (labels, groups, context))
         if given is None:
             self._require_rows(2, x.shape[0])
             self._judge(x)
         return Dataset(
-            x=_one_hot(x, schema.columns, self.source) if schema.categorical else x,
+            x=one_hot(x, schema.columns, self.source) if schema.categorical else x,
             names=schema.names,
             shape=schema.shape,
             ids=ids,
@@ -80,6 +81,8 @@ class Draft:
             label_name=self.label_name if labels is not None else None,
             groups=groups,
             blocks=schema.blocks,
+            context=context,
+            context_names=() if context is None else schema.context_names,
             notes=tuple(self.remarks.notes),
             warnings=tuple(self.remarks.warnings),
         ), schema
@@ -100,13 +103,13 @@ class Draft:
         means = column_means(self.x)
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
-            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles)
+            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
         columns = tuple(
             replace(column, fill=float(means[j]) if column.categories is None else _most_frequent(self.x[:, j]))
             for j, column in enumerate(self.columns)
         )
         width = sum(len(column.features) for column in columns)
-        return Schema(self.kind, columns, self.shape or (width,), **self.roles)
+        return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
 
     def _judge(self, x: Any) -> None:
         """Say what looks odd about the data that a model is about to learn from."""
@@ -149,17 +152,3 @@ def _extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if issparse(x):
         return x.min(axis=0).toarray().ravel(), x.max(axis=0).toarray().ravel()
     return x.min(axis=0), x.max(axis=0)
-
-
-def _one_hot(x: Any, columns: Sequence[Column], source: str) -> Matrix:
-    """Every categorical column in place of its codes as a block of zeros and ones."""
-    widths = [len(column.features) for column in columns]
-    memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
-    features = np.zeros((len(x), sum(widths)))
-    rows = np.arange(len(x))
-    for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
-        if column.categories is None:
-            features[:, start] = x[:, j]
-        else:
-            features[rows, start + x[:, j].astype(np.intp)] = 1.0
-    return features

@@ -3,9 +3,10 @@
 from .curvature import Curvature
 from .graph import GraphConv, GraphEncoder, normalised_adjacency, undirected
 from .layers import ExpMap0, Gyroplane, LogMap0, MobiusLinear
-from .networks import decoder, mlp
+from .networks import Conditioned, decoder, mlp
 
 __all__ = [
+    "Conditioned",
     "Curvature",
     "ExpMap0",
     "GraphConv",

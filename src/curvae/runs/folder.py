@@ -61,6 +61,10 @@ _OWN = (
 )
 
 
+# Fields of what was given whose option is called otherwise, being given once for each entry.
+_FLAGS = {"covariates": "covariate"}
+
+
 @dataclass(frozen=True)
 class Voice:
     """How a run speaks to whoever started it; silent by default."""
@@ -103,7 +107,7 @@ class Given:
         """
         options: list[str] = []
         for name, value in {**self.options, **(settings or {})}.items():
-            flag = f"--{name.replace('_', '-')}"
+            flag = f"--{_FLAGS.get(name, name).replace('_', '-')}"
             if name == "hidden":
                 options += [flag, ",".join(map(str, value))]
             elif isinstance(value, bool):
@@ -142,6 +146,10 @@ class Source(Given):
     group: str | None = None
     categorical: tuple[str, ...] = ()
     missing: Any = "error"
+    covariates: tuple[str, ...] = ()
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        return super().again({"covariates": [], **stored})  # runs of old have none
 
     def load(self) -> tuple[Dataset, Schema]:
         return load(
@@ -150,6 +158,7 @@ class Source(Given):
             id=self.id,
             group=self.group,
             categorical=self.categorical,
+            covariates=self.covariates,
             missing=self.missing,
         )
 

@@ -10,12 +10,14 @@ from threading import Lock
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ..data import memory
+from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
-from ..nn import Curvature, decoder, mlp
+from ..nn import Conditioned, Curvature, decoder, mlp
 from .config import Config
+from .effects import Effects
 
 __all__ = ["build", "seeded"]
 
@@ -32,7 +34,11 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def build(
-    config: Config, layout: Layout | int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None
+    config: Config,
+    layout: Layout | int,
+    blocks: tuple[int, ...] = (),
+    mean: NDArray[np.float64] | None = None,
+    effects: Effects | None = None,
 ) -> VAE:
     """A model with weights drawn from the configuration's seed.
 
@@ -41,12 +47,18 @@ def build(
         layout: of the data; or the number of their columns, with the blocks of one-hot columns.
         blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
+        effects: of the covariates on the (scaled) data; the decoder starts with them. A decoder that had to find them
+            first would let the latent space tell the batches apart, and unlearn that slowly if at all.
     """
     if not isinstance(layout, Layout):
         layout = Layout(layout, tuple(blocks))
     features = layout.features
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
+    if config.encode_covariates and not layout.covariates:
+        raise CurvaeError(
+            "there are no covariates that the encoder could be told; give some, or drop encode_covariates"
+        )
     sizes = (features, *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
@@ -58,15 +70,32 @@ def build(
         curvature = Curvature(config.curvature, config.learn_curvature)
         hidden = config.hidden
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
+        encoding: nn.Module = mlp(features, *hidden)
+        decoding: nn.Module = decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature)
+        if layout.covariates:
+            decoding = Conditioned(decoding, layout.covariates)
+        if layout.covariates and config.encode_covariates:
+            encoding = Conditioned(encoding, layout.covariates, {1: hidden[0]})
         model = VAE(
-            mlp(features, *hidden),
-            decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature),
+            encoding,
+            decoding,
             Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
         )
     if mean is not None:
-        last = [layer for layer in model.decoder.modules() if isinstance(layer, nn.Linear)][-1]
         with torch.no_grad():
-            last.bias.copy_(model.likelihood.start(torch.from_numpy(mean)))
+            _start(model, torch.from_numpy(mean), effects)
     return model
+
+
+def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
+    """Let the last layer of the decoder start at the means, and at those of every covariate where it is told them."""
+    start, network = model.likelihood.start, model.decoder
+    layers = network.layers if isinstance(network, Conditioned) else network
+    bias = start(mean)
+    if isinstance(network, Conditioned) and effects is not None:
+        slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
+        network.shifts[str(len(network.layers) - 1)].weight.copy_(slopes.T)
+        bias = bias - torch.from_numpy(effects.centre) @ slopes
+    [layer for layer in layers.modules() if isinstance(layer, nn.Linear)][-1].bias.copy_(bias)

@@ -135,6 +135,7 @@ class Config(Settings):
         likelihood: a name in `curvae.models.LIKELIHOODS`: "bernoulli" for values in [0, 1], "gaussian" with a learned
             standard deviation a column, "unit_gaussian", "categorical" for one-hot columns, "poisson" for counts; or
             "auto": Bernoulli if all values are 0 or 1, otherwise Gaussian.
+        encode_covariates: tell the encoder the covariates too; the decoder always is.
         standardise: centre columns and scale them to unit variance (Gaussian likelihoods only).
         objective: "elbo" or "iwae".
         samples: draws a row and step.
@@ -152,6 +153,7 @@ class Config(Settings):
 
     decoder: DecoderKind = "gyroplane"
     likelihood: str = "auto"
+    encode_covariates: bool = False
     standardise: bool = True
     objective: Literal["elbo", "iwae"] = "elbo"
     batch_size: int = 64

@@ -145,14 +145,15 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
     return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
 
 
-def reconstruct(fitted: Fitted, space: Array) -> Array:
-    """E[x | z] in original units at points S."""
+def reconstruct(fitted: Fitted, space: Array, context: Array | None = None) -> Array:
+    """E[x | z] in original units at points S; a model with covariates needs the context of every point."""
+    model, pieces = fitted.model, []
+    points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
+    told = None if context is None else torch.from_numpy(context).to(model.device, model.dtype)
     with torch.no_grad():
-        model = fitted.model
-        pieces = [
-            model.likelihood.mean(model.decode(part.to(model.device))).cpu()
-            for part in torch.from_numpy(np.array(space, dtype=np.float64)).split(_ROWS)
-        ]
+        for index in torch.arange(len(points)).split(_ROWS):
+            outputs = model.decode(points[index], None if told is None else told[index])
+            pieces.append(model.likelihood.mean(outputs).cpu())
     return fitted.scaling.invert(torch.cat(pieces).double().numpy())
 
 
