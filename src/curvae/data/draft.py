@@ -67,8 +67,8 @@ class Draft:
             ids = np.arange(self.x.shape[0]).astype(np.str_)
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         if kept is not None:
-            ids = ids[kept]
-            labels, groups, context = (None if part is None else part[kept] for part in (labels, groups, context))
+            ids, context = ids[kept], None if context is None else context[kept]
+            labels, groups = (None if part is None else part[kept] for part in (labels, groups))
         if given is None:
             self._require_rows(2, x.shape[0])
             self._judge(x)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import CurvaeError
@@ -46,6 +45,7 @@ class Conditioned(nn.Module):
             by default the layers of a `decoder` that an activation follows, and the last.
 
     Example:
+        >>> import torch
         >>> network = Conditioned(mlp(784, 600), 3, {1: 600})
         >>> network(torch.zeros(8, 784), torch.eye(3)[[0, 1, 1, 0, 2, 0, 1, 2]]).shape
         torch.Size([8, 600])
@@ -61,6 +61,13 @@ class Conditioned(nn.Module):
             self.shifts[str(place)] = shift
         self.layers = layers
         name_once(self)
+
+    @property
+    def last(self) -> nn.Linear | None:
+        """The function of the context that is added to what the network gives, if there is one."""
+        place = str(len(self.layers) - 1)
+        found = self.shifts[place] if place in self.shifts else None
+        return found if isinstance(found, nn.Linear) else None
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Outputs for x of shape (n, …), given the context of shape (rows, context): n is a multiple of the rows, and
@@ -81,7 +88,7 @@ def _widths(layers: nn.Sequential) -> dict[int, int]:
     """The layers that an activation follows, and the last, by place, with the width of their output."""
     found, width = {}, 0
     for place, layer in enumerate(layers):
-        width = len(layer.weight) if hasattr(layer, "weight") else width
+        width = len(layer.weight) if isinstance(layer, nn.Linear | Gyroplane | MobiusLinear) else width
         if place + 1 == len(layers) or isinstance(layers[place + 1], nn.ReLU):
             found[place] = width
     return found

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Dataset, Schema, load, memory
-from ..data.missing import Missing
 from ..data.covariates import code_values
+from ..data.missing import Missing
 from ..data.remarks import quoted
 from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood

@@ -70,15 +70,12 @@ def build(
         curvature = Curvature(config.curvature, config.learn_curvature)
         hidden = config.hidden
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
-        encoding: nn.Module = mlp(features, *hidden)
-        decoding: nn.Module = decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature)
-        if layout.covariates:
-            decoding = Conditioned(decoding, layout.covariates)
-        if layout.covariates and config.encode_covariates:
-            encoding = Conditioned(encoding, layout.covariates, {1: hidden[0]})
+        encoding = mlp(features, *hidden)
+        decoding = decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature)
+        context = layout.covariates
         model = VAE(
-            encoding,
-            decoding,
+            Conditioned(encoding, context, {1: hidden[0]}) if config.encode_covariates else encoding,
+            Conditioned(decoding, context) if context else decoding,
             Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
@@ -92,10 +89,11 @@ def build(
 def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
     """Let the last layer of the decoder start at the means, and at those of every covariate where it is told them."""
     start, network = model.likelihood.start, model.decoder
-    layers = network.layers if isinstance(network, Conditioned) else network
+    layers: nn.Module = network.layers if isinstance(network, Conditioned) else network
     bias = start(mean)
-    if isinstance(network, Conditioned) and effects is not None:
+    if isinstance(network, Conditioned) and network.last is not None and effects is not None:
         slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
-        network.shifts[str(len(network.layers) - 1)].weight.copy_(slopes.T)
+        network.last.weight.copy_(slopes.T)
         bias = bias - torch.from_numpy(effects.centre) @ slopes
-    [layer for layer in layers.modules() if isinstance(layer, nn.Linear)][-1].bias.copy_(bias)
+    last = [layer for layer in layers.modules() if isinstance(layer, nn.Linear)][-1]
+    last.bias.copy_(bias)
