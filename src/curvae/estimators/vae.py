@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,8 +15,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from ..data import Column, Schema, memory
+from ..data import Arrays, Column, Schema, memory
+from ..data.covariates import code_covariates, code_values, fit_covariates
 from ..data.dataset import feature_names
+from ..data.remarks import Remarks, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models.latent import Law
@@ -27,6 +30,7 @@ from ..training.fitted import Fitted
 from ..training.loop import fit, fit_many
 from ..training.splits import random_split
 from ..training.storage import load_fitted, save_fitted
+from .covariates import take_apart
 from .shared import (
     Array,
     Output,
@@ -42,7 +46,7 @@ from .shared import (
 __all__ = ["PoincareVAE"]
 
 # Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
-_EXTRA = ("output", "importance_samples", "n_init")
+_EXTRA = ("output", "importance_samples", "n_init", "covariates")
 
 
 class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -64,6 +68,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         patience: stop after so many epochs without progress on them; None trains to the end.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
         diagonal: one posterior deviation an axis (wrapped only).
+        covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
+            place otherwise. They are no features: the decoder is told them, so the map need not show them. Texts and
+            pandas categories are categories, other columns numbers. Without them rows can be embedded all the same,
+            unless the encoder is told them.
+        encode_covariates: tell the encoder the covariates too.
         standardise: centre and scale columns (Gaussian likelihoods only).
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
@@ -77,6 +86,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         history_: one record an epoch.
         curvature_, prior_scale_: as trained. Their product c·σ0² is `identifiable_`.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
+        covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
+            columns are counted by `n_features_in_` and named by `feature_names_in_`.
         warnings_: what looks wrong with the map, each with its mend.
 
     Example:
@@ -106,6 +117,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         learn_curvature: bool = False,
         learn_prior_scale: bool = False,
         diagonal: bool = False,
+        covariates: Sequence[Any] | None = None,
+        encode_covariates: bool = False,
         standardise: bool = True,
         objective: Literal["elbo", "iwae"] = "elbo",
         samples: int = 1,
@@ -132,6 +145,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.learn_curvature = learn_curvature
         self.learn_prior_scale = learn_prior_scale
         self.diagonal = diagonal
+        self.covariates = covariates
+        self.encode_covariates = encode_covariates
         self.standardise = standardise
         self.objective = objective
         self.samples = samples
@@ -157,8 +172,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _config(self) -> Config:
         return config_of(Config, self.get_params())
 
-    def _rows(self, X: Any, reset: bool = False) -> Any:
-        return validate_data(
+    def _rows(self, X: Any, reset: bool = False, decode: bool = False) -> Arrays:
+        """Features and covariates; these may be absent where neither the encoder nor, to `decode`, the decoder needs
+        them."""
+        X, told = take_apart(X, self.covariates, None if reset else self.n_features_in_)
+        x = validate_data(
             self,
             X,
             reset=reset,
@@ -166,25 +184,34 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             dtype=[np.float64, np.float32],
             ensure_min_samples=2 if reset else 1,
         )
+        source = Path("X")
+        if reset:
+            self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Remarks())
+        if told is not None:
+            return Arrays(x, code_covariates(source, told, self.covariates_))
+        if self.covariates_ and (decode or self.encode_covariates):
+            names = quoted(column.name for column in self.covariates_)
+            raise CurvaeError(f"X needs the covariates that the model was trained with: {names}; add them")
+        return Arrays(x)
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Train on the rows of X; y is ignored."""
         self._check()
-        x = self._rows(X, reset=True)
-        self._take(self._best(x))
-        self._embedding = embed(self._fitted, x).require_finite()
+        data = self._rows(X, reset=True)
+        self._take(self._best(data))
+        self._embedding = embed(self._fitted, data).require_finite()
         self.embedding_ = self._coordinates(self._embedding)
         self.warnings_ = health(self._fitted, self._embedding)
         return self
 
-    def _best(self, x: Any) -> Fitted:
+    def _best(self, data: Arrays) -> Fitted:
         """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""
         config, device = self._config(), choose_device(self.device)
         if self.n_init == 1:
-            return fit(config, x, device=device)
-        split = random_split(x.shape[0], config.validation, seed=config.seed)
+            return fit(config, data, device=device)
+        split = random_split(len(data), config.validation, seed=config.seed)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(self.n_init)]
-        found = fit_many(configs, x, splits=[split] * self.n_init, device=device)
+        found = fit_many(configs, data, splits=[split] * self.n_init, device=device)
         good = [one for one in found if one.failure is None]
         if not good:
             raise CurvaeError(str(found[0].failure))
@@ -209,8 +236,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _embed(self, X: ArrayLike) -> tuple[Embedding, Any]:
         check_is_fitted(self)
-        x = self._rows(X)
-        return embed(self._fitted, x).require_finite(), x.dtype
+        data = self._rows(X)
+        return embed(self._fitted, data).require_finite(), data.x.dtype
 
     def _coordinates(self, embedding: Embedding) -> Array:
         return coordinates(embedding, self.output)
@@ -223,8 +250,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         require_finite("embedding", [points])
         return points
 
-    def inverse_transform(self, X: ArrayLike) -> Array:
-        """Expected rows, in original units, at points in the coordinates of `output`."""
+    def inverse_transform(self, X: ArrayLike, covariates: Mapping[str, Any] | None = None) -> Array:
+        """Expected rows, in original units, at points in the coordinates of `output`.
+
+        A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
+        """
         check_is_fitted(self)
         points = torch.from_numpy(np.array(check_array(X, dtype=np.float64)))
         if points.shape[1] != self.n_components:
@@ -236,28 +266,31 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             points = ball.to_lorentz(points)
         elif self.output == "tangent":
             points = Lorentz(self.n_components, c).expmap0(points)
-        return reconstruct(self._fitted, points.numpy())
+        context = code_values(self.covariates_, covariates, len(points))
+        return reconstruct(self._fitted, points.numpy(), context)
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 
     def score_samples(self, X: ArrayLike) -> Array:
         """log p(x) of rows in original units, by importance sampling from one fixed set of base draws."""
         check_is_fitted(self)
-        found = likelihoods(self._fitted, self._rows(X), self.importance_samples, shared=True)
+        found = likelihoods(self._fitted, self._rows(X, decode=True), self.importance_samples, shared=True)
         return found.require_finite().log_prob + found.log_jacobian
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean of `score_samples`, for model selection."""
         return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """New rows from the model, in original units."""
+    def sample(self, n_samples: int = 1, random_state: Any = 0, covariates: Mapping[str, Any] | None = None) -> Array:
+        """New rows from the model, in original units; `covariates` as of `inverse_transform`."""
         check_is_fitted(self)
         require_count("n_samples", plain(n_samples))
         memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", mend="draw fewer")
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
-        return self._fitted.scaling.invert(self._fitted.model.sample(n_samples, generator).cpu().numpy())
+        model = self._fitted.model
+        context = torch.from_numpy(code_values(self.covariates_, covariates, n_samples)).to(model.device, model.dtype)
+        return self._fitted.scaling.invert(model.sample(n_samples, generator, context=context).cpu().numpy())
 
     # --- distances --------------------------------------------------------------------------------------------------
 
@@ -281,7 +314,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         names = getattr(self, "feature_names_in_", None)
         features = int(self.n_features_in_)
         columns = tuple(Column(str(name)) for name in (feature_names(features) if names is None else names))
-        schema = Schema("matrix" if names is None else "table", columns, (features,))
+        schema = Schema("matrix" if names is None else "table", columns, (features,), covariates=self.covariates_)
         description = {
             "data": {
                 "features": features,
@@ -300,6 +333,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
         new._check()
         schema = Schema.from_json(description["data"]["schema"])
+        new.covariates_ = schema.covariates
+        if schema.covariates and new.covariates is None:
+            new.covariates = [column.name for column in schema.covariates]
         new.n_features_in_ = len(schema.names)
         if schema.kind == "table":
             new.feature_names_in_ = np.array(schema.names, dtype=object)

@@ -65,8 +65,7 @@ class Conditioned(nn.Module):
     @property
     def last(self) -> nn.Linear | None:
         """The function of the context that is added to what the network gives, if there is one."""
-        place = str(len(self.layers) - 1)
-        found = self.shifts[place] if place in self.shifts else None
+        found = dict(self.shifts.items()).get(str(len(self.layers) - 1))
         return found if isinstance(found, nn.Linear) else None
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
