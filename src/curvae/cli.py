@@ -73,6 +73,12 @@ Label = Annotated[str | None, typer.Option("--label", help="Column to colour the
 Identity = Annotated[str | None, typer.Option("--id", help="Column that names the rows.")]
 Group = Annotated[str | None, typer.Option("--group", help="Column whose rows stay together in splits.")]
 Categorical = Annotated[list[str] | None, typer.Option("--categorical", help="Text column to code; repeatable.")]
+Covariate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--covariate", help="Column of the circumstances, such as the batch, told to the decoder; repeatable."
+    ),
+]
 Exposure = Annotated[
     str | None, typer.Option("--exposure", help="Column with the exposure of each row, for counts (poisson).")
 ]
@@ -206,6 +212,7 @@ def fit(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    covariate: Covariate = None,
     exposure: Exposure = None,
     missing: Missing = "error",
     repeats: Annotated[
@@ -225,7 +232,7 @@ def fit(
     from .runs.training import comparable
     from .training.device import choose_device
 
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure)
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure, tuple(covariate or ()))
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
@@ -357,6 +364,10 @@ def sample(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file, or .npy for images.", show_default=False)
     ] = None,
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option("--covariate", metavar="COLUMN=VALUE", help="Value of a covariate for all rows; repeatable."),
+    ] = None,
     force: Force = False,
     seed: Seed = None,
     device: Device = "auto",
@@ -371,7 +382,8 @@ def sample(
     from .training.device import choose_device
     from .training.storage import kind_of
 
-    paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
+    told = dict(entry.partition("=")[::2] for entry in covariate or ())
+    paths = sample_run(run, count, output, covariates=told, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
     following = shlex.join(["curvae", "embed", str(run), names[0]])
     if kind_of(run) == "graph":
@@ -455,6 +467,7 @@ def compare(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    covariate: Covariate = None,
     exposure: Exposure = None,
     missing: Missing = "error",
     device: Device = "auto",
@@ -488,7 +501,9 @@ def compare(
     if graph:
         source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
     else:
-        source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure)
+        source = Source(
+            data, label, identity, group, tuple(categorical or ()), missing, exposure, tuple(covariate or ())
+        )
     request = CompareRequest(source, settings, values, repeats, output, resume, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:
         result = compare_run(request, voice)

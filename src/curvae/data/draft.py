@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from . import memory
 from .dataset import Dataset, Matrix, check_ids
 from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
+from .onehot import one_hot
 from .remarks import Remarks, count, quoted
 from .schema import Column, Kind, NumberColumns, Schema
 
@@ -50,6 +50,8 @@ class Draft:
     groups: NDArray[np.str_] | None = None
     exposure: NDArray[np.float64] | None = None
     label_name: str | None = None
+    context: NDArray[np.float64] | None = None
+    covariates: tuple[Column, ...] = ()
     roles: dict[str, str | None] = field(default_factory=dict)
     remarks: Remarks = field(default_factory=Remarks)
 
@@ -61,7 +63,8 @@ class Draft:
         x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.remarks)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
-        rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups, "exposure": self.exposure}
+        rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups}
+        rows |= {"exposure": self.exposure, "context": self.context}
         if missing == "model" and (empty := empty_rows(x)).size:
             raise CurvaeError(f"{self.source} has rows without a single value: {quoted(ids[empty])}; remove them")
         if kept is not None:
@@ -70,12 +73,13 @@ class Draft:
             self._require_rows(2, x.shape[0])
             self._judge(x)
         return Dataset(
-            x=_one_hot(x, schema.columns, self.source) if schema.categorical else x,
+            x=one_hot(x, schema.columns, self.source) if schema.categorical else x,
             names=schema.names,
             shape=schema.shape,
             **rows,
             label_name=self.label_name if self.labels is not None else None,
             blocks=schema.blocks,
+            context_names=() if self.context is None else schema.context_names,
             notes=tuple(self.remarks.notes),
             warnings=tuple(self.remarks.warnings),
             missing=missing == "model",
@@ -97,7 +101,7 @@ class Draft:
         means = column_means(self.x)
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
-            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles)
+            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
         binary = _yes_no(self.x, missing) if self.kind == "table" else np.zeros(len(self.columns), bool)
         columns = tuple(
             replace(column, fill=float(round(means[j]) if binary[j] else means[j]), binary=bool(binary[j]))
@@ -106,7 +110,7 @@ class Draft:
             for j, column in enumerate(self.columns)
         )
         width = sum(len(column.features) for column in columns)
-        return Schema(self.kind, columns, self.shape or (width,), **self.roles)
+        return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
 
     def _judge(self, x: Any) -> None:
         """Say what looks odd about the data that a model is about to learn from."""
@@ -154,19 +158,3 @@ def _yes_no(x: Any, missing: Missing) -> NDArray[np.bool_]:
 
 def _most_frequent(codes: Any) -> float:
     return float(np.argmax(np.bincount(codes[np.isfinite(codes)].astype(np.intp))))
-
-
-def _one_hot(x: Any, columns: Sequence[Column], source: str) -> Matrix:
-    """Every categorical column in place of its codes as a block of zeros and ones, or of NaN where it has none."""
-    widths = [len(column.features) for column in columns]
-    memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
-    features = np.zeros((len(x), sum(widths)))
-    rows = np.arange(len(x))
-    for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
-        if column.categories is None:
-            features[:, start] = x[:, j]
-        else:
-            known = np.isfinite(x[:, j])
-            features[rows[known], start + x[known, j].astype(np.intp)] = 1.0
-            features[~known, start : start + len(column.features)] = np.nan
-    return features

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from . import memory
 from .cells import categories_of, numbers_of, texts_of
+from .covariates import code_covariates, fit_covariates
 from .draft import Draft
 from .reading import MISSING, UNNAMED, name_columns, read_text
 from .remarks import Remarks, count, one_line, quoted
@@ -33,6 +34,7 @@ class Roles:
     group: str | None = None
     categorical: tuple[str, ...] = ()
     exposure: str | None = None
+    covariates: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -41,7 +43,7 @@ class Roles:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        return (*self.texts, *(() if self.exposure is None else (self.exposure,)))
+        return (*self.texts, *self.covariates, *(() if self.exposure is None else (self.exposure,)))
 
 
 def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
@@ -55,8 +57,9 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
     remarks = Remarks()
     known, texts = set(roles.asked), set(roles.texts)
     if schema is not None:
-        known |= {column.name for column in schema.columns}
-        texts |= {column.name for column in schema.columns if column.categories is not None}
+        columns = [*schema.columns, *schema.covariates]
+        known |= {column.name for column in columns}
+        texts |= {column.name for column in columns if column.categories is not None}
         texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
         known |= {name for name in (schema.exposure,) if name is not None}
     return _sort(path, read_frame(path, known, texts, remarks), roles, schema, remarks)
@@ -98,9 +101,13 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
     present = list(frame.columns)
     for role in ("label", "id", "group", "exposure"):
         require_column(path, role, getattr(roles, role), present)
+    for name in roles.covariates:
+        require_column(path, "covariate", name, present)
+        if name in (roles.id, roles.exposure):
+            raise CurvaeError(f"column {name!r} cannot be a covariate and an id or exposure at once; choose one")
     for name in roles.categorical:
         require_column(path, "categorical", name, present)
-        if name in (roles.label, roles.id, roles.group, roles.exposure):
+        if name not in roles.covariates and name in (roles.label, roles.id, roles.group, roles.exposure):
             raise CurvaeError(
                 f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
             )
@@ -120,12 +127,20 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
         )
     if schema is not None and schema.id is not None and held["id"] is None:
         remarks.note(f"there is no id column {schema.id!r}; rows are numbered.")
-    taken = {name for name in held.values() if name is not None}
+    covariates = (
+        fit_covariates(path, frame, roles.covariates, roles.categorical, remarks)
+        if schema is None
+        else schema.covariates
+    )
+    told = {column.name for column in covariates}
+    if absent := sorted(told - set(present)):
+        remarks.note(f"covariates are absent: {quoted(absent)}.")
+    taken = {*told, *(name for name in held.values() if name is not None)}
     nameless = [name for name in present if name.startswith(UNNAMED) and name not in {*taken, *roles.categorical}]
     index = _index_column(path, frame, nameless, held["id"] is not None, remarks)
     features = [name for name in present if name not in {*taken, *nameless}]
     if schema is None:
-        columns, x = _fit(path, frame[features], roles.categorical, remarks)
+        columns, x = _fit(path, frame[features], [name for name in roles.categorical if name not in told], remarks)
     else:
         columns = tuple(schema.columns)
         x = _apply(path, frame, features, columns, remarks)
@@ -146,6 +161,8 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
         groups=groups,
         exposure=None if held["exposure"] is None else _exposure(path, frame, held["exposure"], remarks),
         label_name=label,
+        context=code_covariates(path, frame, covariates) if told and not absent else None,
+        covariates=covariates,
         roles=held,
         remarks=remarks,
     )

@@ -62,6 +62,10 @@ _OWN = (
 )
 
 
+# Fields of what was given whose option is called otherwise, being given once for each entry.
+_FLAGS = {"covariates": "covariate"}
+
+
 @dataclass(frozen=True)
 class Voice:
     """How a run speaks to whoever started it; silent by default."""
@@ -104,7 +108,7 @@ class Given:
         """
         options: list[str] = []
         for name, value in {**self.options, **(settings or {})}.items():
-            flag = f"--{name.replace('_', '-')}"
+            flag = f"--{_FLAGS.get(name, name).replace('_', '-')}"
             if name == "hidden":
                 options += [flag, ",".join(map(str, value))]
             elif isinstance(value, bool):
@@ -144,6 +148,7 @@ class Source(Given):
     categorical: tuple[str, ...] = ()
     missing: Any = "error"
     exposure: str | None = None
+    covariates: tuple[str, ...] = ()
 
     def load(self) -> tuple[Dataset, Schema]:
         return load(
@@ -152,13 +157,14 @@ class Source(Given):
             id=self.id,
             group=self.group,
             categorical=self.categorical,
+            covariates=self.covariates,
             missing=self.missing,
             exposure=self.exposure,
         )
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         # What older runs do not name, they did not have.
-        return super().again({"exposure": None, **stored})
+        return super().again({"exposure": None, "covariates": [], **stored})
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def reconstruction_section(
     rows = data.x[chosen]
     originals = rows if isinstance(rows, np.ndarray) else rows.toarray()
     size = None if data.exposure is None else data.exposure[chosen]
-    made = reconstruct(fitted, embedding.space[chosen], size)
+    made = reconstruct(fitted, embedding.space[chosen], size, None if data.context is None else data.context[chosen])
     caption = f"The {kind} rows with the lowest, median and highest likelihood."
     if fitted.config.scales and len(data.shape) != 2:
         # Columns of other units could not share an axis.
@@ -234,7 +234,8 @@ def samples_picture(images: NDArray[Any]) -> Picture:
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
     kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.x.shape[1]} columns"
-    return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *data.notes, *notes])
+    told = [f"Covariates, of which the model is told: {', '.join(data.context_names)}."] if data.context_names else []
+    return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *told, *data.notes, *notes])
 
 
 def _scales_all(config: Config) -> bool:

@@ -73,6 +73,7 @@ class NetworkSettings(LayerSettings):
 
     network: NetworkKind = setting("mlp", "Encoder and decoder: mlp, or conv for images.")
     decoder: DecoderKind = setting("gyroplane", "First layer of the decoder.")
+    encode_covariates: bool = setting(False, "Tell the encoder the covariates too, not the decoder alone.")
 
 
 @dataclass(frozen=True)

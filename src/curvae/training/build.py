@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ..data import memory
+from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
-from ..nn import NETWORKS, Curvature
+from ..nn import NETWORKS, Conditioned, Curvature
 from .config import Config
+from .effects import Effects
 
 __all__ = ["build", "seeded"]
 
@@ -31,7 +35,11 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def build(
-    config: Config, features: int | Layout, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None
+    config: Config,
+    features: int | Layout,
+    blocks: tuple[int, ...] = (),
+    mean: NDArray[np.float64] | None = None,
+    effects: Effects | None = None,
 ) -> VAE:
     """A model with weights drawn from the configuration's seed.
 
@@ -40,10 +48,16 @@ def build(
         features: columns of the data; or the whole layout of the data.
         blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
+        effects: of the covariates on the (scaled) data; the decoder starts with them. A decoder that had to find them
+            first would let the latent space tell the batches apart, and unlearn that slowly if at all.
     """
     layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
+    if config.encode_covariates and not layout.covariates:
+        raise CurvaeError(
+            "there are no covariates that the encoder could be told; give some, or drop encode_covariates"
+        )
     network, shape = NETWORKS[config.network], layout.shape or (layout.features,)
     sizes = (network.width(shape, layout.inputs), *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
@@ -58,14 +72,34 @@ def build(
         encoder, decoder = network.make(
             shape, layout.inputs, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
         )
+        context = layout.covariates
         model = VAE(
-            encoder,
-            decoder,
+            _conditioned(encoder, context, config.hidden[0]) if config.encode_covariates else encoder,
+            Conditioned(decoder, context) if context else decoder,
             Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
             layout.missing,
         )
     if mean is not None:
-        decoder.start(likelihood.start(torch.from_numpy(mean)))
+        with torch.no_grad():
+            _start(model, torch.from_numpy(mean), effects)
     return model
+
+
+def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
+    """Let the last layer of the decoder start at the means, and at those of every covariate where it is told them."""
+    start, network = model.likelihood.start, model.decoder
+    layers: Any = network.layers if isinstance(network, Conditioned) else network
+    bias = start(mean)
+    if isinstance(network, Conditioned) and network.last is not None and effects is not None:
+        slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
+        network.last.weight.copy_(slopes.T)
+        bias = bias - torch.from_numpy(effects.centre) @ slopes
+    layers.start(bias)
+
+
+def _conditioned(encoder: Any, context: int, width: int) -> Conditioned:
+    """An encoder whose first dense layer, of the given width, is told the context."""
+    first = next(place for place, layer in enumerate(encoder) if isinstance(layer, nn.Linear))
+    return Conditioned(encoder, context, {first: width})

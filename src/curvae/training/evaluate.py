@@ -146,16 +146,24 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
     return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
 
 
-def reconstruct(fitted: Fitted, space: Array, size: Array | None = None) -> Array:
-    """E[x | z] in original units at points S; of counts for rows of these exposures, by default 1."""
+def reconstruct(fitted: Fitted, space: Array, size: Array | None = None, context: Array | None = None) -> Array:
+    """E[x | z] in original units at points S.
+
+    Arguments:
+        fitted: the model.
+        space: points S, (rows, d).
+        size: exposure of each row, for counts; by default 1.
+        context: covariates of each row, which a model that was trained with some needs.
+    """
     with torch.no_grad():
         model = fitted.model
         points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
-        told = Batch(points, size=None if size is None else torch.from_numpy(size).to(points))
+        known = {"size": size, "context": context}
+        told = Batch(points, **{k: torch.from_numpy(part).to(points) for k, part in known.items() if part is not None})
         pieces = []
         for index in torch.arange(len(points), device=points.device).split(_ROWS):
             batch = told.map(partial(torch.index_select, dim=0, index=index))
-            pieces.append(model.likelihood.mean(model.decode(batch.x), batch))
+            pieces.append(model.likelihood.mean(model.decode(batch.x, batch.context), batch))
     return fitted.scaling.invert(torch.cat(pieces).cpu().double().numpy())
 
 

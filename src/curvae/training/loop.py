@@ -21,6 +21,7 @@ from .captured import Captured
 from .checkpoints import begun, seen
 from .config import Config
 from .course import Tick, Warn, train_tasks
+from .effects import Effects
 from .fitted import Fitted, Record
 from .rows import Pool, Scaling
 from .splits import Split
@@ -187,21 +188,25 @@ def run(
     ]
 
 
-def _means(arrays: Arrays) -> NDArray[np.float64]:
-    """Column means; where rows have an exposure, for a unit of it."""
-    return column_means(arrays.x) / (1.0 if arrays.size is None else arrays.size.mean())
+def _unit(arrays: Arrays) -> NDArray[np.float64]:
+    """The mean exposure, in whose units counts start; 1 where there is none."""
+    return np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
 
 
 def _prepare(
     tasks: Sequence[Task], sources: Sequence[Arrays], device: torch.device | str, dtype: torch.dtype
 ) -> tuple[list[Member], Callable[[list[VAE], list[int]], BatchEngine]]:
     members = []
-    means: dict[Any, Any] = {}
+    starts: dict[Any, tuple[Any, Effects | None]] = {}
     for task in tasks:
-        scaling, rows = task.scaling, (task.source, id(task.split))
-        if rows not in means:
-            means[rows] = _means(sources[task.source].take(task.split.train))
-        model = build(task.config, task.layout, mean=scaling.apply(means[rows])).to(device, dtype)
+        rows = task.source, id(task.split)
+        if rows not in starts:
+            known = sources[task.source].take(task.split.train)
+            effects = None if known.context is None else Effects.of(known.x, known.context).scaled(_unit(known))
+            starts[rows] = column_means(known.x) / _unit(known), effects
+        mean, effects = starts[rows]
+        effects = None if effects is None else effects.scaled(task.scaling.scale)
+        model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects).to(device, dtype)
         members.append(Member(task.name, task.config, model, task.config.patience, task.data))
     pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
 
