@@ -243,7 +243,7 @@ def test_the_map_forgets_what_the_decoder_is_told():
     told = Arrays(x, np.eye(2)[batch])
     found = [predicted(embed(fit(settings, data), data), batch) for data in (x, told)]
     assert found[0] > 0.95
-    assert found[1] < 0.65
+    assert found[1] < 0.75
 
 
 def test_many_models_and_their_likelihoods_are_told_as_one():
