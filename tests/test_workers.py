@@ -22,9 +22,9 @@ import pytest
 import torch
 
 from curvae.errors import CurvaeError
-from curvae.training import Config, batches, build, fit_many, workers
-from curvae.training.batches import losses
+from curvae.training import Config, build, engine, fit_many, workers
 from curvae.training.comparison import compare
+from curvae.training.engine import losses
 from running import SMALL as OPTIONS
 from running import curvae, refused, write_table
 
@@ -198,7 +198,7 @@ def spoiling(*places):
         bad = torch.tensor([calls == 4 and i in places for i in range(len(loss))])
         return torch.where(bad, torch.nan, loss)
 
-    return mock.patch.object(batches, "losses", spoilt)
+    return mock.patch.object(engine, "losses", spoilt)
 
 
 def test_a_split_of_which_a_model_failed_is_left_out():

@@ -17,7 +17,7 @@ from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
 from ..nn import Curvature, decoder, mlp
 from .config import Config
 
-__all__ = ["build", "seeded"]
+__all__ = ["build", "require_buildable", "seeded"]
 
 # Fresh weights come from torch's one generator, which threads share.
 _LOCK = Lock()
@@ -29,6 +29,19 @@ def seeded(seed: int) -> Iterator[None]:
     with _LOCK, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def require_buildable(config: Config, layout: Layout) -> None:
+    """Raise for a model that is too large to be built, without building it."""
+    if config.likelihood == "auto":
+        raise ValueError('choose the likelihood before building: "auto" needs the data')
+    sizes = (layout.features, *config.hidden, config.dim)
+    # Weights of encoder and decoder, their gradients and two moments.
+    memory.require(
+        4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
+        f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
+        mend="lower hidden or the dimension",
+    )
 
 
 def build(
@@ -44,16 +57,8 @@ def build(
     """
     if not isinstance(layout, Layout):
         layout = Layout(layout, tuple(blocks))
+    require_buildable(config, layout)
     features = layout.features
-    if config.likelihood == "auto":
-        raise ValueError('choose the likelihood before building: "auto" needs the data')
-    sizes = (features, *config.hidden, config.dim)
-    # Weights of encoder and decoder, their gradients and two moments.
-    memory.require(
-        4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
-        f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
-        mend="lower hidden or the dimension",
-    )
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
         hidden = config.hidden
