@@ -18,6 +18,7 @@ from sklearn.base import clone
 from curvae import PoincareVAE
 from curvae.data import from_arrays
 from curvae.errors import CurvaeError
+from curvae.models import Layout
 from curvae.training import Config, Scaling, build, engine, fit, fit_many, random_split, stacks
 from curvae.training.engine import BatchEngine, losses
 from curvae.training.fitted import METRICS
@@ -302,7 +303,7 @@ def random_tasks(random, count):
             0,
             split,
             Scaling.identity(3),
-            (),
+            Layout(3),
         )
         for i in range(count)
     ]
@@ -354,7 +355,7 @@ def test_what_may_differ_in_a_stack():
     others = (
         replace(task, split=random_split(40, 0.2)),
         replace(task, layout=replace(task.layout, blocks=(1, 2))),
-        replace(task, scaling=Scaling.identity(4)),
+        replace(task, layout=Layout(4)),
     )
     assert len(partition([task, *others])) == 4
     # A learned curvature is never 0, and the rest of a split does not matter.
