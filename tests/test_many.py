@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import time
 from dataclasses import replace
 from unittest import mock
@@ -25,7 +23,8 @@ from curvae.training.fitted import METRICS
 from curvae.training.sources import Pool
 from curvae.training.tasks import Task
 from curvae.training.tasks import stacks as partition
-from test_resume import assert_same, child, state, wait
+from processes import child, kill, wait
+from test_resume import assert_same, state
 
 # Two steps an epoch.
 SMALL = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02)
@@ -708,6 +707,7 @@ def test_the_first_model_is_written_for_people_to_watch(tmp_path, often):
 
 
 def test_kill_at_random_moments(tmp_path, often, whole):
+    assert not wait(child(int))  # the first waits for the server
     began = time.monotonic()
     assert not wait(child(lambda: fit_many(MANY, DATA, folder=tmp_path / "trial")))
     typical = time.monotonic() - began
@@ -717,7 +717,7 @@ def test_kill_at_random_moments(tmp_path, often, whole):
         folder = tmp_path / str(trial)
         process = child(lambda folder=folder: fit_many(MANY, DATA, folder=folder))
         time.sleep(random.uniform(0.2 * typical, 0.8 * typical))
-        os.kill(process, signal.SIGKILL)
+        kill(process)
         killed += wait(process)
         assert_resumed(fit_many(MANY, DATA, folder=folder, resume=True), whole)
     assert killed >= 1

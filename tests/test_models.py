@@ -447,6 +447,7 @@ BAD = {
     "prior_scale": [0, -1.0, math.nan, math.inf, "1", False],
     "learn_prior_scale": ["yes", 1],
     "decoder": ["linear", None],
+    "network": ["cnn", None],
     "hidden": [(), 200, "200", None, (0,), (2.5,), (True,), (30, -1), ["a"], {}],
     "likelihood": ["weibull", None],
     "standardise": ["no", 0, None],

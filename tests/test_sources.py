@@ -235,9 +235,8 @@ def test_what_is_wrong_with_a_source_is_raised():
 def test_a_smaller_batch_is_filled_up_with_its_last_row():
     whole = torch.arange(12.0).view(1, 4, 3)
     feed = Feed(Batch(whole[:, :3]), 4, torch.device("cpu"))
-    kept = []
-    for _ in feed.run(iter([Batch(whole), Batch(whole[:, 1:3]), Batch(whole)])):
-        kept.append((feed.rows.x[0, :, 0].tolist(), feed.kept.tolist()))
+    batches = [Batch(whole), Batch(whole[:, 1:3]), Batch(whole)]
+    kept = [(feed.rows.x[0, :, 0].tolist(), feed.kept.tolist()) for _ in feed.run(iter(batches))]
     assert kept == [
         ([0.0, 3.0, 6.0, 9.0], [1.0] * 4),
         ([3.0, 6.0, 6.0, 6.0], [1.0, 1.0, 0.0, 0.0]),

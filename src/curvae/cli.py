@@ -92,6 +92,9 @@ Decoder = Annotated[
     Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"] | None,
     _option("--decoder", "First layer (gyroplane)."),
 ]
+Network = Annotated[
+    Literal["mlp", "conv"] | None, _option("--network", "Dense layers, or convolutions for images (mlp).")
+]
 Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, such as 200 or 400,200 (200).")]
 Likelihood = Annotated[
     Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson"] | None,
@@ -137,7 +140,7 @@ def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table")
 
 
 # Options of `compare` that say nothing about a graph, and those that say nothing about rows.
-_OF_ROWS = ("identity", "group", "categorical", "decoder", "likelihood", "batch_size", "patience")
+_OF_ROWS = ("identity", "group", "categorical", "decoder", "network", "likelihood", "batch_size", "patience")
 _OF_GRAPHS = ("nodes", "features", "weighted", "isolated", "edges", "weight")
 # Options of `diagnose` that say nothing about distances, a graph or a run.
 _OF_VALUES = ("metric", "missing")
@@ -240,6 +243,7 @@ def fit(
     prior_scale: PriorScale = None,
     learn_prior_scale: LearnPriorScale = None,
     decoder: Decoder = None,
+    network: Network = None,
     hidden: Hidden = None,
     likelihood: Likelihood = None,
     beta: Beta = None,
@@ -480,6 +484,7 @@ def compare(
     diagonal: Diagonal = None,
     prior_scale: PriorScale = None,
     decoder: Decoder = None,
+    network: Network = None,
     hidden: Hidden = None,
     likelihood: Likelihood = None,
     edges: EdgeModel = None,

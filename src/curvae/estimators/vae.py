@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from ..data import Column, Schema, memory
+from ..data import Arrays, Column, Schema, memory
 from ..data.dataset import feature_names
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models.latent import Law
-from ..nn.networks import DecoderKind
+from ..nn.networks import DecoderKind, NetworkKind
 from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
@@ -55,7 +56,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical" or "poisson".
-        hidden: widths of the hidden layers, or the width of a single one.
+        network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
+        image_shape: (height, width) of these images; None takes them to be square.
+        hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid).
         epochs: passes over the data; None makes about 8,000 steps.
@@ -94,6 +97,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         curvature: float = 1.0,
         posterior: Law = "riemannian",
         decoder: DecoderKind = "gyroplane",
+        network: NetworkKind = "mlp",
+        image_shape: tuple[int, int] | None = None,
         prior_scale: float = 1.0,
         likelihood: str = "auto",
         hidden: int | tuple[int, ...] = (200,),
@@ -120,6 +125,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.curvature = curvature
         self.posterior = posterior
         self.decoder = decoder
+        self.network = network
+        self.image_shape = image_shape
         self.prior_scale = prior_scale
         self.likelihood = likelihood
         self.hidden = hidden
@@ -171,20 +178,38 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Train on the rows of X; y is ignored."""
         self._check()
         x = self._rows(X, reset=True)
-        self._take(self._best(x))
+        self._take(self._best(Arrays(x, shape=self._shape(x.shape[1]))))
         self._embedding = embed(self._fitted, x).require_finite()
         self.embedding_ = self._coordinates(self._embedding)
         self.warnings_ = health(self._fitted, self._embedding)
         return self
 
-    def _best(self, x: Any) -> Fitted:
+    def _shape(self, features: int) -> tuple[int, ...]:
+        """Of the image that a row is, or () where it is none."""
+        if self.image_shape is None:
+            side = math.isqrt(features)
+            if self.network == "conv" and side**2 != features:
+                raise CurvaeError(
+                    f'network="conv" takes rows for square images, and {features} columns are none; '
+                    'give image_shape=(height, width), or use network="mlp"'
+                )
+            return (side, side) if self.network == "conv" else ()
+        shape = plain(self.image_shape)
+        sides = isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(side, int) for side in shape)
+        if not sides or min(shape) < 1 or math.prod(shape) != features:
+            raise CurvaeError(
+                f"image_shape must be (height, width) with height × width = {features}, the columns; got {shape!r}"
+            )
+        return tuple(shape)
+
+    def _best(self, data: Arrays) -> Fitted:
         """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""
         config, device = self._config(), choose_device(self.device)
         if self.n_init == 1:
-            return fit(config, x, device=device)
-        split = random_split(x.shape[0], config.validation, seed=config.seed)
+            return fit(config, data, device=device)
+        split = random_split(len(data), config.validation, seed=config.seed)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(self.n_init)]
-        found = fit_many(configs, x, splits=[split] * self.n_init, device=device)
+        found = fit_many(configs, data, splits=[split] * self.n_init, device=device)
         good = [one for one in found if one.failure is None]
         if not good:
             raise CurvaeError(str(found[0].failure))
@@ -298,6 +323,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
         fitted, embedding, description = load_fitted(Path(path))
         new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
+        if len(fitted.layout.shape) == 2:
+            height, width = fitted.layout.shape
+            new.image_shape = height, width
         new._check()
         schema = Schema.from_json(description["data"]["schema"])
         new.n_features_in_ = len(schema.names)

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
+from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
+from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, numbers
 from .curvature import Curvature
 from .layers import Gyroplane, LogMap0, MobiusLinear
 from .saving import name_once
 
-__all__ = ["DecoderKind", "decoder", "mlp"]
+__all__ = ["NETWORKS", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp"]
 
 DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
+NetworkKind = Literal["mlp", "conv"]
+
+
+class Decoder(nn.Sequential):
+    """Layers from points of the space to outputs for a likelihood, the last with a bias for each output."""
+
+    def start(self, outputs: Tensor) -> None:
+        """Set the bias of the last layer: where the outputs start, before anything is learned."""
+        with torch.no_grad():
+            self.get_parameter(f"{len(self) - 1}.bias").copy_(outputs)
+
+    @property
+    def width(self) -> int:
+        """The most numbers that a convolution holds for one row; 0 where there is none."""
+        return max((layer.width for layer in self if isinstance(layer, Double)), default=0)
 
 
 def mlp(*sizes: int) -> nn.Sequential:
@@ -42,9 +62,7 @@ class _Ball(nn.Module):
         return h.ball(S.double(), self.curvature().double()).to(S.dtype)
 
 
-def decoder(
-    kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: int, curvature: Curvature
-) -> nn.Sequential:
+def decoder(kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: int, curvature: Curvature) -> Decoder:
     """A network from points S of the space to the parameters of a likelihood (section 3.2 and the decoder ablation).
 
     Arguments:
@@ -59,7 +77,7 @@ def decoder(
 
     Example:
         >>> decoder("gyroplane", 2, (200,), 50, Curvature(1.0))
-        Sequential(
+        Decoder(
           (0): Gyroplane(
             2, 200, offset='point'
             (curvature): Curvature(c=1 (curvature −1))
@@ -84,4 +102,71 @@ def decoder(
     else:
         first = [*([] if flat else [LogMap0(curvature)]), nn.Linear(dim, width)]
     rest = list(mlp(*hidden))[1:]
-    return name_once(nn.Sequential(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
+    return name_once(Decoder(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A pair of encoder and decoder by name.
+
+    Arguments:
+        summary: which data it is for, in one line.
+        width: how many numbers of a row of the given shape the dense layers see; raises for rows that do not fit.
+        make: encoder and decoder, from the shape of a row, the values that the encoder sees, the widths of the dense
+            layers of the encoder (the decoder has them in reverse), the first layer of the decoder, the dimension of
+            the space, the number of outputs and the curvature.
+    """
+
+    summary: str
+    width: Callable[[Sequence[int]], int]
+    make: Callable[[Sequence[int], int, Sequence[int], DecoderKind, int, int, Curvature], tuple[nn.Module, Decoder]]
+
+
+def _mlp(
+    shape: Sequence[int],
+    inputs: int,
+    hidden: Sequence[int],
+    kind: DecoderKind,
+    dim: int,
+    outputs: int,
+    curvature: Curvature,
+) -> tuple[nn.Module, Decoder]:
+    return mlp(inputs, *hidden), decoder(kind, dim, hidden[::-1], outputs, curvature)
+
+
+def _conv(
+    shape: Sequence[int],
+    inputs: int,
+    hidden: Sequence[int],
+    kind: DecoderKind,
+    dim: int,
+    outputs: int,
+    curvature: Curvature,
+) -> tuple[nn.Module, Decoder]:
+    """Convolutions that halve the image, then dense layers; dense layers, then convolutions that double it."""
+    halved, pixels = grids(shape), math.prod(shape)
+    if inputs % pixels or outputs % pixels:
+        raise CurvaeError(
+            f'network="conv" needs as many values for every one of {pixels} pixels, but there are {inputs} inputs and '
+            f'{outputs} outputs; use network="mlp" or another likelihood'
+        )
+    sizes = [(shape[0], shape[1]), *(size for size, _ in halved)]
+    down = [inputs // pixels, *(channels for _, channels in halved)]
+    up = [outputs // pixels, *down[1:]]
+    levels = range(len(halved))
+    first: list[nn.Module] = [ToImage(sizes[0], down[0])]
+    for i in levels:
+        first += [Halve(sizes[i], down[i], down[i + 1]), nn.ReLU()]
+    last: list[nn.Module] = [nn.ReLU(), nn.Unflatten(1, (*sizes[-1], up[-1]))]
+    for i in reversed(levels):
+        last += [Double(sizes[i], up[i + 1], up[i]), *([Offset(up[i]), nn.ReLU()] if i else [])]
+    encoder = nn.Sequential(*first, *mlp(numbers(shape), *hidden))
+    dense = decoder(kind, dim, hidden[::-1], numbers(shape), curvature)
+    return encoder, name_once(Decoder(*dense, *last, ToRow(), Offset(outputs)))
+
+
+# Every network that can be asked for by name.
+NETWORKS: dict[str, Network] = {
+    "mlp": Network("rows of any data, as dense layers", math.prod, _mlp),
+    "conv": Network("images, as convolutions around dense layers", numbers, _conv),
+}

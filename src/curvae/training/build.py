@@ -10,11 +10,10 @@ from threading import Lock
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from ..data import memory
 from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
-from ..nn import Curvature, decoder, mlp
+from ..nn import NETWORKS, Curvature
 from .config import Config
 
 __all__ = ["build", "require_buildable", "seeded"]
@@ -32,16 +31,20 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def require_buildable(config: Config, layout: Layout) -> None:
-    """Raise for a model that is too large to be built, without building it."""
+    """Raise for a model that these data cannot have, or that is too large to be built, without building it."""
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
-    sizes = (layout.features, *config.hidden, config.dim)
+    sizes = (NETWORKS[config.network].width(_shape(layout)), *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
         f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
         mend="lower hidden or the dimension",
     )
+
+
+def _shape(layout: Layout) -> tuple[int, ...]:
+    return layout.shape or (layout.features,)
 
 
 def build(
@@ -58,20 +61,20 @@ def build(
     if not isinstance(layout, Layout):
         layout = Layout(layout, tuple(blocks))
     require_buildable(config, layout)
-    features = layout.features
+    network, shape = NETWORKS[config.network], _shape(layout)
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
-        hidden = config.hidden
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
+        encoder, decoder = network.make(
+            shape, layout.features, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
+        )
         model = VAE(
-            mlp(features, *hidden),
-            decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature),
-            Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
+            encoder,
+            decoder,
+            Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
         )
     if mean is not None:
-        last = [layer for layer in model.decoder.modules() if isinstance(layer, nn.Linear)][-1]
-        with torch.no_grad():
-            last.bias.copy_(model.likelihood.start(torch.from_numpy(mean)))
+        decoder.start(likelihood.start(torch.from_numpy(mean)))
     return model

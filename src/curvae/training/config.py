@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 from ..errors import CurvaeError
 from ..models import LIKELIHOODS
 from ..models.latent import Law
-from ..nn.networks import DecoderKind
+from ..nn.networks import DecoderKind, NetworkKind
 
 __all__ = ["Config", "Settings", "require_count"]
 
@@ -131,7 +131,8 @@ class Config(Settings):
     Attributes:
         learn_curvature, learn_prior_scale: not together.
         decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
-        hidden: widths of the hidden layers of the encoder, and of the decoder in reverse.
+        network: "mlp", dense layers, or "conv" for images, convolutions around dense layers.
+        hidden: widths of the hidden (of "conv", the dense) layers of the encoder, and of the decoder in reverse.
         likelihood: a name in `curvae.models.LIKELIHOODS`: "bernoulli" for values in [0, 1], "gaussian" with a learned
             standard deviation a column, "unit_gaussian", "categorical" for one-hot columns, "poisson" for counts; or
             "auto": Bernoulli if all values are 0 or 1, otherwise Gaussian.
@@ -151,6 +152,7 @@ class Config(Settings):
     """
 
     decoder: DecoderKind = "gyroplane"
+    network: NetworkKind = "mlp"
     likelihood: str = "auto"
     standardise: bool = True
     objective: Literal["elbo", "iwae"] = "elbo"
