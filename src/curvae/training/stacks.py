@@ -137,7 +137,7 @@ class _Training:
 
     def going(self) -> bool:
         """Whether there is anything left to train."""
-        return bool(self.state.active) and self.state.passed < (self.engine.config.epochs or 0)
+        return bool(self.state.active) and self.state.passed < (self.members[0].task.config.epochs or 0)
 
     def close(self) -> None:
         """Save, then give the models that trained to the end their weights: the last, or with patience the best."""
