@@ -16,12 +16,14 @@ from unittest import mock
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from curvae.data import mnist
 from curvae.models import Stack, marginal_likelihood
 from curvae.models.tracing import matmul_precision
 from curvae.training import Config, build, captured, fit_many
 from curvae.training.captured import Captured
+from curvae.training.engine import BatchEngine
 from curvae.training.rows import Rows, Scaling
 from curvae.training.sources import Pool
 from curvae.training.storage import versions
@@ -129,6 +131,26 @@ def steps(dims: tuple[int, ...], counts: tuple[int, ...]) -> list[dict[str, Any]
     return rows
 
 
+def fed(counts: tuple[int, ...] = (1, 10)) -> list[dict[str, Any]]:
+    """Sparse rows that stay on the host: captured steps that are fed beside the computation, and plain ones."""
+    x = np.random.default_rng(0).random((ROWS // 4, COLUMNS), dtype=np.float32)
+    x[x < 0.8] = 0.0
+    found = []
+    for count in counts:
+        configs = [Config(likelihood="gaussian", hidden=(HIDDEN,), batch_size=BATCH, seed=i) for i in range(count)]
+        row: dict[str, Any] = {"models": count}
+        for name, kind, device in (("fed_ms", Captured, "cpu"), ("plain_ms", BatchEngine, "cuda")):
+            data = Rows(sparse.csr_array(x), Scaling.identity(COLUMNS), device)
+            index = torch.arange(len(x)).expand(count, -1)
+            models = [build(config, COLUMNS).to("cuda") for config in configs]
+            made = kind(models, configs, Pool([data] * count).part(index))
+            made.epoch(0)
+            row[name] = 1e3 * seconds(partial(made.epoch, 1), 2) / made.steps
+        found.append(row)
+        print(json.dumps(row), flush=True)
+    return found
+
+
 def ordinary() -> dict[str, float]:
     """One ordinary VAE in bare torch, launched operation by operation as everyone does."""
     model = OrdinaryVAE(COLUMNS, HIDDEN, 2, "bernoulli").cuda()
@@ -189,6 +211,7 @@ def main(path: Path, names: list[str]) -> None:
     parts: dict[str, Callable[[], Any]] = {
         "measured": card,
         "ordinary": ordinary,
+        "fed": fed,
         "steps": lambda: steps((2,), (1, 10, 40, 100)) + steps((10,), (100,)),
         "likelihood": likelihood,
     }
