@@ -29,8 +29,8 @@ from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
 from ..training.fitted import Fitted
+from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
-from ..training.loop import fit, fit_many
 from ..training.splits import random_split
 from ..training.storage import load_fitted, save_fitted
 from .covariates import take_apart

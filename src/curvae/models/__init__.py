@@ -2,7 +2,7 @@
 
 from .batch import Batch
 from .edges import EdgeModel, FermiDirac, GeodesicEdges
-from .graph import GraphVAE
+from .graph import GraphBatch, GraphVAE
 from .latent import Posterior, Prior
 from .layout import Layout
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson
@@ -22,6 +22,7 @@ __all__ = [
     "FermiDirac",
     "Gaussian",
     "GeodesicEdges",
+    "GraphBatch",
     "GraphVAE",
     "Layout",
     "Likelihood",

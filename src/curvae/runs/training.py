@@ -18,10 +18,12 @@ from ..data import Dataset, Schema
 from ..data.missing import extremes
 from ..errors import CurvaeError
 from ..settings import GraphSettings, RowSettings, described
-from ..training import Config, Fitted, Split, build, fit, fit_many, random_split
+from ..training import Config, Fitted, Split, fit, fit_many, random_split
+from ..training.build import require_buildable
 from ..training.config import require_count
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
+from ..training.pace import Estimate
 from ..training.storage import CONFIG, description_of, save_fitted
 from ..training.tasks import resolve
 from ..training.workers import processes
@@ -37,7 +39,7 @@ from .folder import (
     write_table,
 )
 from .resuming import given, resume_run
-from .timing import duration, training_seconds
+from .timing import Forecast, likelihood_seconds
 
 __all__ = ["FitRequest", "fit_run"]
 
@@ -98,7 +100,7 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
         raise CurvaeError(f"nothing varies in {source.path}: every column is constant, so there is nothing to learn")
     split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
     config, layout, reason = resolve(config, data, split)
-    build(config, layout)  # what cannot be built is said before anything is written
+    require_buildable(config, layout)  # before anything is written
     before = {} if known is None else known.description
     reason = before.get("likelihood_reason", reason)
     command = before.get("command", command_line())
@@ -118,14 +120,20 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
         )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
     jobs = min(processes(request.device), repeats)
-    about = ""
-    if known is None:  # how much is left of one that has begun is not known
-        scored = len(_scored(split)[0])
-        about = duration(training_seconds(config, data, split.train, request.device, repeats, jobs, scored, _SAMPLES))
-    voice.say(f"run folder {folder}" + (f"; {about} of training and evaluation" if about else ""))
+    voice.say(f"run folder {folder}")
+    forecast = Forecast(voice, "training and evaluation")
+
+    def estimate(made: Estimate) -> None:
+        sizes = layout.features, len(split.train), len(_scored(split)[0]), _SAMPLES, -(-repeats // jobs)
+        forecast(made.left + likelihood_seconds(jobs * made.epoch, config, *sizes, request.device))
 
     began = time.perf_counter()
-    where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
+    where: dict[str, Any] = {
+        "device": request.device,
+        "folder": folder,
+        "resume": request.resume,
+        "estimate": estimate,
+    }
     if repeats == 1:
         found = [fit(config, data, split=split, **where, progress=figures(voice))]
     else:

@@ -20,7 +20,7 @@ from ..nn import NETWORKS, Conditioned, Curvature
 from .config import Config
 from .effects import Effects
 
-__all__ = ["build", "seeded"]
+__all__ = ["build", "require_buildable", "seeded"]
 
 # Fresh weights come from torch's one generator, which threads share.
 _LOCK = Lock()
@@ -32,6 +32,27 @@ def seeded(seed: int) -> Iterator[None]:
     with _LOCK, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def require_buildable(config: Config, layout: Layout) -> None:
+    """Raise for a model that these data cannot have, or that is too large to be built, without building it."""
+    if config.likelihood == "auto":
+        raise ValueError('choose the likelihood before building: "auto" needs the data')
+    if config.encode_covariates and not layout.covariates:
+        raise CurvaeError(
+            "there are no covariates that the encoder could be told; give some, or drop encode_covariates"
+        )
+    sizes = (NETWORKS[config.network].width(_shape(layout), layout.inputs), *config.hidden, config.dim)
+    # Weights of encoder and decoder, their gradients and two moments.
+    memory.require(
+        4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
+        f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
+        mend="lower hidden or the dimension",
+    )
+
+
+def _shape(layout: Layout) -> tuple[int, ...]:
+    return layout.shape or (layout.features,)
 
 
 def build(
@@ -52,20 +73,8 @@ def build(
             first would let the latent space tell the batches apart, and unlearn that slowly if at all.
     """
     layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
-    if config.likelihood == "auto":
-        raise ValueError('choose the likelihood before building: "auto" needs the data')
-    if config.encode_covariates and not layout.covariates:
-        raise CurvaeError(
-            "there are no covariates that the encoder could be told; give some, or drop encode_covariates"
-        )
-    network, shape = NETWORKS[config.network], layout.shape or (layout.features,)
-    sizes = (network.width(shape, layout.inputs), *config.hidden, config.dim)
-    # Weights of encoder and decoder, their gradients and two moments.
-    memory.require(
-        4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
-        f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
-        mend="lower hidden or the dimension",
-    )
+    require_buildable(config, layout)
+    network, shape = NETWORKS[config.network], _shape(layout)
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
         likelihood = LIKELIHOODS[config.likelihood].make(layout)

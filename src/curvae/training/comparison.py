@@ -21,16 +21,16 @@ from ..data import Arrays
 from ..data.missing import has_missing
 from ..errors import CurvaeError
 from ..models import Layout
-from .build import build
-from .checkpoints import seen
+from .build import require_buildable
 from .config import Config
-from .course import Tick, Warn
-from .device import choose_device
 from .effects import Effects
 from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
-from .loop import planned, run
+from .fitting import RowsProblem, planned
+from .pace import Estimate
 from .paired import Outcome, Paired, by_split, curved_values
+from .problems import Listener
 from .splits import Split, random_split
+from .stacks import train_stack
 from .tasks import Data, Task, resolve, scaling_for
 from .workers import processes, seen_by_workers, spread
 
@@ -152,6 +152,7 @@ def compare(
     resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> Comparison:
     """Train curvature 0 and each of `curvatures` on `repeats` splits of the data, and judge on rows kept apart.
 
@@ -172,6 +173,7 @@ def compare(
         folder, resume: keep checkpoints, and go on from them; as of `fit_many`. What was trained is not trained again.
         progress: told the epochs done and to do, counted over all models.
         warn: told of models that failed.
+        estimate: told how long the trainings will take, once, when a second of steps has shown it.
     """
     data = Arrays.of(x, blocks)
     values, splits = plan(config, data, curvatures, repeats, groups)
@@ -184,13 +186,13 @@ def compare(
     tasks, sources, known = planned(configs, data, (), [splits[i] for i, _ in cells], None, folder, resume)
     results = spread(
         tasks,
-        sources,
-        partial(_judged, samples=samples, device=device, folder=folder, resume=resume),
+        partial(_judged, RowsProblem(sources, device), samples=samples, folder=folder, resume=resume),
         jobs=jobs or processes(device),
         scheduler=scheduler,
         begun=known,
         progress=progress,
         warn=warn,
+        estimate=estimate,
     )
     kept = by_split(results, values, config.seed, warn)
     found = [
@@ -227,8 +229,9 @@ def plan(
     splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
     if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
         raise CurvaeError(f"{len(data)} rows are too few for a comparison; at least 20 rows (or groups) are needed")
+    resolved, layout, _ = resolve(config, data, splits[0])
     for c in values:
-        build(*resolve(replace(config, curvature=c), data, splits[0])[:2])
+        require_buildable(replace(resolved, curvature=c), layout)
     return values, splits
 
 
@@ -241,19 +244,11 @@ class _Result:
 
 
 def _judged(
-    tasks: Sequence[Task],
-    sources: Sequence[Arrays],
-    tick: Tick,
-    warn: Warn,
-    samples: int,
-    device: str,
-    folder: Path | None,
-    resume: bool,
+    problem: RowsProblem, tasks: Sequence[Task], listener: Listener, samples: int, folder: Path | None, resume: bool
 ) -> list[_Result]:
     """A stack, trained and judged where it was trained: only figures and maps travel."""
-    place = choose_device(device)
-    fitted = run(tasks, sources, place, folder=seen(folder, warn), resume=resume, progress=tick, warn=warn)
-    data = [sources[task.source] for task in tasks]
+    fitted = train_stack(problem, tasks, listener, folder=folder, resume=resume)
+    data = [problem.sources[task.source] for task in tasks]
     validation, test = (
         likelihoods_many(
             fitted, [x.take(getattr(task.split, part)) for x, task in zip(data, tasks, strict=True)], samples

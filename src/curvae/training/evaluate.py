@@ -21,7 +21,7 @@ from ..geometry import Lorentz, PoincareBall
 from ..models import Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
 from .fitted import Fitted
-from .rows import Pool
+from .sources import Pool
 from .tasks import Data
 
 __all__ = [
@@ -260,12 +260,10 @@ def likelihoods_many(
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
-        length, features = data[places[0]].x.shape
-        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // features)
-        for index in torch.arange(length, device=rows.device).split(at_once):
+        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // data[places[0]].features)
+        for batch in rows.part().batches(None, at_once):
             if shared:
                 generator.set_state(state)
-            batch = rows.batch(index.expand(len(places), -1))
             batch = batch.map(lambda part: part[0]) if len(places) == 1 else batch
             parts.append(marginal_likelihood(model, batch, samples, generator, shared, _times(advance, places), tf32))
         figures = [

@@ -19,7 +19,7 @@ from ..errors import CurvaeError
 from ..models import LIKELIHOODS, Layout
 from ..models.likelihoods import choose_likelihood
 from .config import Config
-from .course import Planned
+from .problems import Planned
 from .rows import Matrix, Scaling, layout_of
 from .splits import Split, random_split
 
@@ -75,9 +75,9 @@ def _chosen(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
 def _settled(config: Config, likelihood: str, split: Split, features: int) -> Config:
     train = len(split.train)
     rows = min(config.batch_size, train)
-    # The outputs of a step with their gradients, and the noise of an epoch: far from all that it takes.
+    # The outputs of a step with their gradients, or its noise: far from all that it takes.
     memory.require(
-        8.0 * config.samples * max(rows * features, train * config.dim),
+        8.0 * config.samples * rows * max(features, config.dim),
         f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
         mend="lower batch_size or samples",
     )
