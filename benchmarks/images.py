@@ -26,15 +26,18 @@ import numpy as np
 import torch
 
 from curvae.data import mnist
-from curvae.models import Layout, Stack, marginal_likelihood
+from curvae.models import VAE, Layout, Stack, marginal_likelihood
 from curvae.models.tracing import matmul_precision
 from curvae.training import Config, Scaling, build, captured, random_split
-from curvae.training.batches import BatchEngine
 from curvae.training.captured import Captured
+from curvae.training.engine import BatchEngine
 from curvae.training.paired import mean_interval
-from curvae.training.rows import Pool, Rows
-from curvae.training.stacks import Member, train
+from curvae.training.problems import Listener, Member
+from curvae.training.rows import Rows
+from curvae.training.sources import Pool
+from curvae.training.stacks import train_stack
 from curvae.training.storage import versions
+from curvae.training.tasks import Task
 
 __all__ = ["main", "table"]
 
@@ -86,7 +89,8 @@ class Images:
         parts = (self.split.train, self.split.validation)
         train, validation = (torch.from_numpy(part).to(self.device).expand(len(models), -1) for part in parts)
         kind = Captured if self.device.type == "cuda" else BatchEngine
-        return kind(models, configs, Pool([self.rows] * len(models)), train, validation)
+        pool = Pool([self.rows] * len(models))
+        return kind(models, configs, pool.part(train), pool.part(validation))
 
     def precision(self) -> AbstractContextManager[None]:
         return matmul_precision(True) if self.device.type == "cuda" else nullcontext()
@@ -100,6 +104,24 @@ class Images:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A stack that is trained by an engine that is warm."""
+
+    warm: BatchEngine
+    device: torch.device
+    remedy = "lower the number of seeds"
+
+    def models(self, tasks: Sequence[Task]) -> Sequence[VAE]:
+        return self.warm.stack.models
+
+    def engine(self, tasks: Sequence[Task], models: Sequence[VAE]) -> BatchEngine:
+        return self.warm
+
+    def result(self, task: Task, member: Member) -> Member:
+        return member
 
 
 def warmed(images: Images, configs: Sequence[Config]) -> tuple[BatchEngine, float, float]:
@@ -125,11 +147,13 @@ def cell(images: Images, dim: int, settings: dict[str, Any]) -> dict[str, Any]:
     engine, epoch, validation = warmed(images, configs)
     starting = time.perf_counter() - began
     epochs = max(1, round(plan.seconds / (epoch + validation)))
-    members = [
-        Member(f"model {i}", replace(config, epochs=epochs), model, patience=epochs)
-        for i, (config, model) in enumerate(zip(configs, engine.stack.models, strict=True))
+    scaling = Scaling.identity(LAYOUT.features)
+    tasks = [
+        Task(i, f"model {i}", replace(config, epochs=epochs, patience=epochs), "", 0, images.split, scaling, LAYOUT)
+        for i, config in enumerate(configs)
     ]
-    training = images.seconds(lambda: train(members, lambda _: engine))
+    members: list[Member] = []
+    training = images.seconds(lambda: members.extend(train_stack(Ready(engine, images.device), tasks, Listener())))
     if failed := [member.failure for member in members if member.failure is not None]:
         raise RuntimeError(failed[0])
     stack, found = Stack([member.model for member in members]), []

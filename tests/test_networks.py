@@ -246,7 +246,7 @@ def test_a_run_on_images(tmp_path):
     settings = {"network": "conv", "hidden": (6,), "epochs": 1, "likelihood": "bernoulli"}
     result = fit_run(FitRequest(Source(str(path)), settings, tmp_path / "run"), Voice())
     description = json.loads((result.folder / "config.json").read_text(encoding="utf-8"))
-    assert description["config"]["network"] == "conv" and "--network conv" in result.source.command(
+    assert description["config"]["networks"]["network"] == "conv" and "--network conv" in result.source.command(
         "compare", settings=result.settings
     )
     found = evaluate_run(tmp_path / "run", str(path), 20)
