@@ -24,11 +24,11 @@ from scipy import sparse
 from torch.utils._pytree import tree_map
 
 from curvae.data import Graph, split_edges
-from curvae.models import Stack
+from curvae.models import Layout, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.nn import normalised_adjacency
 from curvae.training import Config, GraphConfig, Rows, Scaling, build, fit, fit_graph, fit_graphs, fit_many
-from curvae.training.batches import losses
+from curvae.training.engine import losses
 from curvae.training.graphs import build_graph_model
 
 __all__ = ["CASES", "record", "record_file"]
@@ -128,7 +128,7 @@ def _loss_of_rows(case: Case, dtype: torch.dtype) -> list[tuple[float, dict[str,
     models, batches, noises = [], [], []
     for place in range(case.models):
         x = row_numbers(case.data, place if case.own_data else 0)
-        likelihood, _ = choose_likelihood(x, case.settings["likelihood"], case.blocks)
+        likelihood, _ = choose_likelihood(x, case.settings["likelihood"], Layout(FEATURES, case.blocks))
         config = config_of(case, place, likelihood=likelihood)
         scaling = Scaling.standard(x) if config.scales else Scaling.identity(FEATURES)
         models.append(build(config, FEATURES, case.blocks).double())

@@ -373,10 +373,14 @@ def test_images_pass_through_networks_that_know_their_shape():
 # --- the page on objectives -----------------------------------------------------------------------------------------
 
 
-def test_the_examples_of_the_page_train():
+def test_the_examples_of_the_page_train(capsys):
     page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
-    counts, convolutional = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    mixed, exposure, counts, convolutional = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict = {}
+    exec(mixed, names)
+    assert "```text\n" + capsys.readouterr().out in page
+    exec(exposure, names)
+    assert names["fitted"].layout.size
     exec(counts, names)
     assert all(parameter.grad.isfinite().all() for parameter in names["model"].parameters())
     names = {}

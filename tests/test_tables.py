@@ -107,7 +107,7 @@ def test_roles(tmp_path: Path) -> None:
 
 def test_categorical_columns_become_one_feature_a_category(tmp_path: Path) -> None:
     data, schema = load(write(tmp_path, CELLS), id="name", label="type", categorical=["colour"])
-    assert data.names == ("size", "colour=blue", "colour=red") and data.blocks == ()
+    assert data.names == ("size", "colour=blue", "colour=red") and data.blocks == (0, 2)
     np.testing.assert_array_equal(data.x, [[1.5, 0, 1], [2.5, 1, 0], [4, 0, 1]])
     all_categorical, _ = load(write(tmp_path, "a,b\n10,x\n9,y\n9,z\n"), categorical=["a", "b"])
     assert all_categorical.names == ("a=9", "a=10", "b=x", "b=y", "b=z") and all_categorical.blocks == (2, 3)

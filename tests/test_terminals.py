@@ -226,7 +226,7 @@ def test_a_line_break_in_a_name_breaks_no_line():
     found = curvae("fit", "a\nb.csv", "--label", "kind", *SMALL)
     assert found.code == 0
     assert [line.split(":")[0] for line in found.out.splitlines()] == ["report", "embedding", "next"]
-    assert "run folder runs/a\\nb-1; about" in found.err
+    assert "run folder runs/a\\nb-1\n" in found.err
     found = curvae("embed", "runs/a\nb-1", "a\nb.csv")
     assert found.code == 0 and found.out.splitlines()[0] == "embedding: a\\nb-embedding.csv"
 

@@ -38,10 +38,11 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")]
 Missing = Annotated[
-    Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
+    Literal["error", "drop", "mean", "model"],
+    typer.Option("--missing", help="Rows that lack values: refuse, drop, fill in means, or leave gaps to the model."),
 ]
 MissingAsRun = Annotated[
-    Literal["error", "drop", "mean"] | None,
+    Literal["error", "drop", "mean", "model"] | None,
     typer.Option("--missing", help="What to do with rows that lack values (as the run did).", show_default=False),
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder of curvae fit or curvae graph.", show_default=False)]
@@ -72,6 +73,15 @@ Label = Annotated[str | None, typer.Option("--label", help="Column to colour the
 Identity = Annotated[str | None, typer.Option("--id", help="Column that names the rows.")]
 Group = Annotated[str | None, typer.Option("--group", help="Column whose rows stay together in splits.")]
 Categorical = Annotated[list[str] | None, typer.Option("--categorical", help="Text column to code; repeatable.")]
+Covariate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--covariate", help="Column of the circumstances, such as the batch, told to the decoder; repeatable."
+    ),
+]
+Exposure = Annotated[
+    str | None, typer.Option("--exposure", help="Column with the exposure of each row, for counts (poisson).")
+]
 Features = Annotated[list[str] | None, typer.Option("--features", help="Column of numbers of the nodes; repeatable.")]
 Weighted = Annotated[bool, typer.Option("--weighted", help="Read weights of edges.")]
 Isolated = Annotated[bool, typer.Option("--isolated", help="Add nodes that only the table names, without edges.")]
@@ -202,6 +212,8 @@ def fit(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    covariate: Covariate = None,
+    exposure: Exposure = None,
     missing: Missing = "error",
     repeats: Annotated[
         int | None, typer.Option("--repeats", help="Trainings, to see how stable the map is (1).", show_default=False)
@@ -220,7 +232,7 @@ def fit(
     from .runs.training import comparable
     from .training.device import choose_device
 
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure, tuple(covariate or ()))
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
@@ -306,6 +318,45 @@ def embed(
     _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
 
 
+@app.command(epilog="Example: curvae impute runs/cells-1 cells.csv -o filled.csv")
+def impute(
+    run: Run,
+    data: Data,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="CSV file, or .npy for images (<name>-imputed.csv).", show_default=False),
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", help="Importance samples a row.")] = 1000,
+    force: Force = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fill in missing values with what the model of a run, trained with --missing model, expects there."""
+    from .runs import impute_run
+    from .training.device import choose_device
+
+    with _voice(quiet or as_json) as voice:
+        found = impute_run(
+            run,
+            data,
+            output,
+            samples=samples,
+            seed=seed or 0,
+            force=force,
+            device=choose_device(device),
+            voice=voice,
+        )
+    _tell(
+        quiet,
+        as_json,
+        {"imputed": str(found.path), "values": found.values, "rows": found.rows},
+        f"imputed: {found.path}, {found.values:,} values in {found.rows:,} rows",
+        f"next: {found.following}",
+    )
+
+
 @app.command(epilog="Example: curvae sample runs/cells-1 -n 100 -o samples.csv")
 def sample(
     run: Run,
@@ -313,18 +364,26 @@ def sample(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file, or .npy for images.", show_default=False)
     ] = None,
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option("--covariate", metavar="COLUMN=VALUE", help="Value of a covariate for all rows; repeatable."),
+    ] = None,
     force: Force = False,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw new rows, in original units, or new graphs from the model of a run."""
+    """Draw new rows, in original units, or new graphs from the model of a run.
+
+    From a model of counts with an exposure, rows of exposure 1.
+    """
     from .runs import sample_run
     from .training.device import choose_device
     from .training.storage import kind_of
 
-    paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
+    told = dict(entry.partition("=")[::2] for entry in covariate or ())
+    paths = sample_run(run, count, output, covariates=told, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
     following = shlex.join(["curvae", "embed", str(run), names[0]])
     if kind_of(run) == "graph":
@@ -408,6 +467,8 @@ def compare(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    covariate: Covariate = None,
+    exposure: Exposure = None,
     missing: Missing = "error",
     device: Device = "auto",
     jobs: Jobs = None,
@@ -440,7 +501,9 @@ def compare(
     if graph:
         source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
     else:
-        source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+        source = Source(
+            data, label, identity, group, tuple(categorical or ()), missing, exposure, tuple(covariate or ())
+        )
     request = CompareRequest(source, settings, values, repeats, output, resume, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:
         result = compare_run(request, voice)
@@ -548,7 +611,9 @@ def diagnose(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
-    missing: Missing = "error",
+    missing: Annotated[
+        Literal["error", "drop", "mean"], typer.Option("--missing", help="What to do with rows that lack values.")
+    ] = "error",
     force: Force = False,
     seed: Seed = None,
     quiet: Quiet = False,

@@ -1,5 +1,6 @@
 """Data: tables, matrices, images, MNIST and synthetic trees, each as one `Dataset`; graphs, each as one `Graph`."""
 
+from .arrays import Arrays
 from .dataset import Dataset, from_arrays
 from .graphs import EdgeSplit, Graph, load_graph, split_edges
 from .mnist import mnist
@@ -8,6 +9,7 @@ from .sources import load
 from .synthetic import Tree, branching_diffusion, flat
 
 __all__ = [
+    "Arrays",
     "Column",
     "Dataset",
     "EdgeSplit",

@@ -16,7 +16,7 @@ from .remarks import Remarks, listing, quoted
 from .schema import Column
 from .spreadsheets import guard
 
-__all__ = ["categories_of", "numbers_of", "texts_of"]
+__all__ = ["categories_of", "is_text", "numbers_of", "texts_of"]
 
 _EXACT_INTEGERS = 2.0**53
 
@@ -102,6 +102,18 @@ def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
             f"{quoted(unseen)}; it knows {quoted(column.categories)}"
         )
     return np.asarray(codes, dtype=np.float64)
+
+
+def is_text(values: Any) -> bool:
+    """Whether some cell of a column is no number; categories of pandas are texts, whatever they hold.
+
+    Example:
+        >>> is_text(pd.Series(["1", "2", "NA"])), is_text(pd.Series(["1", "2", "b"]))
+        (False, True)
+    """
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return True
+    return not pd.api.types.is_numeric_dtype(values.dtype) and _from_texts(values)[1] is not None
 
 
 def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:

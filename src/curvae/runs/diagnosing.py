@@ -123,6 +123,8 @@ def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
         if request.distances:
             raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
         raise
+    if data.missing:
+        raise CurvaeError('missing="model" leaves gaps, between which no distance is known; use "drop" or "mean"')
     for text in data.warnings:
         voice.warn(text)
     progress = _steps(voice)
@@ -132,7 +134,7 @@ def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
     blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
     rows, note = Rows(data.x, request.metric, blocks=blocks), "Values were used as they are."
     # Lengths of rows depend on the units of columns; their directions are asked for as they are.
-    if rows.measures_lengths and choose_likelihood(data.x, "auto", data.blocks)[0] != "bernoulli":
+    if rows.measures_lengths and choose_likelihood(data.x, "auto")[0] != "bernoulli":
         scaling = Scaling.standard(data.x)
         rows = replace(rows, shift=scaling.shift, scale=scaling.scale)
         note = "Columns were centred and scaled to unit variance."

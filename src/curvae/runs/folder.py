@@ -62,6 +62,10 @@ _OWN = (
 )
 
 
+# Fields of what was given whose option is called otherwise, being given once for each entry.
+_FLAGS = {"covariates": "covariate"}
+
+
 @dataclass(frozen=True)
 class Voice:
     """How a run speaks to whoever started it; silent by default."""
@@ -104,7 +108,7 @@ class Given:
         """
         options: list[str] = []
         for name, value in {**self.options, **(settings or {})}.items():
-            flag = f"--{name.replace('_', '-')}"
+            flag = f"--{_FLAGS.get(name, name).replace('_', '-')}"
             if name == "hidden":
                 options += [flag, ",".join(map(str, value))]
             elif isinstance(value, bool):
@@ -143,6 +147,8 @@ class Source(Given):
     group: str | None = None
     categorical: tuple[str, ...] = ()
     missing: Any = "error"
+    exposure: str | None = None
+    covariates: tuple[str, ...] = ()
 
     def load(self) -> tuple[Dataset, Schema]:
         return load(
@@ -151,8 +157,14 @@ class Source(Given):
             id=self.id,
             group=self.group,
             categorical=self.categorical,
+            covariates=self.covariates,
             missing=self.missing,
+            exposure=self.exposure,
         )
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # What older runs do not name, they did not have.
+        return super().again({"exposure": None, "covariates": [], **stored})
 
 
 @dataclass(frozen=True)
@@ -267,8 +279,12 @@ def without_folder(word: str) -> str:
 
 def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
     """What to do about missing values in data for a run: what is asked for, or what the run did."""
+    told = bool(description.get("layout", {}).get("missing"))  # whether its encoder is told of them
+    if missing == "model" and not told:
+        raise CurvaeError('the run was not trained with missing="model"; use missing="drop" or "mean", or train again')
     source = description.get("source")
-    return missing or (source.get("missing", "error") if isinstance(source, dict) else "error")
+    default = "model" if told else "error"
+    return missing or (source.get("missing", default) if isinstance(source, dict) else default)
 
 
 def today() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..training.paired import curved_values, mean_interval
 from . import graph_pages, pages
 from .folder import Given, GraphSource, Source
 from .graphing import centre_of
-from .timing import graph_seconds, training_seconds
+from .timing import likelihood_seconds
 
 __all__ = ["QUESTIONS", "GraphQuestion", "Question", "RowsQuestion"]
 
@@ -45,8 +44,8 @@ class Question(ABC):
         """How many there will be; raises for what cannot be compared."""
 
     @abstractmethod
-    def seconds(self, trainings: int, device: str, jobs: int) -> float:
-        """How long so many of them will take, about."""
+    def judging(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
+        """Seconds that it takes to judge so many of them, about; `epoch` is what an epoch of one takes."""
 
     @abstractmethod
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Any:
@@ -74,19 +73,17 @@ class RowsQuestion(Question):
 
     def trainings(self, curvatures: Sequence[float], repeats: int) -> int:
         data = self.data
-        self.values, self.splits = plan(self.config, data.x, curvatures, repeats, data.blocks, data.groups)
+        self.values, self.splits = plan(self.config, data, curvatures, repeats, data.groups)
         return len(self.values) * len(self.splits)
 
-    def seconds(self, trainings: int, device: str, jobs: int) -> float:
-        hardest, split = replace(self.config, curvature=self.values[-1]), self.splits[0]
-        scored = -(-trainings // jobs) * (len(split.validation) + len(split.test))
-        return training_seconds(
-            hardest, self.data.x, split.train, self.data.blocks, choose_device(device), trainings, jobs, scored, SAMPLES
-        )
+    def judging(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
+        split, features = self.splits[0], int(self.data.x.shape[1])
+        sizes = features, len(split.train), len(split.validation) + len(split.test), SAMPLES, -(-trainings // jobs)
+        return trainings * likelihood_seconds(epoch, self.config, *sizes, choose_device(device))
 
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
         data = self.data
-        return compare(self.config, data.x, curvatures, repeats, blocks=data.blocks, groups=data.groups, **where)
+        return compare(self.config, data, curvatures, repeats, groups=data.groups, **where)
 
     def remarks(self, found: Comparison) -> tuple[list[str], list[str]]:
         return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found)
@@ -128,8 +125,8 @@ class GraphQuestion(Question):
         split_edges(self.graph, seed=self.config.seed)
         return repeats * len(curved_values(curvatures, repeats, self.config.learn_curvature))
 
-    def seconds(self, trainings: int, device: str, jobs: int) -> float:
-        return graph_seconds(self.config, self.graph, choose_device(device), -(-trainings // jobs))
+    def judging(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
+        return 0.0
 
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> GraphComparison:
         return compare_graph(self.config, self.graph, curvatures, repeats, **where)

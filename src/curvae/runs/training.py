@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ..data import Dataset, Schema
+from ..data.missing import extremes
 from ..errors import CurvaeError
 from ..settings import GraphSettings, RowSettings, described
-from ..training import Config, Fitted, Split, build, fit, fit_many, random_split
+from ..training import Config, Fitted, Split, fit, fit_many, random_split
+from ..training.build import require_buildable
 from ..training.config import require_count
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
+from ..training.pace import Estimate
 from ..training.storage import CONFIG, description_of, save_fitted
 from ..training.tasks import resolve
 from ..training.workers import processes
@@ -37,7 +39,7 @@ from .folder import (
     write_table,
 )
 from .resuming import given, resume_run
-from .timing import duration, training_seconds
+from .timing import Forecast, likelihood_seconds
 
 __all__ = ["FitRequest", "fit_run"]
 
@@ -97,8 +99,8 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
     if not _varies(data.x):
         raise CurvaeError(f"nothing varies in {source.path}: every column is constant, so there is nothing to learn")
     split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
-    config, reason = resolve(config, data.x, split, data.blocks)
-    build(config, data.x.shape[1], data.blocks)  # what cannot be built is said before anything is written
+    config, layout, reason = resolve(config, data, split)
+    require_buildable(config, layout)  # before anything is written
     before = {} if known is None else known.description
     reason = before.get("likelihood_reason", reason)
     command = before.get("command", command_line())
@@ -118,23 +120,26 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
         )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
     jobs = min(processes(request.device), repeats)
-    about = ""
-    if known is None:  # how much is left of one that has begun is not known
-        scored = len(_scored(split)[0])
-        about = duration(
-            training_seconds(config, data.x, split.train, data.blocks, request.device, repeats, jobs, scored, _SAMPLES)
-        )
-    voice.say(f"run folder {folder}" + (f"; {about} of training and evaluation" if about else ""))
+    voice.say(f"run folder {folder}")
+    forecast = Forecast(voice, "training and evaluation")
+
+    def estimate(made: Estimate) -> None:
+        sizes = layout.features, len(split.train), len(_scored(split)[0]), _SAMPLES, -(-repeats // jobs)
+        forecast(made.left + likelihood_seconds(jobs * made.epoch, config, *sizes, request.device))
 
     began = time.perf_counter()
-    where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
+    where: dict[str, Any] = {
+        "device": request.device,
+        "folder": folder,
+        "resume": request.resume,
+        "estimate": estimate,
+    }
     if repeats == 1:
-        found = [fit(config, data.x, blocks=data.blocks, split=split, **where, progress=figures(voice))]
+        found = [fit(config, data, split=split, **where, progress=figures(voice))]
     else:
         found = fit_many(
             [replace(config, seed=config.seed + i) for i in range(repeats)],
-            data.x,
-            blocks=data.blocks,
+            data,
             splits=[split] * repeats,
             **where,
             jobs=jobs,
@@ -144,7 +149,7 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
     if found[0].failure is not None:
         raise CurvaeError(found[0].failure)
     fitted = replace(found[0], reason=reason)
-    maps = [embed(one, data.x) for one in found if one.failure is None]
+    maps = [embed(one, data) for one in found if one.failure is None]
     return _finish(folder, fitted, data, description, maps, voice, time.perf_counter() - began, source, settings)
 
 
@@ -170,8 +175,8 @@ def _scored(split: Split) -> tuple[NDArray[np.int64], str]:
 
 
 def _varies(x: Any) -> bool:
-    spread = x.max(0) - x.min(0)
-    return bool((spread.toarray() if sparse.issparse(spread) else spread).any())
+    low, high = extremes(x)
+    return bool((low < high).any())
 
 
 def _describe(
@@ -212,7 +217,7 @@ def _finish(
     scored, kind = _scored(fitted.split)
     apart = kind == "held-out"
     voice.say(f"measuring the likelihood of {kind} rows")
-    found = likelihoods(fitted, data.x[scored], _SAMPLES, advance=voice.counter("likelihood", len(scored)))
+    found = likelihoods(fitted, data.arrays.take(scored), _SAMPLES, advance=voice.counter("likelihood", len(scored)))
     unhealthy = health(fitted, embedding)
     warnings = [*data.warnings, *unhealthy]
     stable = stability(maps)
@@ -220,7 +225,7 @@ def _finish(
     summary = {
         "log_likelihood": found.mean,
         "log_likelihood_interval": found.interval,
-        "log_likelihood_original_units": found.mean + found.log_jacobian,
+        "log_likelihood_original_units": found.original.mean,
         "log_likelihood_rows": "validation" if apart else "train",
         "reconstruction": last["reconstruction"],
         "kl": last["kl"],

@@ -28,7 +28,7 @@ from .setting import Part, described
 __all__ = ["ADDED", "GraphSettings", "RowSettings", "Settings", "flattened"]
 
 
-ADDED: Mapping[str, Any] = {"network": "mlp"}
+ADDED: Mapping[str, Any] = {"network": "mlp", "encode_covariates": False}
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
 

@@ -18,5 +18,6 @@ LIKELIHOODS: dict[str, str] = {
     "unit_gaussian": "gaussian:UNIT_GAUSSIAN",
     "categorical": "categorical:CATEGORICAL",
     "poisson": "poisson:POISSON",
+    "mixed": "mixed:MIXED",
 }
 """every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""

@@ -73,6 +73,7 @@ class NetworkSettings(LayerSettings):
 
     network: NetworkKind = setting("mlp", "Encoder and decoder: mlp, or conv for images.")
     decoder: DecoderKind = setting("gyroplane", "First layer of the decoder.")
+    encode_covariates: bool = setting(False, "Tell the encoder the covariates too, not the decoder alone.")
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class LikelihoodSettings(Part):
         "auto",
         "Of a row given its point.",
         choices=("auto", *LIKELIHOODS),
-        shown="auto: bernoulli for 0/1 values, else gaussian",
+        shown="auto: by the kinds of the columns",
     )
     standardise: bool = setting(True, "Centre and scale columns, for Gaussian likelihoods.")
 

@@ -5,6 +5,7 @@ from .comparison import Comparison, compare
 from .config import Config
 from .evaluate import Embedding, embed
 from .fitted import Fitted
+from .fitting import fit, fit_many
 from .graphs import (
     FittedGraph,
     GraphConfig,
@@ -15,7 +16,7 @@ from .graphs import (
     link_figures,
     neighbourhood,
 )
-from .loop import fit, fit_many
+from .imputation import impute
 from .rows import Rows, Scaling
 from .splits import Split, random_split
 
@@ -38,6 +39,7 @@ __all__ = [
     "fit_graph",
     "fit_graphs",
     "fit_many",
+    "impute",
     "link_figures",
     "neighbourhood",
     "random_split",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..models import LIKELIHOODS
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models import LIKELIHOODS, Layout
 from ..settings import RowSettings, Settings, described, require_count
 
 __all__ = ["Config", "Settings", "require_count"]
@@ -26,8 +29,12 @@ class Config(RowSettings):
 
     @property
     def scales(self) -> bool:
-        """Whether columns are standardised; of an "auto" likelihood that is not known."""
-        return self.standardise and self.likelihood != "auto" and LIKELIHOODS[self.likelihood].standardise
+        """Whether columns are standardised, some or all; of an "auto" likelihood that is not known."""
+        return self.standardise and self.likelihood != "auto" and bool(LIKELIHOODS[self.likelihood].standardise)
+
+    def scaled(self, layout: Layout) -> NDArray[np.bool_]:
+        """Which features of the data are standardised."""
+        return LIKELIHOODS[self.likelihood].standardised(layout) & self.scales
 
 
 def documented(config: type[Settings]) -> None:

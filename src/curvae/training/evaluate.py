@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -13,13 +14,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from ..data import Arrays
 from ..data.remarks import count, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models import Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
 from .fitted import Fitted
-from .rows import Matrix, Pool
+from .sources import Pool
+from .tasks import Data
 
 __all__ = [
     "Embedding",
@@ -119,18 +122,18 @@ def distances(space: Array, other: Array, c: float) -> Array:
     return torch.cat([manifold.dist(part.unsqueeze(1), b) for part in a.split(step)]).numpy()
 
 
-def _batches(fitted: Fitted, x: Matrix) -> Iterator[Batch]:
+def _batches(fitted: Fitted, x: Data) -> Iterator[Batch]:
     rows = fitted.rows(x)
     for index in torch.arange(len(rows)).split(_ROWS):
         yield rows.batch(index)
 
 
-def embed(fitted: Fitted, x: Matrix) -> Embedding:
+def embed(fitted: Fitted, x: Data) -> Embedding:
     """Where a trained model places rows: centre and standard deviation of each row's posterior, computed in float64.
 
     Arguments:
         fitted: a result of `curvae.training.fit` or `fit_many`; those of a graph go to `embed_graph`.
-        x: rows, dense or sparse, in original units; new ones or those it was trained on.
+        x: rows in original units, as of `fit`; new ones or those it was trained on.
     """
     fitted = fitted.double()
     centres, deviations = [], []
@@ -143,35 +146,64 @@ def embed(fitted: Fitted, x: Matrix) -> Embedding:
     return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
 
 
-def reconstruct(fitted: Fitted, space: Array) -> Array:
-    """E[x | z] in original units at points S."""
+def reconstruct(fitted: Fitted, space: Array, size: Array | None = None, context: Array | None = None) -> Array:
+    """E[x | z] in original units at points S.
+
+    Arguments:
+        fitted: the model.
+        space: points S, (rows, d).
+        size: exposure of each row, for counts; by default 1.
+        context: covariates of each row, which a model that was trained with some needs.
+    """
     with torch.no_grad():
         model = fitted.model
-        pieces = [
-            model.likelihood.mean(model.decode(part.to(model.device))).cpu()
-            for part in torch.from_numpy(np.array(space, dtype=np.float64)).split(_ROWS)
-        ]
-    return fitted.scaling.invert(torch.cat(pieces).double().numpy())
+        points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
+        known = {"size": size, "context": context}
+        told = Batch(points, **{k: torch.from_numpy(part).to(points) for k, part in known.items() if part is not None})
+        pieces = []
+        for index in torch.arange(len(points), device=points.device).split(_ROWS):
+            batch = told.map(partial(torch.index_select, dim=0, index=index))
+            pieces.append(model.likelihood.mean(model.decode(batch.x, batch.context), batch))
+    return fitted.scaling.invert(torch.cat(pieces).cpu().double().numpy())
 
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Estimates of log p(x), one a row, in the units the model sees; `log_jacobian` leads to original units."""
+    """Estimates of log p(x), one a row, in the units the model sees; `log_jacobian` leads to original units.
+
+    Where values are missing, they are those of the values that are there, and `log_jacobian` is one a row.
+    """
 
     log_prob: Array
     ess: Array
     error: Array
     samples: int
-    log_jacobian: float
+    log_jacobian: float | Array
 
     def require_finite(self, names: Any = None) -> Likelihoods:
         """The estimates themselves; raises if one is not finite."""
         require_finite("likelihood", [self.log_prob], names)
         return self
 
+    def take(self, index: Any) -> Likelihoods:
+        """Those of the rows given by an index or a mask."""
+        jacobian = self.log_jacobian
+        return Likelihoods(
+            self.log_prob[index],
+            self.ess[index],
+            self.error[index],
+            self.samples,
+            jacobian if isinstance(jacobian, float) else jacobian[index],
+        )
+
     @property
     def mean(self) -> float:
         return float(self.log_prob.mean())
+
+    @property
+    def original(self) -> Likelihoods:
+        """The same in original units."""
+        return replace(self, log_prob=self.log_prob + self.log_jacobian, log_jacobian=0.0)
 
     @property
     def interval(self) -> float:
@@ -188,7 +220,7 @@ class Likelihoods:
 
 def likelihoods(
     fitted: Fitted,
-    x: Matrix,
+    x: Data,
     samples: int = 5000,
     seed: int = 0,
     shared: bool = False,
@@ -200,7 +232,7 @@ def likelihoods(
 
 def likelihoods_many(
     fitted: Sequence[Fitted],
-    x: Sequence[Matrix],
+    x: Sequence[Data],
     samples: int = 5000,
     seed: int = 0,
     shared: bool = False,
@@ -217,22 +249,21 @@ def likelihoods_many(
         tf32: on CUDA, matrix products with TF32 inputs.
     """
     found: dict[int, Likelihoods] = {}
+    data = [one.arrays(rows) for one, rows in zip(fitted, x, strict=True)]
     # On a CPU, whose caches are small, each alone.
     cpu = all(one.model.device.type == "cpu" for one in fitted)
-    for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, x):
+    for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):
         models = [fitted[i].model for i in places]
         # Copies one by one, for a model may be in the list twice, or share its curvature with others.
         model = models[0] if len(places) == 1 else Stack([deepcopy(one) for one in models])
-        rows = Pool.of([(x[i], fitted[i].scaling) for i in places], models[0].device, models[0].dtype)
+        rows = Pool.of([(data[i], fitted[i].scaling) for i in places], models[0].device, models[0].dtype)
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
-        length, features = x[places[0]].shape
-        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // features)
-        for index in torch.arange(length, device=rows.device).split(at_once):
+        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // data[places[0]].features)
+        for batch in rows.part().batches(None, at_once):
             if shared:
                 generator.set_state(state)
-            batch = rows.batch(index.expand(len(places), -1))
             batch = batch.map(lambda part: part[0]) if len(places) == 1 else batch
             parts.append(marginal_likelihood(model, batch, samples, generator, shared, _times(advance, places), tf32))
         figures = [
@@ -240,7 +271,9 @@ def likelihoods_many(
             for name in ("log_prob", "ess", "error")
         ]
         for place, log_prob, ess, error in zip(places, *figures, strict=True):
-            found[place] = Likelihoods(log_prob, ess, error, samples, fitted[place].scaling.log_jacobian)
+            scaling, rows_of = fitted[place].scaling, data[place]
+            jacobian = scaling.log_jacobians(rows_of.x) if rows_of.missing else scaling.log_jacobian
+            found[place] = Likelihoods(log_prob, ess, error, samples, jacobian)
     return [found[i] for i in range(len(fitted))]
 
 
@@ -248,11 +281,11 @@ def _times(advance: Callable[[int], None], places: Sequence[int]) -> Callable[[i
     return lambda rows: advance(rows * len(places))
 
 
-def _alike(fitted: Sequence[Fitted], x: Sequence[Matrix]) -> list[list[int]]:
+def _alike(fitted: Sequence[Fitted], x: Sequence[Arrays]) -> list[list[int]]:
     """Places of the models that can be evaluated together: of one architecture, on equally many rows."""
     groups: list[tuple[Any, list[int]]] = []
     for i, (one, rows) in enumerate(zip(fitted, x, strict=True)):
-        kind = architecture(one.model), rows.shape
+        kind = architecture(one.model), rows.x.shape, rows.missing
         places = next((places for other, places in groups if other == kind), None)
         if places is None:
             groups.append((kind, [i]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
-from ..data.missing import column_means
-from ..models import Batch
+from ..data import Arrays
+from ..data.missing import column_means, extremes, has_missing, missing_counts
+from ..models import Batch, Layout
 from ..models.likelihoods.base import Matrix
 
-__all__ = ["Matrix", "Pool", "Rows", "Scaling"]
+__all__ = ["Matrix", "Rows", "Scaling", "assemble", "layout_of"]
 
 _SMALL = 1e-140  # squares of smaller numbers lose digits, and those of numbers beyond 1/_SMALL are infinite
 
@@ -38,13 +37,15 @@ class Scaling:
 
     @classmethod
     def standard(cls, x: Matrix) -> Scaling:
-        """To mean 0 and variance 1; a constant column becomes 0."""
+        """To mean 0 and variance 1 of the values that are there; a constant column becomes 0."""
         if (unit := _units(x)) is not None:
             found = cls.standard(sparse.csr_array(x.multiply(1 / unit)) if sparse.issparse(x) else x / unit)
             scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
             return cls(found.shift * unit, scale, found.constant)
         if sparse.issparse(x):
             mean, deviation = _sparse_moments(sparse.csr_array(x))
+        elif has_missing(x):
+            mean, deviation = _present_moments(x)
         else:
             mean = x.mean(0, dtype=np.float64)
             deviation = x.std(0, dtype=np.float64)
@@ -52,12 +53,30 @@ class Scaling:
         if not constant.any():
             return cls(mean, deviation)
         first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]  # their mean may be off by a rounding
+        if np.isnan(first).any():
+            first = np.nan_to_num(extremes(x)[0])
         return cls(np.where(constant, first, mean), np.where(constant, 1.0, deviation), constant)
+
+    def only(self, features: NDArray[np.bool_]) -> Scaling:
+        """This scaling of some features; the others are left as they are."""
+        if features.all():
+            return self
+        constant = None if self.constant is None else self.constant & features
+        return Scaling(np.where(features, self.shift, 0.0), np.where(features, self.scale, 1.0), constant)
 
     @property
     def log_jacobian(self) -> float:
         """What to add to a log-density of scaled rows to have that of the original ones."""
         return float(-np.log(self.scale).sum())
+
+    def log_jacobians(self, x: Matrix) -> NDArray[np.float64]:
+        """The same for each of these rows, of which only the values that are there count."""
+        logs = np.log(self.scale)
+        if sparse.issparse(x):
+            lacking = sparse.csr_array((np.isnan(x.data).astype(np.float64), x.indices, x.indptr), x.shape)
+        else:
+            lacking = np.isnan(x)
+        return lacking @ logs - logs.sum()
 
     def apply(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return (x - self.shift) / self.scale
@@ -69,10 +88,7 @@ class Scaling:
 
 def _units(x: Matrix) -> NDArray[np.float64] | None:
     """Powers of two that bring columns to values whose squares are numbers; None where all are."""
-    ends = [x.min(axis=0), x.max(axis=0)]
-    if sparse.issparse(x):
-        ends = [end.toarray().ravel() for end in ends]
-    largest = np.abs(np.asarray(ends, np.float64)).max(0)
+    largest = np.abs(np.asarray(extremes(x), np.float64)).max(0)
     far = (largest > 0) & ~((largest > _SMALL) & (largest < 1 / _SMALL))
     return np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0) if far.any() else None
 
@@ -84,38 +100,59 @@ def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[n
         x.sum_duplicates()
     rows, features = x.shape
     mean = column_means(x)
-    absent = rows - np.bincount(x.indices, minlength=features)
-    square = np.bincount(x.indices, (x.data - mean[x.indices]) ** 2, features) + absent * mean**2
-    return mean, np.sqrt(square / rows)
+    zeros = rows - np.bincount(x.indices, minlength=features)
+    squares = (x.data - mean[x.indices]) ** 2
+    square = np.bincount(x.indices, np.where(np.isnan(squares), 0.0, squares), features) + zeros * mean**2
+    return mean, np.sqrt(square / np.maximum(rows - missing_counts(x), 1))
+
+
+def _present_moments(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of the values of each column that are there; 0 where there are none."""
+    mean = column_means(x)
+    square = np.sum((x - mean) ** 2, axis=0, where=np.isfinite(x))
+    return mean, np.sqrt(square / np.maximum(len(x) - missing_counts(x), 1))
 
 
 _BLOCK = 4096
 
 
+def layout_of(arrays: Arrays) -> Layout:
+    """What a model must know about the data to be built for them."""
+    covariates = 0 if arrays.context is None else arrays.context.shape[1]
+    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing, arrays.size is not None)
+
+
+def assemble(parts: dict[str, Tensor], missing: bool) -> Batch:
+    """A batch of the given parts; where entries may be missing they are NaN, and `observed` tells which."""
+    if missing:
+        observed = ~parts["x"].isnan()
+        parts = {**parts, "x": parts["x"].where(observed, 0.0), "observed": observed.to(parts["x"].dtype)}
+    return Batch(**parts)
+
+
 class Rows:
-    """A matrix of rows, ready for batches; with `whole`, a sparse one is spread out on CUDA where it fits."""
+    """Rows of data in memory, ready for batches; with `whole`, a sparse matrix is spread out."""
 
     def __init__(
         self,
-        x: Matrix,
+        data: Arrays | Matrix,
         scaling: Scaling,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         whole: bool = False,
     ) -> None:
-        self.shape = x.shape
+        arrays = Arrays.of(data)
+        x = arrays.x
+        self.shape, self.layout = x.shape, layout_of(arrays)
         self.device, self._dtype = torch.device(device), dtype
         self._scaling = scaling
-        self.sparse = sparse.issparse(x) and not (whole and self._room())
+        self.sparse = sparse.issparse(x) and not whole
         self._x = sparse.csr_array(x) if sparse.issparse(x) else None
+        others = {name: part for name, part in arrays.per_row.items() if name != "x"}
+        self.parts = {name: torch.tensor(part, device=self.device, dtype=dtype) for name, part in others.items()}
+        """what is resident on the device, by name; all but sparse x"""
         if not self.sparse:
-            self.dense = self._scaled(x if self._x is None else self._x)
-
-    def _room(self) -> bool:
-        if self.device.type != "cuda":
-            return False
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return 2 * self.shape[0] * self.shape[1] * self._dtype.itemsize < free
+            self.parts = {"x": self._scaled(x if self._x is None else self._x), **self.parts}
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -131,56 +168,7 @@ class Rows:
 
     def batch(self, index: Tensor) -> Batch:
         """Rows by index."""
+        parts = {name: part[index] for name, part in self.parts.items()}
         if self.sparse and self._x is not None:
-            return Batch(self._scaled(self._x[index.cpu().numpy()]))
-        return Batch(self.dense[index])
-
-
-class Pool:
-    """Rows of many models: distinct data once, and for every model which are its own.
-
-    Example:
-        >>> few = Rows(np.eye(3), Scaling.identity(3))
-        >>> Pool([few, few]).batch(torch.tensor([[0, 1], [2, 2]]))
-        Batch(x: (2, 2, 3))
-    """
-
-    def __init__(self, rows: Sequence[Rows]) -> None:
-        self.rows = list(rows)
-        self.device = rows[0].device
-        parts = list({id(part): part for part in rows}.values())
-        self.sparse = any(part.sparse for part in parts)
-        if not self.sparse:
-            self._data = parts[0].dense if len(parts) == 1 else torch.cat([part.dense for part in parts])
-            starts = dict(zip(map(id, parts), np.cumsum([0, *map(len, parts)]), strict=False))
-            offset = [int(starts[id(part)]) for part in rows]
-            self._offset = torch.tensor(offset, device=self._data.device).unsqueeze(1) if any(offset) else None
-
-    @classmethod
-    def of(
-        cls,
-        sources: Sequence[tuple[Matrix, Scaling]],
-        device: torch.device | str,
-        dtype: torch.dtype,
-        whole: bool = False,
-    ) -> Pool:
-        """From data and scaling of every model; what is the same is held once."""
-        made: dict[Any, Rows] = {}
-        rows = []
-        for x, scaling in sources:
-            key = id(x), scaling.shift.tobytes(), scaling.scale.tobytes()
-            if key not in made:
-                made[key] = Rows(x, scaling, device, dtype, whole)
-            rows.append(made[key])
-        return cls(rows)
-
-    def keep(self, places: Sequence[int]) -> Pool:
-        """For some of the models."""
-        return Pool([self.rows[i] for i in places])
-
-    def batch(self, index: Tensor) -> Batch:
-        """Rows of every model by index (models, n); the parts have the models as first dimension."""
-        if self.sparse:
-            each = [rows.batch(own) for rows, own in zip(self.rows, index, strict=True)]
-            return tree_map(lambda *parts: torch.stack(parts), *each)
-        return Batch(self._data[index if self._offset is None else index + self._offset])
+            parts = {"x": self._scaled(self._x[index.cpu().numpy()]), **parts}
+        return assemble(parts, self.layout.missing)

@@ -22,6 +22,7 @@ from .. import __version__
 from ..data import Schema
 from ..data.files import refuse_dangling
 from ..errors import CurvaeError
+from ..models import Layout
 from .build import build
 from .config import Config, Settings
 from .evaluate import Embedding
@@ -198,7 +199,7 @@ def save_fitted(folder: Path, fitted: Fitted, embedding: Embedding, description:
     rows = sum(len(part) for part in (fitted.split.train, fitted.split.validation, fitted.split.test))
     split = np.zeros(rows, np.int8)
     split[fitted.split.validation], split[fitted.split.test] = 1, 2
-    more = {"likelihood_reason": fitted.reason, **description}
+    more = {"likelihood_reason": fitted.reason, "layout": fitted.layout.to_json(), **description}
     write_model(folder, fitted, embedding, scaling_arrays(fitted.scaling), {"split": split}, "vae", more)
 
 
@@ -237,19 +238,26 @@ def kind_of(folder: Path) -> str:
     return str(kind)
 
 
+def _layout_without(schema: Schema) -> Layout:
+    """Of runs that stored none: blocks were told apart only where all columns were categorical."""
+    widths = tuple(len(column.features) for column in schema.columns)
+    all_categorical = all(column.categories is not None for column in schema.columns)
+    return Layout(len(schema.names), widths if all_categorical else ())
+
+
 def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitted, Embedding, dict[str, Any]]:
     """A model written by `save_fitted`, the embedding of its training data, and the whole of its `config.json`."""
     description, tensors, places = read_model(folder, "vae")
     with whole_run(folder):
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
-        inputs = len(schema.names)
-        model = restore(tensors, inputs, config, lambda: build(config, inputs, schema.blocks))
+        layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)
+        model = restore(tensors, layout.inputs, config, lambda: build(config, layout))
         scaling = restore_scaling(tensors)
         split = places["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))
-        fitted = Fitted(config, model, scaling, reason, parts, read_records(folder / METRICS))
+        fitted = Fitted(config, model, scaling, reason, parts, read_records(folder / METRICS), layout=layout)
         require_figures(fitted.last)
         embedding = restore_embedding(places, fitted.double().model.prior.curvature())
     fitted.model.to(device)

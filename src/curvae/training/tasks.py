@@ -13,18 +13,20 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Dataset, memory
+from ..data import Arrays, Dataset, memory
 from ..data.dataset import hash_rows
 from ..errors import CurvaeError
+from ..models import LIKELIHOODS, Layout
 from ..models.likelihoods import choose_likelihood
 from .config import Config
-from .course import Planned
-from .rows import Matrix, Scaling
+from .problems import Planned
+from .rows import Matrix, Scaling, layout_of
 from .splits import Split, random_split
 
-__all__ = ["Task", "fingerprinted", "plan_tasks", "resolve", "scaling_for", "stacks"]
+__all__ = ["Data", "Task", "fingerprinted", "plan_tasks", "resolve", "scaling_for", "stacks"]
 
 Kind = TypeVar("Kind", bound=Planned)
+Data = Arrays | Dataset | Matrix
 
 
 @dataclass(frozen=True)
@@ -40,29 +42,42 @@ class Task:
     """which of the data"""
     split: Split
     scaling: Scaling
-    blocks: tuple[int, ...]
+    layout: Layout
     data: Mapping[str, str] = field(default_factory=dict)
     """fingerprints, by name, that a checkpoint keeps; see `fingerprinted`"""
 
     @property
     def architecture(self) -> Any:
         """What the models of one stack have in common."""
-        sizes = len(self.scaling.shift), len(self.split.train), len(self.split.validation)
-        return self.config.architecture, self.blocks, sizes
+        return self.config.architecture, self.layout, (len(self.split.train), len(self.split.validation))
 
 
-def resolve(config: Config, x: Matrix, split: Split, blocks: tuple[int, ...] = ()) -> tuple[Config, str]:
-    """The configuration with its "auto" choices made for the data, and the reason for the likelihood."""
-    likelihood, reason = choose_likelihood(x, config.likelihood, blocks)
-    return _settled(config, likelihood, split, x.shape[1]), reason
+def resolve(config: Config, data: Arrays | Dataset | Matrix, split: Split) -> tuple[Config, Layout, str]:
+    """The configuration with its "auto" choices made for the data, their layout, and why this likelihood."""
+    likelihood, layout, reason = _chosen(Arrays.of(data), config.likelihood)
+    return _settled(config, likelihood, split, layout.features), layout, reason
+
+
+def _chosen(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
+    """The likelihood for the data, their layout as it takes them, and why this likelihood."""
+    layout = layout_of(arrays)
+    name, reason = choose_likelihood(arrays.x, asked, layout)
+    family, size = LIKELIHOODS[name], arrays.size
+    if size is not None:
+        if not family.uses_size:
+            able = " or ".join(f'"{other}"' for other, known in LIKELIHOODS.items() if known.uses_size)
+            raise CurvaeError(f'exposure needs likelihood={able}, not "{name}"; ask for it, or leave exposure out')
+        if size.shape != (len(arrays),) or not bool((np.isfinite(size) & (size > 0)).all()):
+            raise CurvaeError("exposure must be a positive, finite number for every row; correct it")
+    return name, family.layout(arrays.x, layout), reason
 
 
 def _settled(config: Config, likelihood: str, split: Split, features: int) -> Config:
     train = len(split.train)
     rows = min(config.batch_size, train)
-    # The outputs of a step with their gradients, and the noise of an epoch: far from all that it takes.
+    # The outputs of a step with their gradients, or its noise: far from all that it takes.
     memory.require(
-        8.0 * config.samples * max(rows * features, train * config.dim),
+        8.0 * config.samples * rows * max(features, config.dim),
         f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
         mend="lower batch_size or samples",
     )
@@ -75,21 +90,22 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
     return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
 
 
-def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
+def scaling_for(config: Config, layout: Layout, x: Matrix, split: Split) -> Scaling:
     """How columns are scaled, from all rows that are not test rows."""
-    if not config.scales:
+    features = config.scaled(layout)
+    if not features.any():
         return Scaling.identity(x.shape[1])
     seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
-    return Scaling.standard(x[seen])
+    return Scaling.standard(x[seen]).only(features)
 
 
 def plan_tasks(
     configs: Sequence[Config],
-    data: Matrix | Dataset | Sequence[Matrix | Dataset],
+    data: Data | Sequence[Data],
     blocks: tuple[int, ...] = (),
     splits: Sequence[Split] | None = None,
     scalings: Sequence[Scaling] | None = None,
-) -> tuple[list[Task], list[Matrix]]:
+) -> tuple[list[Task], list[Arrays]]:
     """Configurations with their "auto" choices made, and the distinct data that they share."""
     if not configs:
         raise CurvaeError("there is nothing to train: give one or more configurations")
@@ -97,7 +113,7 @@ def plan_tasks(
     for name, entries in (("data", each), ("splits", splits), ("scalings", scalings)):
         if entries is not None and len(entries) != len(configs):
             raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
-    sources: list[Matrix] = []
+    sources: list[Arrays] = []
     places: dict[int, int] = {}
     known: dict[Any, Any] = {}
 
@@ -110,35 +126,48 @@ def plan_tasks(
     tasks = []
     for i, config in enumerate(configs):
         given = each[i]
-        x, own = (given.x, given.blocks) if isinstance(given, Dataset) else (given, blocks)
         if id(given) not in places:
             places[id(given)] = len(sources)
-            sources.append(x)
-        source, rows = places[id(given)], x.shape[0]
+            sources.append(Arrays.of(given, blocks))
+        source = places[id(given)]
+        arrays = sources[source]
+        x, rows = arrays.x, len(arrays)
         share, seed = config.validation, config.seed
         split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
-        likelihood, reason = once(partial(choose_likelihood, x, config.likelihood, own), source, config.likelihood)
+        likelihood, layout, reason = once(partial(_chosen, arrays, config.likelihood), source, config.likelihood)
         config = _settled(config, likelihood, split, x.shape[1])
         scaling = (
-            once(partial(scaling_for, config, x, split), source, config.scales, split.test.tobytes())
+            once(
+                partial(scaling_for, config, layout, x, split),
+                source,
+                config.scaled(layout).tobytes(),
+                split.test.tobytes(),
+            )
             if scalings is None
             else scalings[i]
         )
         name = f"model {i + 1} of {len(configs)} (seed {config.seed}, c = {config.curvature:g})"
-        tasks.append(Task(i, name, config, reason, source, split, scaling, own))
+        tasks.append(Task(i, name, config, reason, source, split, scaling, layout))
     return tasks, sources
 
 
-def fingerprinted(tasks: Sequence[Task], sources: Sequence[Matrix]) -> list[Task]:
+def fingerprinted(tasks: Sequence[Task], sources: Sequence[Arrays]) -> list[Task]:
     """The same tasks with what a checkpoint is to know of their data: a digest of rows, split and scaling."""
     made: dict[Any, str] = {}
 
     def rows(task: Task) -> str:
-        key = task.source, task.blocks
+        key = task.source, task.layout, task.config.likelihood
         if key not in made:
-            x = sources[task.source]
-            digest = hashlib.sha256(json.dumps([x.shape, task.blocks]).encode())
-            hash_rows(x, digest)
+            arrays, blocks = sources[task.source], task.layout.blocks
+            # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it
+            # is in checkpoints of before columns of several kinds were told apart.
+            if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
+                blocks = ()
+            digest = hashlib.sha256(
+                json.dumps([arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]).encode()
+            )
+            for part in arrays.per_row.values():
+                hash_rows(part.reshape(len(arrays), -1), digest)
             made[key] = digest.hexdigest()
         return made[key]
 

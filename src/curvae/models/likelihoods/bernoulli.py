@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
+from scipy import sparse
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..batch import Batch
+from ..layout import Layout
 from .base import Family, Likelihood, Matrix, stored_values
 
 __all__ = ["BERNOULLI", "Bernoulli", "outside_unit_interval"]
@@ -34,11 +34,11 @@ class Bernoulli(Likelihood):
         return mean.clamp(1e-3, 1 - 1e-3).logit()
 
 
-def outside_unit_interval(x: Matrix, blocks: Sequence[int] = ()) -> str | None:
+def outside_unit_interval(x: Matrix, layout: Layout | None = None) -> str | None:
     """Why values do not lie in [0, 1]."""
     values = stored_values(x)
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
-    if values is not x:  # a sparse matrix, with zeros
+    if sparse.issparse(x):  # which has zeros too
         low, high = min(low, 0.0), max(high, 0.0)
     if low >= 0 and high <= 1:
         return None
@@ -48,6 +48,6 @@ def outside_unit_interval(x: Matrix, blocks: Sequence[int] = ()) -> str | None:
 BERNOULLI = Family(
     "bernoulli",
     "values in [0, 1], taken as probabilities",
-    lambda features, blocks: Bernoulli(features),
+    lambda layout: Bernoulli(layout.features),
     outside_unit_interval,
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from ..batch import Batch
+from ..layout import Layout
 from .base import Family, Likelihood, Matrix, stored_values
 
 __all__ = ["POISSON", "Poisson"]
@@ -43,7 +42,7 @@ class Poisson(Likelihood):
         return x.log1p()
 
 
-def _refusal(x: Matrix, blocks: Sequence[int]) -> str | None:
+def _refusal(x: Matrix, layout: Layout) -> str | None:
     values = stored_values(x)
     if values.size and float(values.min()) < 0:
         return f"needs counts, but there is a value of {float(values.min()):.4g}; use likelihood gaussian"
@@ -52,4 +51,4 @@ def _refusal(x: Matrix, blocks: Sequence[int]) -> str | None:
     return None
 
 
-POISSON = Family("poisson", "counts", lambda features, blocks: Poisson(features), _refusal)
+POISSON = Family("poisson", "counts", lambda layout: Poisson(layout.features), _refusal, uses_size=True)
