@@ -456,7 +456,7 @@ def test_compare_writes_figures_and_a_report():
     assert found.code == 0, found.err
     assert "60 rows, 3 columns; 9 trainings\n" in found.err
     assert "report: runs/t-comparison-1/report.html" in found.out
-    assert re.search(r"next: curvae fit t.csv --group donor --epochs 2 .*--curvature [\d.]+", found.out)
+    assert re.search(r"next: curvae fit t.csv --group donor .*--epochs 2 .*--curvature [\d.]+", found.out)
     folder = Path("runs/t-comparison-1")
     files = {name for name in snapshot(folder) if not name.startswith("checkpoint")}
     assert files == {"comparison.json", "config.json", "metrics.jsonl", "report.html"}

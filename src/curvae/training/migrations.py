@@ -43,7 +43,6 @@ _ROWS: dict[str, Any] = {
     "batch_size": 64,
     "validation": 0.1,
     "patience": None,
-    **ADDED,
 }
 _GRAPH: dict[str, Any] = {
     **_SHARED,
@@ -67,13 +66,28 @@ def _from_1(description: Description) -> Description:
 
 def _from_2(description: Description) -> Description:
     """All settings were named side by side; what is not known stays there, to be refused."""
-    kind: type[Settings] = GraphSettings if _of_a_graph(description) else RowSettings
-    values = {**(_GRAPH if kind is GraphSettings else _ROWS), **description["config"]}
-    parts = {part: {name: values.pop(name) for name in described(of)} for part, of in kind.parts.items()}
+    values = {**(_GRAPH if _of_a_graph(description) else _ROWS), **description["config"]}
+    parts = {
+        part: {name: values.pop(name) for name in described(of) if name in values}
+        for part, of in _kind(description).parts.items()
+    }
     return {**description, "config": {**values, **parts}}
 
 
 _STEPS: dict[int, Callable[[Description], Description]] = {1: _from_1, 2: _from_2}
+
+
+def _completed(description: Description) -> Description:
+    """With the settings that came later, as they were before."""
+    config = dict(description["config"])
+    for part, of in _kind(description).parts.items():
+        if isinstance(config.get(part), dict):
+            config[part] = {**{name: ADDED[name] for name in described(of) if name in ADDED}, **config[part]}
+    return {**description, "config": config}
+
+
+def _kind(description: Description) -> type[Settings]:
+    return GraphSettings if _of_a_graph(description) else RowSettings
 
 
 def _of_a_graph(description: Description) -> bool:
@@ -89,4 +103,4 @@ def migrated(description: Description) -> Description:
         return description  # whoever needs the settings will say that they are missing
     for step in range(description["format"], FORMAT):
         description = _STEPS[step](description)
-    return description
+    return _completed(description)
