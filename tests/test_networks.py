@@ -260,3 +260,14 @@ def test_a_table_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(CurvaeError, match='network="conv" needs images'):
         fit_run(FitRequest(Source(str(path)), {"network": "conv"}, tmp_path / "run"), Voice())
     assert not (tmp_path / "run").exists()
+
+
+def test_fresh_decoders_tell_points_apart():
+    """Or the posterior collapses to the prior before the decoder has learned anything."""
+    layout = Layout(784, shape=(28, 28))
+    spread = {}
+    for network in ("mlp", "conv"):
+        model = build(Config(network=network, likelihood="bernoulli", dim=10), layout)
+        S = model.prior().transform(torch.randn(200, 10, generator=torch.Generator().manual_seed(0)))
+        spread[network] = float(model.decode(S).std(0).mean())
+    assert spread["conv"] > spread["mlp"], spread

@@ -2,7 +2,7 @@
 
 Images have their channels last, (rows, height, width, channels). A patch is gathered by slices and multiplied by an
 `nn.Linear`, so that a stack of models is one batched matrix product: grouped convolutions, which `vmap` makes of
-`F.conv2d`, take several times as long.
+`F.conv2d`, take longer.
 """
 
 from __future__ import annotations
@@ -17,11 +17,29 @@ from torch.nn import functional as F
 
 from ..errors import CurvaeError
 
-__all__ = ["Double", "Halve", "Offset", "ToImage", "ToRow", "grids"]
+__all__ = ["Double", "Halve", "Offset", "ToImage", "ToRow", "grids", "keep_variance"]
 
 # Images are halved while their sides are at least this long.
 _LEAST = 8
 _CHANNELS, _MOST_CHANNELS = 16, 128
+
+
+def keep_variance(layer: nn.Linear, inputs: int | None = None) -> nn.Linear:
+    """A layer whose fresh weights keep the variance of what passes it and a ReLU (He et al. 2015).
+
+    With PyTorch's default each such layer leaves a sixth of it. After the layers of a convolutional decoder nearly
+    nothing of the point would be left in the outputs, and the posterior could collapse to the prior in the first steps.
+
+    Arguments:
+        layer: set in place.
+        inputs: numbers that meet in one output, if not those of the layer.
+    """
+    nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+    with torch.no_grad():
+        layer.weight *= math.sqrt(layer.in_features / (inputs or layer.in_features))
+        if layer.bias is not None:
+            layer.bias.zero_()
+    return layer
 
 
 def _padded(x: Tensor) -> Tensor:
@@ -49,7 +67,7 @@ class Halve(nn.Module):
     def __init__(self, size: tuple[int, int], channels: int, out_channels: int) -> None:
         super().__init__()
         self.size, self.channels = size, channels
-        self.linear = nn.Linear(16 * channels, out_channels)
+        self.linear = keep_variance(nn.Linear(16 * channels, out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
         h, w = (side // 2 + 1 for side in self.size)
@@ -63,18 +81,18 @@ class Double(nn.Module):
     Arguments:
         size: height and width of the images it gives.
         channels, out_channels: of a pixel before and after.
+        last: whether no ReLU follows, so that outputs start small.
 
     Example:
         >>> Double((28, 27), 32, 1)(torch.zeros(5, 14, 13, 32)).shape
         torch.Size([5, 28, 27, 1])
     """
 
-    def __init__(self, size: tuple[int, int], channels: int, out_channels: int) -> None:
+    def __init__(self, size: tuple[int, int], channels: int, out_channels: int, last: bool = False) -> None:
         super().__init__()
         self.size, self.out_channels = size, out_channels
-        self.linear = nn.Linear(channels, 16 * out_channels, bias=False)
-        bound = 1 / math.sqrt(4 * channels)  # four pixels meet in one
-        nn.init.uniform_(self.linear.weight, -bound, bound)
+        meeting = 4 * channels  # four pixels meet in one
+        self.linear = keep_variance(nn.Linear(channels, 16 * out_channels, bias=False), meeting * (6 if last else 1))
 
     @property
     def width(self) -> int:

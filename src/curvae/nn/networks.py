@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..settings import DecoderKind, NetworkKind
-from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, numbers
+from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, keep_variance, numbers
 from .curvature import Curvature
 from .layers import Gyroplane, LogMap0, MobiusLinear
 from .saving import name_once
@@ -223,9 +223,12 @@ def _conv(
         first += [Halve(sizes[i], down[i], down[i + 1]), nn.ReLU()]
     last: list[nn.Module] = [nn.ReLU(), nn.Unflatten(1, (*sizes[-1], up[-1]))]
     for i in reversed(levels):
-        last += [Double(sizes[i], up[i + 1], up[i]), *([Offset(up[i]), nn.ReLU()] if i else [])]
+        last += [Double(sizes[i], up[i + 1], up[i], last=i == 0), *([Offset(up[i]), nn.ReLU()] if i else [])]
     encoder = nn.Sequential(*first, *mlp(numbers(shape), *hidden))
     dense = decoder(kind, dim, hidden[::-1], numbers(shape), curvature)
+    for layer in (*encoder, *dense):
+        if isinstance(layer, nn.Linear):
+            keep_variance(layer)
     return encoder, name_once(Decoder(*dense, *last, ToRow(), Offset(outputs)))
 
 
