@@ -310,7 +310,7 @@ def test_resume_with_other_settings_is_refused(begun):
 def test_a_description_of_fewer_epochs_than_were_trained_is_refused(finished, table):
     shutil.copytree(finished, "run")
     description = json.loads(Path("run/config.json").read_text())
-    description["config"]["epochs"] = 3
+    description["config"]["training"]["epochs"] = 3
     Path("run/config.json").write_text(json.dumps(description))
     untouched(*fit_command("--resume", "-q"), says=["trained for 6 epochs and 3 are asked for", "at least 6 epochs"])
 

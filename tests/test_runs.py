@@ -19,13 +19,14 @@ from curvae.data.reading import EXACT
 from curvae.errors import CurvaeError
 from curvae.training import pace, stacks
 from curvae.training.engine import BatchEngine
-from running import SMALL, config, curvae, refused, snapshot, write_table
+from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
 FILES = {
     "checkpoint/state.safetensors",
     "config.json",
     "curves.png",
     "embedding.csv",
+    "embedding.safetensors",
     "map.png",
     "metrics.jsonl",
     "model.safetensors",
@@ -68,12 +69,12 @@ def test_contents_of_a_run_folder(whole):
     found = {name for name, content in snapshot(whole / "run").items() if content is not None}
     assert found == FILES
     stored = config(whole / "run")
-    assert stored["format"] == 2 and stored["kind"] == "vae" and stored["seed"] == 5
+    assert stored["format"] == 3 and stored["kind"] == "vae" and stored["seed"] == 5
     assert set(stored["versions"]) == {"curvae", "torch", "numpy", "python"}
     assert re.fullmatch("[0-9a-f]{64}", stored["data"]["fingerprint"])
     assert stored["data"]["rows"] == 40 and stored["data"]["features"] == 3
-    assert stored["config"]["likelihood"] == "gaussian" and "0 or 1" in stored["likelihood_reason"]
-    assert stored["config"]["batch_size"] == 16 and stored["config"]["epochs"] == 2
+    assert stored["config"]["likelihood"]["likelihood"] == "gaussian" and "0 or 1" in stored["likelihood_reason"]
+    assert stored["config"]["training"]["batch_size"] == 16 and stored["config"]["training"]["epochs"] == 2
     assert stored["source"]["name"] == "cells.csv" and stored["source"]["label"] == "kind"
     lines = (whole / "run/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
@@ -320,7 +321,7 @@ def test_every_option_reaches_the_model():
     }
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     assert curvae("fit", "t.csv", "-o", "run", "-q", "--diagonal", "--device", "cpu", *words).code == 0
-    stored = config()["config"]
+    stored = settings()
     assert {name.replace("-", "_"): value for name, value in given.items()} | {"hidden": [6, 5]} == {
         name.replace("-", "_"): stored[name.replace("-", "_")] for name in given
     }
@@ -455,7 +456,7 @@ def test_compare_writes_figures_and_a_report():
     assert found.code == 0, found.err
     assert "60 rows, 3 columns; 9 trainings\n" in found.err
     assert "report: runs/t-comparison-1/report.html" in found.out
-    assert re.search(r"next: curvae fit t.csv --group donor --epochs 2 .*--curvature [\d.]+", found.out)
+    assert re.search(r"next: curvae fit t.csv --group donor .*--epochs 2 .*--curvature [\d.]+", found.out)
     folder = Path("runs/t-comparison-1")
     files = {name for name in snapshot(folder) if not name.startswith("checkpoint")}
     assert files == {"comparison.json", "config.json", "metrics.jsonl", "report.html"}

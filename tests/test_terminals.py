@@ -193,7 +193,7 @@ def test_signals_end_a_training_that_can_be_resumed(signals, code, word):
     assert err.count(word) == 1
     trained = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])["epoch"]
     description = json.loads(Path("run/config.json").read_text())
-    description["config"]["epochs"] = trained + 2
+    description["config"]["training"]["epochs"] = trained + 2
     Path("run/config.json").write_text(json.dumps(description))
     assert curvae("fit", "t.csv", "-o", "run", "--resume", "-q").code == 0
     assert not Path("run/.lock").exists()

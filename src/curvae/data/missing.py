@@ -12,16 +12,28 @@ from scipy.sparse import issparse
 from ..errors import CurvaeError
 from .remarks import Remarks, count, listing
 
-__all__ = ["Missing", "MissingValuesError", "column_means", "has_missing", "missing_counts", "resolve"]
+__all__ = [
+    "Missing",
+    "MissingValuesError",
+    "column_means",
+    "empty_columns",
+    "empty_rows",
+    "extremes",
+    "fill",
+    "has_missing",
+    "missing_counts",
+    "places",
+    "resolve",
+]
 
-Missing: TypeAlias = Literal["error", "drop", "mean"]
+Missing: TypeAlias = Literal["error", "drop", "mean", "model"]
 
 
 class MissingValuesError(CurvaeError):
     """Values are missing, and what to do about them was not said; `found` tells which."""
 
     def __init__(self, found: str) -> None:
-        super().__init__(f"{found}; use --missing drop or --missing mean")
+        super().__init__(f'{found}; use missing="drop" or missing="mean", or train with missing="model"')
         self.found = found
 
 
@@ -52,6 +64,33 @@ def column_means(x: Any) -> NDArray[np.float64]:
     return np.sum(x, axis=0, dtype=np.float64, where=np.isfinite(x)) / present
 
 
+def extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Smallest and largest value of each column among those that are not NaN; NaN where there are none.
+
+    Example:
+        >>> extremes(np.array([[1.0, np.nan], [3.0, 2.0]]))
+        (array([1., 2.]), array([3., 2.]))
+    """
+    if issparse(x):
+        return x.nanmin(axis=0).toarray().ravel(), x.nanmax(axis=0).toarray().ravel()
+    low, high = x.min(axis=0), x.max(axis=0)
+    if np.isnan(low).any():
+        low, high = np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
+    return low, high
+
+
+def empty_columns(x: Any) -> NDArray[np.intp]:
+    """Columns without a single value."""
+    return np.flatnonzero(missing_counts(x) == x.shape[0]) if has_missing(x) else np.zeros(0, dtype=np.intp)
+
+
+def empty_rows(x: Any) -> NDArray[np.intp]:
+    """Rows without a single value."""
+    if not has_missing(x):
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(np.bincount(places(x)[0], minlength=x.shape[0]) == x.shape[1])
+
+
 def resolve(
     x: Any, names: Sequence[str], fills: NDArray[np.float64] | None, missing: Missing, remarks: Remarks
 ) -> tuple[Any, NDArray[np.bool_] | None]:
@@ -61,7 +100,7 @@ def resolve(
         x: dense or sparse, (rows, columns).
         names: of the columns.
         fills: what stands for a missing value of each column under "mean".
-        missing: raise an error, drop the rows concerned, or fill in.
+        missing: raise an error, drop the rows concerned, fill in, or leave them, as NaN, to the model.
         remarks: told what was done.
 
     Returns:
@@ -73,26 +112,32 @@ def resolve(
     where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
     if missing == "error":
         raise MissingValuesError(f"missing or infinite values, counted by column: {where}")
-    rows, columns = _places(x)
+    rows, columns = places(x)
+    if missing == "model":
+        remarks.note(f"missing values were left to the model: {where}.")
+        return fill(x, np.nan), None
     if missing == "drop":
         keep = np.ones(x.shape[0], dtype=bool)
         keep[rows] = False
         if not keep.any():
-            raise CurvaeError(f"every row has a missing value, counted by column: {where}; use --missing mean")
+            raise CurvaeError(f'every row has a missing value, counted by column: {where}; use missing="mean"')
         remarks.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
         return x[keep], keep
     assert fills is not None
-    x = x.copy()
-    if issparse(x):
-        x.data[~np.isfinite(x.data)] = fills[columns]
-    else:
-        x[rows, columns] = fills[columns]
     remarks.note(f"missing values were replaced by the column's mean or most frequent category: {where}.")
-    return x, None
+    return fill(x, fills[columns]), None
 
 
-def _places(x: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows and columns of the missing values."""
+def fill(x: Any, values: Any) -> Any:
+    """A copy of the matrix with these values, in the order of `places`, for the missing ones."""
+    x = x.copy()
+    entries = x.data if issparse(x) else x
+    entries[~np.isfinite(entries)] = values
+    return x
+
+
+def places(x: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns of the missing values, row by row."""
     if issparse(x):
         bad = np.flatnonzero(~np.isfinite(x.data))
         return np.searchsorted(x.indptr, bad, side="right") - 1, x.indices[bad]

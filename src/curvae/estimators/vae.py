@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,7 +17,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..data import Arrays, Column, Schema, memory
+from ..data.covariates import code_covariates, code_values, fit_covariates
 from ..data.dataset import feature_names
+from ..data.missing import empty_columns
+from ..data.remarks import Remarks, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models.latent import Law
@@ -26,8 +30,10 @@ from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
 from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
+from ..training.imputation import impute
 from ..training.splits import random_split
 from ..training.storage import load_fitted, save_fitted
+from .covariates import take_apart
 from .shared import (
     Array,
     Output,
@@ -43,7 +49,7 @@ from .shared import (
 __all__ = ["PoincareVAE"]
 
 # Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
-_EXTRA = ("output", "importance_samples", "n_init")
+_EXTRA = ("output", "importance_samples", "n_init", "covariates")
 
 
 class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -55,7 +61,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         posterior: law of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
-        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical" or "poisson".
+        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
+            and 1 as yes and no, the others as numbers).
+        missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
+            told which they are.
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
@@ -67,7 +76,12 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         patience: stop after so many epochs without progress on them; None trains to the end.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
         diagonal: one posterior deviation an axis (wrapped only).
-        standardise: centre and scale columns (Gaussian likelihoods only).
+        covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
+            place otherwise. They are no features: the decoder is told them, so the map need not show them. Texts and
+            pandas categories are categories, other columns numbers. Without them rows can be embedded all the same,
+            unless the encoder is told them.
+        encode_covariates: tell the encoder the covariates too.
+        standardise: centre and scale columns (only those with a Gaussian likelihood).
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.
@@ -80,6 +94,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         history_: one record an epoch.
         curvature_, prior_scale_: as trained. Their product c·σ0² is `identifiable_`.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
+        covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
+            columns are counted by `n_features_in_` and named by `feature_names_in_`.
         warnings_: what looks wrong with the map, each with its mend.
 
     Example:
@@ -101,6 +117,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         image_shape: tuple[int, int] | None = None,
         prior_scale: float = 1.0,
         likelihood: str = "auto",
+        missing: Literal["error", "model"] = "error",
         hidden: int | tuple[int, ...] = (200,),
         output: Output = "ball",
         epochs: int | None = None,
@@ -111,6 +128,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         learn_curvature: bool = False,
         learn_prior_scale: bool = False,
         diagonal: bool = False,
+        covariates: Sequence[Any] | None = None,
+        encode_covariates: bool = False,
         standardise: bool = True,
         objective: Literal["elbo", "iwae"] = "elbo",
         samples: int = 1,
@@ -129,6 +148,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.image_shape = image_shape
         self.prior_scale = prior_scale
         self.likelihood = likelihood
+        self.missing = missing
         self.hidden = hidden
         self.output = output
         self.epochs = epochs
@@ -139,6 +159,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.learn_curvature = learn_curvature
         self.learn_prior_scale = learn_prior_scale
         self.diagonal = diagonal
+        self.covariates = covariates
+        self.encode_covariates = encode_covariates
         self.standardise = standardise
         self.objective = objective
         self.samples = samples
@@ -154,6 +176,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "model"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -164,22 +187,43 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _config(self) -> Config:
         return config_of(Config, self.get_params())
 
-    def _rows(self, X: Any, reset: bool = False) -> Any:
-        return validate_data(
+    def _rows(self, X: Any, reset: bool = False, decode: bool = False) -> Arrays:
+        """Features and covariates; these may be absent where neither the encoder nor, to `decode`, the decoder needs
+        them."""
+        X, told = take_apart(X, self.covariates, None if reset else self.n_features_in_)
+        x = validate_data(
             self,
             X,
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan" if self.missing == "model" else True,
             ensure_min_samples=2 if reset else 1,
         )
+        if reset and (empty := empty_columns(x)).size:
+            raise CurvaeError(f"X has columns without a single value: {quoted(self._names()[empty])}; remove them")
+        source = Path("X")
+        if reset:
+            self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Remarks())
+        data = Arrays(x, shape=self._shape(x.shape[1]), missing=self.missing == "model")
+        if told is not None:
+            return replace(data, context=code_covariates(source, told, self.covariates_))
+        if self.covariates_ and (decode or self.encode_covariates):
+            names = quoted(column.name for column in self.covariates_)
+            raise CurvaeError(f"X needs the covariates that the model was trained with: {names}; add them")
+        return data
+
+    def _names(self) -> Array:
+        """Of the columns."""
+        names = getattr(self, "feature_names_in_", None)
+        return np.array(feature_names(int(self.n_features_in_)) if names is None else names)
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Train on the rows of X; y is ignored."""
         self._check()
-        x = self._rows(X, reset=True)
-        self._take(self._best(Arrays(x, shape=self._shape(x.shape[1]))))
-        self._embedding = embed(self._fitted, x).require_finite()
+        data = self._rows(X, reset=True)
+        self._take(self._best(data))
+        self._embedding = embed(self._fitted, data).require_finite()
         self.embedding_ = self._coordinates(self._embedding)
         self.warnings_ = health(self._fitted, self._embedding)
         return self
@@ -219,6 +263,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _check(self) -> None:
         """Raise for parameters that no configuration holds."""
         require(self.output, n_init=self.n_init, importance_samples=self.importance_samples)
+        if self.missing not in ("error", "model"):
+            raise CurvaeError(f"missing must be one of error, model; got {self.missing!r}")
 
     def _take(self, fitted: Fitted) -> None:
         self._fitted = fitted.double()
@@ -234,8 +280,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _embed(self, X: ArrayLike) -> tuple[Embedding, Any]:
         check_is_fitted(self)
-        x = self._rows(X)
-        return embed(self._fitted, x).require_finite(), x.dtype
+        data = self._rows(X)
+        return embed(self._fitted, data).require_finite(), data.x.dtype
 
     def _coordinates(self, embedding: Embedding) -> Array:
         return coordinates(embedding, self.output)
@@ -248,8 +294,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         require_finite("embedding", [points])
         return points
 
-    def inverse_transform(self, X: ArrayLike) -> Array:
-        """Expected rows, in original units, at points in the coordinates of `output`."""
+    def inverse_transform(self, X: ArrayLike, covariates: Mapping[str, Any] | None = None) -> Array:
+        """Expected rows, in original units, at points in the coordinates of `output`.
+
+        A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
+        """
         check_is_fitted(self)
         points = torch.from_numpy(np.array(check_array(X, dtype=np.float64)))
         if points.shape[1] != self.n_components:
@@ -261,28 +310,39 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             points = ball.to_lorentz(points)
         elif self.output == "tangent":
             points = Lorentz(self.n_components, c).expmap0(points)
-        return reconstruct(self._fitted, points.numpy())
+        context = code_values(self.covariates_, covariates, len(points))
+        return reconstruct(self._fitted, points.numpy(), context)
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws."""
+        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws.
+
+        Of a row with missing values, that of the values that are there.
+        """
         check_is_fitted(self)
-        found = likelihoods(self._fitted, self._rows(X), self.importance_samples, shared=True)
-        return found.require_finite().log_prob + found.log_jacobian
+        found = likelihoods(self._fitted, self._rows(X, decode=True), self.importance_samples, shared=True)
+        return found.require_finite().original.log_prob
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean of `score_samples`, for model selection."""
         return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """New rows from the model, in original units."""
+    def impute(self, X: ArrayLike) -> Any:
+        """X with the expected value of every missing entry, NaN, given the others of its row."""
+        check_is_fitted(self)
+        return impute(self._fitted, self._rows(X, decode=True), self.importance_samples)
+
+    def sample(self, n_samples: int = 1, random_state: Any = 0, covariates: Mapping[str, Any] | None = None) -> Array:
+        """New rows from the model, in original units; `covariates` as of `inverse_transform`."""
         check_is_fitted(self)
         require_count("n_samples", plain(n_samples))
         memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", mend="draw fewer")
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
-        return self._fitted.scaling.invert(self._fitted.model.sample(n_samples, generator).cpu().numpy())
+        model = self._fitted.model
+        context = torch.from_numpy(code_values(self.covariates_, covariates, n_samples)).to(model.device, model.dtype)
+        return self._fitted.scaling.invert(model.sample(n_samples, generator, context=context).cpu().numpy())
 
     # --- distances --------------------------------------------------------------------------------------------------
 
@@ -303,10 +363,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Write a run folder (JSON and safetensors), which `load` and the command line read."""
         check_is_fitted(self)
         folder = empty_folder(path)
-        names = getattr(self, "feature_names_in_", None)
+        named = hasattr(self, "feature_names_in_")
         features = int(self.n_features_in_)
-        columns = tuple(Column(str(name)) for name in (feature_names(features) if names is None else names))
-        schema = Schema("matrix" if names is None else "table", columns, (features,))
+        columns = tuple(Column(str(name)) for name in self._names())
+        schema = Schema("table" if named else "matrix", columns, (features,), covariates=self.covariates_)
         description = {
             "data": {
                 "features": features,
@@ -323,11 +383,15 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
         fitted, embedding, description = load_fitted(Path(path))
         new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
+        new.missing = "model" if fitted.layout.missing else "error"
         if len(fitted.layout.shape) == 2:
             height, width = fitted.layout.shape
             new.image_shape = height, width
         new._check()
         schema = Schema.from_json(description["data"]["schema"])
+        new.covariates_ = schema.covariates
+        if schema.covariates and new.covariates is None:
+            new.covariates = [column.name for column in schema.covariates]
         new.n_features_in_ = len(schema.names)
         if schema.kind == "table":
             new.feature_names_in_ = np.array(schema.names, dtype=object)

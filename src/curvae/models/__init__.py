@@ -5,7 +5,7 @@ from .edges import EdgeModel, FermiDirac, GeodesicEdges
 from .graph import GraphBatch, GraphVAE
 from .latent import Posterior, Prior
 from .layout import Layout
-from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Poisson
+from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson
 from .marginal import Marginal, marginal_likelihood
 from .pairs import Pairs, PairSampler
 from .stack import Stack
@@ -27,6 +27,7 @@ __all__ = [
     "Layout",
     "Likelihood",
     "Marginal",
+    "Mixed",
     "PairSampler",
     "Pairs",
     "Poisson",

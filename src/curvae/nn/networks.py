@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
+from ..settings import DecoderKind, NetworkKind
 from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, numbers
 from .curvature import Curvature
 from .layers import Gyroplane, LogMap0, MobiusLinear
 from .saving import name_once
 
-__all__ = ["NETWORKS", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp"]
-
-DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
-NetworkKind = Literal["mlp", "conv"]
+__all__ = ["NETWORKS", "Conditioned", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp"]
 
 
 class Decoder(nn.Sequential):
@@ -49,6 +47,71 @@ def mlp(*sizes: int) -> nn.Sequential:
     for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers)
+
+
+class Conditioned(nn.Module):
+    """A network that is told a context: some of its layers give their output plus a linear function of the context.
+
+    After a first layer that is affine, that is the same as one input more for every number of the context. The linear
+    functions start at 0, so that fresh weights are those of the network without a context.
+
+    Arguments:
+        layers: the network.
+        context: numbers that it is told.
+        widths: the layers, by place, to whose output a function of the context is added, with the width of the output;
+            by default the layers of a `decoder` that an activation follows, and the last.
+
+    Example:
+        >>> import torch
+        >>> network = Conditioned(mlp(784, 600), 3, {1: 600})
+        >>> network(torch.zeros(8, 784), torch.eye(3)[[0, 1, 1, 0, 2, 0, 1, 2]]).shape
+        torch.Size([8, 600])
+    """
+
+    def __init__(self, layers: nn.Sequential, context: int, widths: Mapping[int, int] | None = None) -> None:
+        super().__init__()
+        self.context = context
+        self.shifts = nn.ModuleDict()
+        for place, width in (_widths(layers) if widths is None else widths).items():
+            shift = nn.utils.skip_init(nn.Linear, context, width, bias=False)
+            nn.init.zeros_(shift.weight)
+            self.shifts[str(place)] = shift
+        self.layers = layers
+        name_once(self)
+
+    @property
+    def last(self) -> nn.Linear | None:
+        """The function of the context that is added to what the network gives, if there is one."""
+        found = dict(self.shifts.items()).get(str(len(self.layers) - 1))
+        return found if isinstance(found, nn.Linear) else None
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Outputs for x of shape (n, …), given the context of shape (rows, context): n is a multiple of the rows, and
+        x holds all of them before it holds the first again."""
+        if context is None:
+            raise CurvaeError(f"this model needs the covariates of the rows, a context of {self.context} numbers each")
+        if context.shape[-1] != self.context:
+            raise CurvaeError(f"the context must hold {self.context} numbers a row, got {context.shape[-1]}")
+        for place, layer in enumerate(self.layers):
+            x = layer(x)
+            if str(place) in self.shifts:
+                shift = self.shifts[str(place)](context)
+                x = (x.reshape(-1, *shift.shape) + shift).reshape(x.shape)
+        return x
+
+
+def _widths(layers: nn.Sequential) -> dict[int, int]:
+    """The layers that an activation follows, and the last, by place, with the width of their output."""
+    found, width = {}, 0
+    for place, layer in enumerate(layers):
+        if isinstance(layer, nn.Linear | Gyroplane | MobiusLinear):
+            width = len(layer.weight)
+        elif isinstance(layer, Offset):  # of pixels, but for the last
+            width = len(layer.bias)
+        last = place + 1 == len(layers)
+        if last or (isinstance(layers[place + 1], nn.ReLU) and not isinstance(layer, Offset)):
+            found[place] = width
+    return found
 
 
 class _Ball(nn.Module):
@@ -111,14 +174,15 @@ class Network:
 
     Arguments:
         summary: which data it is for, in one line.
-        width: how many numbers of a row of the given shape the dense layers see; raises for rows that do not fit.
+        width: how many numbers the dense layers see, from the shape of a row and the values that the encoder sees;
+            raises for rows that do not fit.
         make: encoder and decoder, from the shape of a row, the values that the encoder sees, the widths of the dense
             layers of the encoder (the decoder has them in reverse), the first layer of the decoder, the dimension of
             the space, the number of outputs and the curvature.
     """
 
     summary: str
-    width: Callable[[Sequence[int]], int]
+    width: Callable[[Sequence[int], int], int]
     make: Callable[[Sequence[int], int, Sequence[int], DecoderKind, int, int, Curvature], tuple[nn.Module, Decoder]]
 
 
@@ -167,6 +231,6 @@ def _conv(
 
 # Every network that can be asked for by name.
 NETWORKS: dict[str, Network] = {
-    "mlp": Network("rows of any data, as dense layers", math.prod, _mlp),
-    "conv": Network("images, as convolutions around dense layers", numbers, _conv),
+    "mlp": Network("rows of any data, as dense layers", lambda shape, inputs: inputs, _mlp),
+    "conv": Network("images, as convolutions around dense layers", lambda shape, inputs: numbers(shape), _conv),
 }

@@ -57,7 +57,7 @@ def _square(images: Tensor) -> Tensor:
     side = max(height, width)
     top, left = (side - height) // 2, (side - width) // 2
     pads = (left, side - width - left, top, side - height - top)
-    return torch.nn.functional.pad(images, pads, value=float(images.min()))
+    return torch.nn.functional.pad(images, pads, value=float(images.nan_to_num(torch.inf).min()))
 
 
 def _lay(

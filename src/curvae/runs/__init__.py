@@ -5,7 +5,7 @@ from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, recover_run
 from .graphing import GraphRequest, graph_run
 from .training import FitRequest, fit_run
-from .using import embed_run, evaluate_run, sample_run
+from .using import embed_run, evaluate_run, impute_run, sample_run
 from .viewing import ViewRequest, view_run
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "export_tree",
     "fit_run",
     "graph_run",
+    "impute_run",
     "recover_run",
     "sample_run",
     "view_run",

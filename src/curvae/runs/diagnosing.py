@@ -123,6 +123,8 @@ def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
         if request.distances:
             raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
         raise
+    if data.missing:
+        raise CurvaeError('missing="model" leaves gaps, between which no distance is known; use "drop" or "mean"')
     for text in data.warnings:
         voice.warn(text)
     progress = _steps(voice)
@@ -232,7 +234,7 @@ def _built_in(run: Path, ids: NDArray[np.str_]) -> tuple[NamedTree, Match]:
 def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
     """Write the tree read off the embedding of a run as Newick."""
     embedded = _open(run)
-    output_file(output, output, force, option="--newick")
+    output_file(output, output, force, option="newick")
     tree = tree_of_embedding(embedded.points, embedded.ids, seed)
     write_text(output, tree.newick() + "\n")
     return {"newick": str(output), "leaves": len(embedded.ids), "nodes": len(tree)}

@@ -93,7 +93,7 @@ def _graph_run(request: GraphRequest, voice: Voice, held: ExitStack) -> GraphRes
         )
         source, settings, count = known.source, given(known.config), known.more["splits"]
         if (table := known.description["source"]["nodes"]) is not None and source.nodes is None:
-            raise CurvaeError(f"{known.folder} was started with a table of nodes; give it again with --nodes {table}")
+            raise CurvaeError(f'{known.folder} was started with a table of nodes; give it again with nodes="{table}"')
     count = SPLITS if count is None else count
     config = GraphConfig(**settings)
     graph = source.load()

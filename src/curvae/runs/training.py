@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ..data import Dataset, Schema
+from ..data.missing import extremes
 from ..errors import CurvaeError
+from ..settings import GraphSettings, RowSettings, described
 from ..training import Config, Fitted, Split, fit, fit_many, random_split
 from ..training.build import require_buildable
 from ..training.config import require_count
@@ -42,7 +43,6 @@ from .timing import Forecast, likelihood_seconds
 
 __all__ = ["FitRequest", "fit_run"]
 
-_OWN_CHOICE = ("curvature", "learn_curvature", "learn_prior_scale", "validation", "standardise", "objective", "samples")
 _SAMPLES = 500  # importance samples a row for the report
 
 
@@ -116,7 +116,7 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
         voice.warn(text)
     if config.validation and not len(split.validation):
         voice.warn(
-            f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise --validation"
+            f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise validation=…"
         )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
     jobs = min(processes(request.device), repeats)
@@ -165,7 +165,8 @@ def figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those that `curvae compare` takes: it chooses the curvature and the split itself."""
-    return {name: value for name, value in settings.items() if name not in _OWN_CHOICE}
+    known = described(GraphSettings) | described(RowSettings)
+    return {name: value for name, value in settings.items() if known[name].compared}
 
 
 def _scored(split: Split) -> tuple[NDArray[np.int64], str]:
@@ -174,8 +175,8 @@ def _scored(split: Split) -> tuple[NDArray[np.int64], str]:
 
 
 def _varies(x: Any) -> bool:
-    spread = x.max(0) - x.min(0)
-    return bool((spread.toarray() if sparse.issparse(spread) else spread).any())
+    low, high = extremes(x)
+    return bool((low < high).any())
 
 
 def _describe(
@@ -224,7 +225,7 @@ def _finish(
     summary = {
         "log_likelihood": found.mean,
         "log_likelihood_interval": found.interval,
-        "log_likelihood_original_units": found.mean + found.log_jacobian,
+        "log_likelihood_original_units": found.original.mean,
         "log_likelihood_rows": "validation" if apart else "train",
         "reconstruction": last["reconstruction"],
         "kl": last["kl"],

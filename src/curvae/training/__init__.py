@@ -16,6 +16,7 @@ from .graphs import (
     link_figures,
     neighbourhood,
 )
+from .imputation import impute
 from .rows import Rows, Scaling
 from .splits import Split, random_split
 
@@ -38,6 +39,7 @@ __all__ = [
     "fit_graph",
     "fit_graphs",
     "fit_many",
+    "impute",
     "link_figures",
     "neighbourhood",
     "random_split",

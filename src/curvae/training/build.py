@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ..data import memory
+from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
-from ..nn import NETWORKS, Curvature
+from ..nn import NETWORKS, Conditioned, Curvature
 from .config import Config
+from .effects import Effects
 
 __all__ = ["build", "require_buildable", "seeded"]
 
@@ -34,7 +38,11 @@ def require_buildable(config: Config, layout: Layout) -> None:
     """Raise for a model that these data cannot have, or that is too large to be built, without building it."""
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
-    sizes = (NETWORKS[config.network].width(_shape(layout)), *config.hidden, config.dim)
+    if config.encode_covariates and not layout.covariates:
+        raise CurvaeError(
+            "there are no covariates that the encoder could be told; give some, or drop encode_covariates"
+        )
+    sizes = (NETWORKS[config.network].width(_shape(layout), layout.inputs), *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -48,33 +56,59 @@ def _shape(layout: Layout) -> tuple[int, ...]:
 
 
 def build(
-    config: Config, layout: Layout | int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None
+    config: Config,
+    features: int | Layout,
+    blocks: tuple[int, ...] = (),
+    mean: NDArray[np.float64] | None = None,
+    effects: Effects | None = None,
 ) -> VAE:
     """A model with weights drawn from the configuration's seed.
 
     Arguments:
         config: with a likelihood other than "auto".
-        layout: of the data; or the number of their columns, with the blocks of one-hot columns.
+        features: columns of the data; or the whole layout of the data.
         blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
+        effects: of the covariates on the (scaled) data; the decoder starts with them. A decoder that had to find them
+            first would let the latent space tell the batches apart, and unlearn that slowly if at all.
     """
-    if not isinstance(layout, Layout):
-        layout = Layout(layout, tuple(blocks))
+    layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
     require_buildable(config, layout)
     network, shape = NETWORKS[config.network], _shape(layout)
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
         encoder, decoder = network.make(
-            shape, layout.features, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
+            shape, layout.inputs, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
         )
+        context = layout.covariates
         model = VAE(
-            encoder,
-            decoder,
+            _conditioned(encoder, context, config.hidden[0]) if config.encode_covariates else encoder,
+            Conditioned(decoder, context) if context else decoder,
             Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
+            layout.missing,
         )
     if mean is not None:
-        decoder.start(likelihood.start(torch.from_numpy(mean)))
+        with torch.no_grad():
+            _start(model, torch.from_numpy(mean), effects)
     return model
+
+
+def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
+    """Let the last layer of the decoder start at the means, and at those of every covariate where it is told them."""
+    start, network = model.likelihood.start, model.decoder
+    layers: Any = network.layers if isinstance(network, Conditioned) else network
+    bias = start(mean)
+    if isinstance(network, Conditioned) and network.last is not None and effects is not None:
+        slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
+        network.last.weight.copy_(slopes.T)
+        bias = bias - torch.from_numpy(effects.centre) @ slopes
+    layers.start(bias)
+
+
+def _conditioned(encoder: Any, context: int, width: int) -> Conditioned:
+    """An encoder whose first dense layer, of the given width, is told the context."""
+    first = next(place for place, layer in enumerate(encoder) if isinstance(layer, nn.Linear))
+    return Conditioned(encoder, context, {first: width})

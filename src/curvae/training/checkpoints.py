@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
+from ..settings import ADDED
 from .files import (
     make_folder,
     read_metadata,
@@ -98,7 +99,7 @@ class Checkpoint:
             tensors[f"history.{key}"] = torch.tensor(padded, dtype=torch.float64)
         counters = {
             "places": list(self.places),
-            "configs": [member.task.config.to_json() for member in members],
+            "configs": [member.task.config.flat() for member in members],
             "data": [dict(member.task.data) for member in members],
             "passed": state.passed,
             "step": state.step,
@@ -157,7 +158,8 @@ class Checkpoint:
 def _require_same(members: Sequence[Member], configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]) -> None:
     """A run may be given more epochs; all else must be as it was."""
     for member, known, marks in zip(members, configs, data, strict=True):
-        own, task = member.task.config.to_json(), member.task
+        task, own = member.task, member.task.config.flat()
+        known = {**ADDED, **known}
         other = [name for name in own if name != "epochs" and own[name] != known.get(name)]
         if other:
             raise ValueError(f"{other[0]} was {known.get(other[0])}, not {own[other[0]]}")
@@ -182,7 +184,7 @@ def fitting(folder: Path) -> Iterator[None]:
         message = str(error).splitlines()[0]
         raise CurvaeError(
             f"the checkpoint in {folder / _FOLDER} does not fit this run ({message}); "
-            "start again with --force, or in another folder"
+            "start again in another folder, or without resume=True"
         ) from error
 
 

@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from ..data import Arrays
+from ..data.missing import has_missing
 from ..errors import CurvaeError
+from ..models import Layout
 from .build import require_buildable
 from .config import Config
+from .effects import Effects
 from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
 from .fitting import RowsProblem, planned
 from .pace import Estimate
 from .paired import Outcome, Paired, by_split, curved_values
 from .problems import Listener
-from .rows import Matrix
 from .splits import Split, random_split
 from .stacks import train_stack
 from .tasks import Data, Task, resolve, scaling_for
@@ -198,7 +200,7 @@ def compare(
             config.seed + i,
             {c: r.validation for c, r in mine.items()},
             {c: r.test for c, r in mine.items()},
-            _pca(data.x, splits[i], tasks[0].config),
+            _pca(data, splits[i], tasks[0].config, tasks[0].layout),
         )
         for i, mine in kept.items()
     ]
@@ -259,9 +261,14 @@ def _judged(
     ]
 
 
-def _pca(x: Matrix, split: Split, config: Config) -> float | None:
-    """Held-out log-likelihood of probabilistic PCA, in the same units."""
+def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | None:
+    """Held-out log-likelihood of probabilistic PCA, in the same units, after what is linear in the covariates."""
+    x = data.x
     if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
         return None
-    scaled = scaling_for(config, x, split).apply(x)
+    if has_missing(x):
+        return None
+    scaled = scaling_for(config, layout, x, split).apply(x)
+    if data.context is not None:
+        scaled = Effects.of(scaled[split.train], data.context[split.train]).removed(scaled, data.context)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

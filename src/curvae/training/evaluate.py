@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -145,35 +146,64 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
     return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
 
 
-def reconstruct(fitted: Fitted, space: Array) -> Array:
-    """E[x | z] in original units at points S."""
+def reconstruct(fitted: Fitted, space: Array, size: Array | None = None, context: Array | None = None) -> Array:
+    """E[x | z] in original units at points S.
+
+    Arguments:
+        fitted: the model.
+        space: points S, (rows, d).
+        size: exposure of each row, for counts; by default 1.
+        context: covariates of each row, which a model that was trained with some needs.
+    """
     with torch.no_grad():
         model = fitted.model
-        pieces = [
-            model.likelihood.mean(model.decode(part.to(model.device))).cpu()
-            for part in torch.from_numpy(np.array(space, dtype=np.float64)).split(_ROWS)
-        ]
-    return fitted.scaling.invert(torch.cat(pieces).double().numpy())
+        points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
+        known = {"size": size, "context": context}
+        told = Batch(points, **{k: torch.from_numpy(part).to(points) for k, part in known.items() if part is not None})
+        pieces = []
+        for index in torch.arange(len(points), device=points.device).split(_ROWS):
+            batch = told.map(partial(torch.index_select, dim=0, index=index))
+            pieces.append(model.likelihood.mean(model.decode(batch.x, batch.context), batch))
+    return fitted.scaling.invert(torch.cat(pieces).cpu().double().numpy())
 
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Estimates of log p(x), one a row, in the units the model sees; `log_jacobian` leads to original units."""
+    """Estimates of log p(x), one a row, in the units the model sees; `log_jacobian` leads to original units.
+
+    Where values are missing, they are those of the values that are there, and `log_jacobian` is one a row.
+    """
 
     log_prob: Array
     ess: Array
     error: Array
     samples: int
-    log_jacobian: float
+    log_jacobian: float | Array
 
     def require_finite(self, names: Any = None) -> Likelihoods:
         """The estimates themselves; raises if one is not finite."""
         require_finite("likelihood", [self.log_prob], names)
         return self
 
+    def take(self, index: Any) -> Likelihoods:
+        """Those of the rows given by an index or a mask."""
+        jacobian = self.log_jacobian
+        return Likelihoods(
+            self.log_prob[index],
+            self.ess[index],
+            self.error[index],
+            self.samples,
+            jacobian if isinstance(jacobian, float) else jacobian[index],
+        )
+
     @property
     def mean(self) -> float:
         return float(self.log_prob.mean())
+
+    @property
+    def original(self) -> Likelihoods:
+        """The same in original units."""
+        return replace(self, log_prob=self.log_prob + self.log_jacobian, log_jacobian=0.0)
 
     @property
     def interval(self) -> float:
@@ -219,7 +249,7 @@ def likelihoods_many(
         tf32: on CUDA, matrix products with TF32 inputs.
     """
     found: dict[int, Likelihoods] = {}
-    data = [Arrays.of(rows) for rows in x]
+    data = [one.arrays(rows) for one, rows in zip(fitted, x, strict=True)]
     # On a CPU, whose caches are small, each alone.
     cpu = all(one.model.device.type == "cpu" for one in fitted)
     for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):
@@ -241,7 +271,9 @@ def likelihoods_many(
             for name in ("log_prob", "ess", "error")
         ]
         for place, log_prob, ess, error in zip(places, *figures, strict=True):
-            found[place] = Likelihoods(log_prob, ess, error, samples, fitted[place].scaling.log_jacobian)
+            scaling, rows_of = fitted[place].scaling, data[place]
+            jacobian = scaling.log_jacobians(rows_of.x) if rows_of.missing else scaling.log_jacobian
+            found[place] = Likelihoods(log_prob, ess, error, samples, jacobian)
     return [found[i] for i in range(len(fitted))]
 
 
@@ -253,7 +285,7 @@ def _alike(fitted: Sequence[Fitted], x: Sequence[Arrays]) -> list[list[int]]:
     """Places of the models that can be evaluated together: of one architecture, on equally many rows."""
     groups: list[tuple[Any, list[int]]] = []
     for i, (one, rows) in enumerate(zip(fitted, x, strict=True)):
-        kind = architecture(one.model), rows.x.shape
+        kind = architecture(one.model), rows.x.shape, rows.missing
         places = next((places for other, places in groups if other == kind), None)
         if places is None:
             groups.append((kind, [i]))

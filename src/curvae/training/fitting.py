@@ -20,6 +20,7 @@ from .captured import Captured
 from .checkpoints import begun
 from .config import Config
 from .device import choose_device
+from .effects import Effects
 from .engine import BatchEngine
 from .fitted import Fitted, Record
 from .pace import Clock, Estimate
@@ -170,6 +171,13 @@ def planned(
     return fingerprinted(tasks, sources), sources, begun(folder, resume, len(tasks))
 
 
+def _start(arrays: Arrays) -> tuple[NDArray[np.float64], Effects | None]:
+    """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
+    unit = np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
+    effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
+    return column_means(arrays.x) / unit, effects
+
+
 @dataclass(frozen=True)
 class RowsProblem:
     """Models of rows: what `train_stack` asks of them."""
@@ -187,13 +195,15 @@ class RowsProblem:
         return choose_device(str(self.asked))
 
     def models(self, tasks: Sequence[Task]) -> list[VAE]:
-        means: dict[tuple[int, int], NDArray[np.float64]] = {}
+        starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
         made = []
         for task in tasks:
             rows = task.source, id(task.split)
-            if rows not in means:
-                means[rows] = column_means(self.sources[task.source].x[task.split.train])
-            model = build(task.config, task.layout, mean=task.scaling.apply(means[rows]))
+            if rows not in starts:
+                starts[rows] = _start(self.sources[task.source].take(task.split.train))
+            mean, effects = starts[rows]
+            effects = None if effects is None else effects.scaled(task.scaling.scale)
+            model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects)
             made.append(model.to(self.device, self.dtype))
         return made
 

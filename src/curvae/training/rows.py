@@ -12,7 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from ..data import Arrays
-from ..data.missing import column_means
+from ..data.missing import column_means, extremes, has_missing, missing_counts
 from ..models import Batch, Layout
 from ..models.likelihoods.base import Matrix
 
@@ -37,13 +37,15 @@ class Scaling:
 
     @classmethod
     def standard(cls, x: Matrix) -> Scaling:
-        """To mean 0 and variance 1; a constant column becomes 0."""
+        """To mean 0 and variance 1 of the values that are there; a constant column becomes 0."""
         if (unit := _units(x)) is not None:
             found = cls.standard(sparse.csr_array(x.multiply(1 / unit)) if sparse.issparse(x) else x / unit)
             scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
             return cls(found.shift * unit, scale, found.constant)
         if sparse.issparse(x):
             mean, deviation = _sparse_moments(sparse.csr_array(x))
+        elif has_missing(x):
+            mean, deviation = _present_moments(x)
         else:
             mean = x.mean(0, dtype=np.float64)
             deviation = x.std(0, dtype=np.float64)
@@ -51,12 +53,30 @@ class Scaling:
         if not constant.any():
             return cls(mean, deviation)
         first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]  # their mean may be off by a rounding
+        if np.isnan(first).any():
+            first = np.nan_to_num(extremes(x)[0])
         return cls(np.where(constant, first, mean), np.where(constant, 1.0, deviation), constant)
+
+    def only(self, features: NDArray[np.bool_]) -> Scaling:
+        """This scaling of some features; the others are left as they are."""
+        if features.all():
+            return self
+        constant = None if self.constant is None else self.constant & features
+        return Scaling(np.where(features, self.shift, 0.0), np.where(features, self.scale, 1.0), constant)
 
     @property
     def log_jacobian(self) -> float:
         """What to add to a log-density of scaled rows to have that of the original ones."""
         return float(-np.log(self.scale).sum())
+
+    def log_jacobians(self, x: Matrix) -> NDArray[np.float64]:
+        """The same for each of these rows, of which only the values that are there count."""
+        logs = np.log(self.scale)
+        if sparse.issparse(x):
+            lacking = sparse.csr_array((np.isnan(x.data).astype(np.float64), x.indices, x.indptr), x.shape)
+        else:
+            lacking = np.isnan(x)
+        return lacking @ logs - logs.sum()
 
     def apply(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return (x - self.shift) / self.scale
@@ -68,10 +88,7 @@ class Scaling:
 
 def _units(x: Matrix) -> NDArray[np.float64] | None:
     """Powers of two that bring columns to values whose squares are numbers; None where all are."""
-    ends = [x.min(axis=0), x.max(axis=0)]
-    if sparse.issparse(x):
-        ends = [end.toarray().ravel() for end in ends]
-    largest = np.abs(np.asarray(ends, np.float64)).max(0)
+    largest = np.abs(np.asarray(extremes(x), np.float64)).max(0)
     far = (largest > 0) & ~((largest > _SMALL) & (largest < 1 / _SMALL))
     return np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0) if far.any() else None
 
@@ -83,9 +100,17 @@ def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[n
         x.sum_duplicates()
     rows, features = x.shape
     mean = column_means(x)
-    absent = rows - np.bincount(x.indices, minlength=features)
-    square = np.bincount(x.indices, (x.data - mean[x.indices]) ** 2, features) + absent * mean**2
-    return mean, np.sqrt(square / rows)
+    zeros = rows - np.bincount(x.indices, minlength=features)
+    squares = (x.data - mean[x.indices]) ** 2
+    square = np.bincount(x.indices, np.where(np.isnan(squares), 0.0, squares), features) + zeros * mean**2
+    return mean, np.sqrt(square / np.maximum(rows - missing_counts(x), 1))
+
+
+def _present_moments(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of the values of each column that are there; 0 where there are none."""
+    mean = column_means(x)
+    square = np.sum((x - mean) ** 2, axis=0, where=np.isfinite(x))
+    return mean, np.sqrt(square / np.maximum(len(x) - missing_counts(x), 1))
 
 
 _BLOCK = 4096
@@ -94,7 +119,7 @@ _BLOCK = 4096
 def layout_of(arrays: Arrays) -> Layout:
     """What a model must know about the data to be built for them."""
     covariates = 0 if arrays.context is None else arrays.context.shape[1]
-    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing)
+    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing, arrays.size is not None)
 
 
 def assemble(parts: dict[str, Tensor], missing: bool) -> Batch:
@@ -124,7 +149,7 @@ class Rows:
         self.sparse = sparse.issparse(x) and not whole
         self._x = sparse.csr_array(x) if sparse.issparse(x) else None
         others = {name: part for name, part in arrays.per_row.items() if name != "x"}
-        self.parts = {name: torch.from_numpy(part).to(self.device, dtype) for name, part in others.items()}
+        self.parts = {name: torch.tensor(part, device=self.device, dtype=dtype) for name, part in others.items()}
         """what is resident on the device, by name; all but sparse x"""
         if not self.sparse:
             self.parts = {"x": self._scaled(x if self._x is None else self._x), **self.parts}

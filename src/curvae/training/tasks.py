@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..data import Arrays, Dataset, memory
 from ..data.dataset import hash_rows
 from ..errors import CurvaeError
-from ..models import Layout
+from ..models import LIKELIHOODS, Layout
 from ..models.likelihoods import choose_likelihood
 from .config import Config
 from .problems import Planned
@@ -54,10 +54,22 @@ class Task:
 
 def resolve(config: Config, data: Arrays | Dataset | Matrix, split: Split) -> tuple[Config, Layout, str]:
     """The configuration with its "auto" choices made for the data, their layout, and why this likelihood."""
-    arrays = Arrays.of(data)
-    layout = layout_of(arrays)
-    likelihood, reason = choose_likelihood(arrays.x, config.likelihood, layout)
+    likelihood, layout, reason = _chosen(Arrays.of(data), config.likelihood)
     return _settled(config, likelihood, split, layout.features), layout, reason
+
+
+def _chosen(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
+    """The likelihood for the data, their layout as it takes them, and why this likelihood."""
+    layout = layout_of(arrays)
+    name, reason = choose_likelihood(arrays.x, asked, layout)
+    family, size = LIKELIHOODS[name], arrays.size
+    if size is not None:
+        if not family.uses_size:
+            able = " or ".join(f'"{other}"' for other, known in LIKELIHOODS.items() if known.uses_size)
+            raise CurvaeError(f'exposure needs likelihood={able}, not "{name}"; ask for it, or leave exposure out')
+        if size.shape != (len(arrays),) or not bool((np.isfinite(size) & (size > 0)).all()):
+            raise CurvaeError("exposure must be a positive, finite number for every row; correct it")
+    return name, family.layout(arrays.x, layout), reason
 
 
 def _settled(config: Config, likelihood: str, split: Split, features: int) -> Config:
@@ -78,12 +90,13 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
     return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
 
 
-def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
+def scaling_for(config: Config, layout: Layout, x: Matrix, split: Split) -> Scaling:
     """How columns are scaled, from all rows that are not test rows."""
-    if not config.scales:
+    features = config.scaled(layout)
+    if not features.any():
         return Scaling.identity(x.shape[1])
     seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
-    return Scaling.standard(x[seen])
+    return Scaling.standard(x[seen]).only(features)
 
 
 def plan_tasks(
@@ -117,13 +130,19 @@ def plan_tasks(
             places[id(given)] = len(sources)
             sources.append(Arrays.of(given, blocks))
         source = places[id(given)]
-        x, rows, layout = sources[source].x, len(sources[source]), layout_of(sources[source])
+        arrays = sources[source]
+        x, rows = arrays.x, len(arrays)
         share, seed = config.validation, config.seed
         split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
-        likelihood, reason = once(partial(choose_likelihood, x, config.likelihood, layout), source, config.likelihood)
+        likelihood, layout, reason = once(partial(_chosen, arrays, config.likelihood), source, config.likelihood)
         config = _settled(config, likelihood, split, x.shape[1])
         scaling = (
-            once(partial(scaling_for, config, x, split), source, config.scales, split.test.tobytes())
+            once(
+                partial(scaling_for, config, layout, x, split),
+                source,
+                config.scaled(layout).tobytes(),
+                split.test.tobytes(),
+            )
             if scalings is None
             else scalings[i]
         )
@@ -137,10 +156,16 @@ def fingerprinted(tasks: Sequence[Task], sources: Sequence[Arrays]) -> list[Task
     made: dict[Any, str] = {}
 
     def rows(task: Task) -> str:
-        key = task.source, task.layout
+        key = task.source, task.layout, task.config.likelihood
         if key not in made:
-            arrays = sources[task.source]
-            digest = hashlib.sha256(json.dumps([arrays.x.shape, task.layout.blocks]).encode())
+            arrays, blocks = sources[task.source], task.layout.blocks
+            # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it
+            # is in checkpoints of before columns of several kinds were told apart.
+            if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
+                blocks = ()
+            digest = hashlib.sha256(
+                json.dumps([arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]).encode()
+            )
             for part in arrays.per_row.values():
                 hash_rows(part.reshape(len(arrays), -1), digest)
             made[key] = digest.hexdigest()

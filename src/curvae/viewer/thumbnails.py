@@ -33,16 +33,17 @@ def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:
     side = min(_LARGEST, math.isqrt(_PIXELS // max(1, rows)))
     if side < _SMALLEST:
         raise CurvaeError(
-            f"{rows:,} thumbnails do not fit into a page; leave --thumbnails out, or embed fewer rows "
+            f"{rows:,} thumbnails do not fit into a page; leave out thumbnails=True, or embed fewer rows "
             f"(at most {_PIXELS // _SMALLEST**2:,})"
         )
     factor = max(1.0, max(height, width) / side)
     size = max(1, round(height / factor)), max(1, round(width / factor))
-    low, high = float(images.min()), float(images.max())
+    low, high = float(np.nanmin(images)), float(np.nanmax(images))
     scale = (_GREYS - 1) / ((high - low) or 1.0)
     made = []
     for start in range(0, rows, EACH):
-        part = np.stack([_shrunk(image, size) for image in images[start : start + EACH]])
+        some = np.nan_to_num(images[start : start + EACH], nan=low)
+        part = np.stack([_shrunk(image, size) for image in some])
         lines = -(-len(part) // _COLUMNS)
         sheet = np.zeros((lines * _COLUMNS, *size), np.uint8)
         sheet[: len(part)] = np.rint((part - low) * scale).clip(0, _GREYS - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from scipy import sparse
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -37,7 +38,7 @@ def outside_unit_interval(x: Matrix, layout: Layout | None = None) -> str | None
     """Why values do not lie in [0, 1]."""
     values = stored_values(x)
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
-    if values is not x:  # a sparse matrix, with zeros
+    if sparse.issparse(x):  # which has zeros too
         low, high = min(low, 0.0), max(high, 0.0)
     if low >= 0 and high <= 1:
         return None
