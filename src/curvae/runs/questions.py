@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data import split_edges
+from ..data import Arrays, split_edges
 from ..models.likelihoods import choose_likelihood
 from ..report import Section, Table
 from ..training import Config
@@ -19,7 +19,7 @@ from ..training.device import choose_device
 from ..training.graphs import GraphComparison, GraphConfig, compare_graph
 from ..training.migrations import automatic_before_3
 from ..training.paired import curved_values, mean_interval
-from ..training.rows import Arrays, layout_of
+from ..training.rows import layout_of
 from . import graph_pages, pages
 from .folder import Given, GraphSource, Source
 from .graphing import centre_of
