@@ -26,7 +26,7 @@ from curvae.paper.pages import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import covariates, gallery, images, variance, viewer
+from . import covariates, gallery, images, missing, variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 
 __all__ = ["comparisons", "fill", "main", "stale"]
@@ -161,6 +161,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     **{f"brief_{name}": brief for name in EXPERIMENTS},
     "viewer": viewer.table,
     "images": images.table,
+    "missing": missing.table,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
 }
 

@@ -432,7 +432,7 @@ def test_runs_of_old_have_no_covariates(tmp_path, monkeypatch):
     write_table(Path("t.csv"))
     assert curvae("fit", "t.csv", "-o", "run", *SMALL).code == 0
     stored = config()
-    del stored["source"]["covariates"], stored["layout"], stored["config"]["encode_covariates"]
+    del stored["source"]["covariates"], stored["layout"], stored["config"]["networks"]["encode_covariates"]
     Path("run/config.json").write_text(json.dumps(stored))
     assert curvae("fit", "t.csv", "-o", "run", "--resume", "--epochs", "2").code == 0
     assert curvae("sample", "run", "-n", "3").code == 0
@@ -461,7 +461,7 @@ def test_the_estimator_with_a_data_frame(tmp_path):
             call()
         assert call(covariates={"batch": "a", "age": 30}).shape[1] == 3
     made = model.inverse_transform(model.embedding_, X[["batch", "age"]])
-    expected = reconstruct(model._fitted, model._embedding.space, model._rows(X).context)
+    expected = reconstruct(model._fitted, model._embedding.space, context=model._rows(X).context)
     np.testing.assert_allclose(made, expected)
     model.save(tmp_path / "run")
     again = PoincareVAE.load(tmp_path / "run")

@@ -356,7 +356,7 @@ def test_a_row_watched_twice_as_long_keeps_its_place_and_has_twice_the_counts():
     fitted = fit(POISSON, Arrays(x, size=hours))
     here, there = (embed(fitted, Arrays(k * x, size=k * hours)) for k in (1, 2))
     assert np.abs(here.space - there.space).max() < 1e-6
-    one, two = reconstruct(fitted, here.space, hours), reconstruct(fitted, here.space, 2 * hours)
+    one, two = (reconstruct(fitted, here.space, size=size) for size in (hours, 2 * hours))
     np.testing.assert_allclose(two, 2 * one)
     np.testing.assert_allclose(one.sum(), x.sum(), rtol=0.05)
     np.testing.assert_allclose(reconstruct(fitted, here.space) * hours[:, None], one)

@@ -161,8 +161,8 @@ def test_a_traced_gradient_has_the_same_numbers():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_likelihoods_of_a_stack_are_those_of_each_model(monkeypatch, dtype):
-    given, (x, _) = models(dtype=dtype), batch(dtype)
-    asked = []
+    given = models(dtype=dtype, layout=Layout(256, shape=(16, 16)))
+    x, asked = torch.rand(3, 4, 256, dtype=dtype), []
     for model in given:
         model.decoder.register_forward_pre_hook(lambda module, args: asked.append(len(args[0])))
     width = given[0].decoder.width

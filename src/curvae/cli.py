@@ -485,13 +485,13 @@ def compare(
 ) -> None:
     """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
     from .runs import CompareRequest, compare_run
-    from .runs.folder import GraphSource, Source
+    from .runs.folder import FLAGS, GraphSource, Source
 
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    rows = {*described(RowSettings), *vars(Source(data))}
+    rows = {*described(RowSettings), *(FLAGS.get(name, name) for name in vars(Source(data)))}
     graphs = {*described(GraphSettings), *vars(GraphSource(data))}
     if graph:
         _refuse(context, "with --graph", rows - graphs)

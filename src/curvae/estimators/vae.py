@@ -311,7 +311,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         elif self.output == "tangent":
             points = Lorentz(self.n_components, c).expmap0(points)
         context = code_values(self.covariates_, covariates, len(points))
-        return reconstruct(self._fitted, points.numpy(), context)
+        return reconstruct(self._fitted, points.numpy(), context=context)
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 

@@ -62,8 +62,8 @@ _OWN = (
 )
 
 
-# Fields of what was given whose option is called otherwise, being given once for each entry.
-_FLAGS = {"covariates": "covariate"}
+FLAGS = {"covariates": "covariate"}
+"""fields of what was given whose option is called otherwise, being given once for each entry"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Given:
         """
         options: list[str] = []
         for name, value in {**self.options, **(settings or {})}.items():
-            flag = f"--{_FLAGS.get(name, name).replace('_', '-')}"
+            flag = f"--{FLAGS.get(name, name).replace('_', '-')}"
             if name == "hidden":
                 options += [flag, ",".join(map(str, value))]
             elif isinstance(value, bool):

@@ -215,7 +215,8 @@ def reconstruction_section(
     rows = data.x[chosen]
     originals = rows if isinstance(rows, np.ndarray) else rows.toarray()
     size = None if data.exposure is None else data.exposure[chosen]
-    made = reconstruct(fitted, embedding.space[chosen], size, None if data.context is None else data.context[chosen])
+    context = None if data.context is None else data.context[chosen]
+    made = reconstruct(fitted, embedding.space[chosen], context=context, size=size)
     caption = f"The {kind} rows with the lowest, median and highest likelihood."
     if fitted.config.scales and len(data.shape) != 2:
         # Columns of other units could not share an axis.

@@ -189,7 +189,7 @@ def sample_run(
 
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
-    """Features as columns of the source: of categories the one with the largest value, yes and no as 1 and 0."""
+    """Features as columns of the source: categories by name, yes and no as 1 and 0, counts for an exposure of 1."""
     columns: dict[str, Any] = {}
     start = 0
     for column in schema.columns:

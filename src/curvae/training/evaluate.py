@@ -146,20 +146,24 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
     return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
 
 
-def reconstruct(fitted: Fitted, space: Array, size: Array | None = None, context: Array | None = None) -> Array:
+def reconstruct(fitted: Fitted, space: Array, *, context: Array | None = None, size: Array | None = None) -> Array:
     """E[x | z] in original units at points S.
 
     Arguments:
         fitted: the model.
         space: points S, (rows, d).
-        size: exposure of each row, for counts; by default 1.
         context: covariates of each row, which a model that was trained with some needs.
+        size: exposure of each row, for counts; by default 1.
     """
     with torch.no_grad():
         model = fitted.model
         points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
-        known = {"size": size, "context": context}
-        told = Batch(points, **{k: torch.from_numpy(part).to(points) for k, part in known.items() if part is not None})
+        known = {
+            name: torch.from_numpy(part).to(model.device, model.dtype)
+            for name, part in (("context", context), ("size", size))
+            if part is not None
+        }
+        told = Batch(points, **known)
         pieces = []
         for index in torch.arange(len(points), device=points.device).split(_ROWS):
             batch = told.map(partial(torch.index_select, dim=0, index=index))
