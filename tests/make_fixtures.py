@@ -102,6 +102,8 @@ def make() -> None:
 
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for name, command in COMMANDS.items():
+        if (DATA / f"run-format-{FORMAT}-{name}").exists():
+            continue
         target = DATA / f"run-format-{FORMAT}-{name}"
         with tempfile.TemporaryDirectory() as home, mock.patch("joblib.cpu_count", return_value=1):
             write_data(Path(home))

@@ -491,14 +491,14 @@ def test_evaluation_against_brute_force(run):
     assert "'stranger'" in shown.err
     write_edges("else.csv", [("x", "y")])
     refused("evaluate", run, "else.csv", says=["no edge of else.csv", "call nodes alike"])
-    refused("evaluate", run, "more.csv", "--samples", "5", says=["model of a graph", "leave --samples out"])
+    refused("evaluate", run, "more.csv", "--samples", "5", says=["model of a graph", "leave out --samples"])
 
 
 def test_each_kind_of_run_says_what_it_is(run):
     write_table(Path("rows.csv"))
     assert curvae("fit", "rows.csv", "-o", "rows", "-q", *SMALL).code == 0
     refused("graph", "friends.csv", "-o", "rows", "--resume", says=["holds a model of a table", "curvae graph"])
-    refused("embed", "rows", "rows.csv", "--nodes", "people.csv", says=["model of a table", "leave --nodes out"])
+    refused("embed", "rows", "rows.csv", "--nodes", "people.csv", says=["model of a table", "leave out --nodes"])
     with pytest.raises(CurvaeError, match="holds a model of a graph, not a model of a table"):
         PoincareVAE.load(run)
     refused("embed", "nowhere", "friends.csv", says=["curvae fit or curvae graph"])
@@ -590,7 +590,7 @@ def test_a_split_is_stored_with_the_model(tmp_path):
         ("a\nb\nc\n", [], ["t.csv"]),
         ("a,a\n", [], ["no edges between different nodes", "give at least one"]),
         ("source,target\n", [], ["t.csv"]),
-        ("a,b,heavy\nb,c,2\nc,d,3\n", ["--weighted"], ["line 1", "'heavy'", "leave --weighted out"]),
+        ("a,b,heavy\nb,c,2\nc,d,3\n", ["--weighted"], ["line 1", "'heavy'", "leave out --weighted"]),
         ("a,b,-1\nb,c,2\n", ["--weighted"], ["line 1", "-1", "positive"]),
         ("a,b\nb,c\n", ["--weighted"], ["no third column"]),
         ("a,b\nb,c\n", ["--label", "team"], ["'team'", "--nodes"]),

@@ -234,7 +234,7 @@ OLD = {
         "prior_scale": 1.0,
         "learn_prior_scale": False,
     },
-    "networks": {"hidden": [200], "network": "mlp", "decoder": "gyroplane"},
+    "networks": {"hidden": [200], "network": "mlp", "decoder": "gyroplane", "encode_covariates": False},
     "likelihood": {"likelihood": "auto", "standardise": True},
     "objective": {"samples": 1, "beta": 1.0, "objective": "elbo"},
     "training": {
@@ -281,4 +281,4 @@ def test_a_new_setting_is_declared_for_old_files():
     """A setting without an entry would take today's default when an old checkpoint goes on."""
     named = {name for part in (*OLD.values(), *OLD_GRAPH.values()) for name in part}
     assert {*described(Config), *described(GraphConfig)} == named
-    assert ADDED == {"network": "mlp"} and FORMAT == 3
+    assert ADDED == {"network": "mlp", "encode_covariates": False} and FORMAT == 3

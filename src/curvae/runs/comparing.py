@@ -76,6 +76,7 @@ def _compare_run(request: CompareRequest, voice: Voice, held: ExitStack) -> Comp
     asking = ask(source, config)
     if known is not None:
         known.require_same(asking.fingerprint)
+        asking.go_on(known.description["data"])
     trainings = asking.trainings(**asked)
     if known is None:
         folder = held.enter_context(new_folder(request.output, f"{source.name}-comparison", request.force))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..data import split_edges
+from ..data import Arrays, split_edges
+from ..models.likelihoods import choose_likelihood
 from ..report import Section, Table
 from ..training import Config
 from ..training.comparison import SAMPLES, Comparison, compare, plan
 from ..training.config import Settings
 from ..training.device import choose_device
 from ..training.graphs import GraphComparison, GraphConfig, compare_graph
+from ..training.migrations import automatic_before_3
 from ..training.paired import curved_values, mean_interval
+from ..training.rows import layout_of
 from . import graph_pages, pages
 from .folder import Given, GraphSource, Source
 from .graphing import centre_of
@@ -38,6 +42,9 @@ class Question(ABC):
     facts: dict[str, Any]
     size: str
     warnings: Sequence[str]
+
+    def go_on(self, facts: Mapping[str, Any]) -> None:  # noqa: B027 - there is nothing to decide for most
+        """Decide what is left to the data as it was decided at the start, which these facts tell."""
 
     @abstractmethod
     def trainings(self, curvatures: Sequence[float], repeats: int) -> int:
@@ -68,8 +75,20 @@ class RowsQuestion(Question):
         self.data, _ = source.load()
         columns = int(self.data.x.shape[1])
         self.fingerprint, self.warnings = self.data.fingerprint, self.data.warnings
-        self.facts = {"fingerprint": self.fingerprint, "rows": len(self.data), "features": columns}
+        layout = layout_of(Arrays.of(self.data))
+        self.likelihood, _ = choose_likelihood(self.data.x, config.likelihood, layout)
+        self.facts = {
+            "fingerprint": self.fingerprint,
+            "rows": len(self.data),
+            "features": columns,
+            "likelihood": self.likelihood,
+        }
         self.size = f"{len(self.data)} rows, {columns} columns"
+
+    def go_on(self, facts: Mapping[str, Any]) -> None:
+        before = facts.get("likelihood") or automatic_before_3(self.data.x)
+        if self.config.likelihood == "auto" and before != self.likelihood:
+            self.config = replace(self.config, likelihood=before)
 
     def trainings(self, curvatures: Sequence[float], repeats: int) -> int:
         data = self.data

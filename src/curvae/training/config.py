@@ -20,9 +20,9 @@ class Config(RowSettings):
     Settings are given by name, all at once; files hold them by part: space, networks, likelihood, objective, training.
 
     Example:
-        >>> config = Config(curvature=0.5, hidden=(400, 200))
-        >>> config.to_json()["networks"]
-        {'hidden': [400, 200], 'network': 'mlp', 'decoder': 'gyroplane'}
+        >>> config = Config(objective="iwae", samples=5)
+        >>> config.to_json()["objective"]
+        {'samples': 5, 'beta': 1.0, 'objective': 'iwae'}
         >>> Config.from_json(config.to_json()) == config
         True
     """

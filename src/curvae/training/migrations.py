@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..models.likelihoods.base import Matrix, stored_values
 from ..settings import ADDED, GraphSettings, RowSettings, Settings, described
 
-__all__ = ["FORMAT", "migrated"]
+__all__ = ["FORMAT", "automatic_before_3", "migrated"]
 
 FORMAT = 3
 """3: settings by part, the embedding and the split in a file of their own"""
@@ -104,3 +105,9 @@ def migrated(description: Description) -> Description:
     for step in range(description["format"], FORMAT):
         description = _STEPS[step](description)
     return _completed(description)
+
+
+def automatic_before_3(x: Matrix) -> str:
+    """The likelihood that "auto" stood for, whatever the kinds of the columns."""
+    values = stored_values(x)
+    return "bernoulli" if bool(((values == 0) | (values == 1)).all()) else "gaussian"
