@@ -22,9 +22,10 @@ from curvae.data.covariates import code_values
 from curvae.models import Batch, Layout, Stack, marginal, marginal_likelihood
 from curvae.models.tracing import trace
 from curvae.nn import Conditioned, Curvature, decoder, mlp
-from curvae.training import Config, build, compare, fit, fit_many
+from curvae.training import Config, build, compare, fit, fit_many, random_split
 from curvae.training.effects import Effects
 from curvae.training.evaluate import embed, likelihoods, reconstruct
+from curvae.training.tasks import scaling_for
 from running import SMALL, config, curvae, refused, write_table
 
 FEATURES, TOLD, ROWS = 4, 3, 5
@@ -220,6 +221,33 @@ def test_the_decoder_starts_at_the_means_of_the_batches(likelihood):
     # A sum of logits is not the logit of a sum, so here the means are only near.
     np.testing.assert_allclose(made, expected, atol=1e-6 if likelihood == "unit_gaussian" else 0.02)
     assert np.abs(expected[0] - expected[1]).max() > 0.1
+
+
+def test_the_encoder_starts_blind_to_what_the_covariates_do():
+    x, batch = planted(40)
+    effects = Effects.of(x, np.eye(2)[batch])
+    model, plain = (build(BASE, Layout(8, covariates=2), mean=x.mean(0), effects=e) for e in (effects, None))
+    weight, free = model.encoder[1].weight.detach().double(), plain.encoder[1].weight.detach().double()
+    move = torch.from_numpy(effects.slopes[1])
+    assert (weight @ move).abs().max() < 1e-6 * move.norm()
+    assert (free @ move).abs().max() > 0.01 * move.norm()
+    across = free - (free @ move).outer(move) / move.square().sum()
+    torch.testing.assert_close(weight, across, atol=1e-6, rtol=1e-5)
+
+
+def test_columns_are_scaled_within_batches():
+    x, batch = planted(80)
+    x[:, 0] = 3.0 * batch  # nothing but the batch
+    context, split = np.eye(2)[batch], random_split(80, 0.0, 0.25)
+    settings = Config(likelihood="gaussian")
+    found, seen = scaling_for(settings, Arrays(x, context), split), split.train
+    left = np.concatenate([x[seen][batch[seen] == b] - x[seen][batch[seen] == b].mean(0) for b in (0, 1)])
+    np.testing.assert_allclose(found.scale[1:], left.std(0)[1:])
+    np.testing.assert_allclose(found.scale[0], x[seen, 0].std())
+    np.testing.assert_allclose(found.shift, x[seen].mean(0))
+    spread = scaling_for(settings, Arrays(sparse.csr_array(x), context), split)
+    np.testing.assert_allclose(spread.scale, found.scale)
+    np.testing.assert_allclose(scaling_for(settings, Arrays(x), split).scale, x[seen].std(0))
 
 
 def planted(rows=120, seed=0):

@@ -47,8 +47,9 @@ def build(
         layout: of the data; or the number of their columns, with the blocks of one-hot columns.
         blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
-        effects: of the covariates on the (scaled) data; the decoder starts with them. A decoder that had to find them
-            first would let the latent space tell the batches apart, and unlearn that slowly if at all.
+        effects: of the covariates on the (scaled) data; the decoder starts with them, and an MLP as encoder without a
+            look at them. A decoder that had to find them first would let the latent space tell the batches apart, and
+            unlearn that slowly if at all.
     """
     if not isinstance(layout, Layout):
         layout = Layout(layout, tuple(blocks))
@@ -95,5 +96,17 @@ def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
         slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
         network.last.weight.copy_(slopes.T)
         bias = bias - torch.from_numpy(effects.centre) @ slopes
+        _blind(model.encoder, torch.from_numpy(effects.slopes))
     last = [layer for layer in layers.modules() if isinstance(layer, nn.Linear)][-1]
     last.bias.copy_(bias)
+
+
+def _blind(encoder: nn.Module, slopes: Tensor) -> None:
+    """Let an MLP start without a look at the directions in which covariates move rows."""
+    layers = encoder.layers if isinstance(encoder, Conditioned) else encoder
+    first = layers[1] if isinstance(layers, nn.Sequential) and len(layers) > 1 else None
+    if isinstance(first, nn.Linear) and first.in_features >= slopes.shape[1]:
+        _, sizes, directions = torch.linalg.svd(slopes, full_matrices=False)
+        moved = directions[sizes > 1e-6 * sizes.max()].to(first.weight.dtype)
+        seen = first.weight[:, : slopes.shape[1]]
+        seen -= seen @ moved.T @ moved

@@ -269,7 +269,7 @@ def _pca(data: Arrays, split: Split, config: Config) -> float | None:
     x = data.x
     if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
         return None
-    scaled = scaling_for(config, x, split).apply(x)
+    scaled = scaling_for(config, data, split).apply(x)
     if data.context is not None:
         scaled = Effects.of(scaled[split.train], data.context[split.train]).removed(scaled, data.context)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

@@ -20,6 +20,7 @@ from ..models import Layout
 from ..models.likelihoods import choose_likelihood
 from .config import Config
 from .course import Planned
+from .effects import Effects
 from .rows import Matrix, Scaling, layout_of
 from .splits import Split, random_split
 
@@ -27,6 +28,8 @@ __all__ = ["Data", "Task", "fingerprinted", "plan_tasks", "resolve", "scaling_fo
 
 Kind = TypeVar("Kind", bound=Planned)
 Data = Arrays | Dataset | Matrix
+
+_EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,16 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
     return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
 
 
-def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
-    """How columns are scaled, from all rows that are not test rows."""
+def scaling_for(config: Config, data: Arrays, split: Split) -> Scaling:
+    """How columns are scaled, from all rows that are not test rows: to the variance that covariates leave."""
     if not config.scales:
-        return Scaling.identity(x.shape[1])
-    seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
-    return Scaling.standard(x[seen])
+        return Scaling.identity(data.features)
+    seen = data.take(np.setdiff1d(np.arange(len(data)), split.test) if len(split.test) else slice(None))
+    scaling = Scaling.standard(seen.x)
+    if seen.context is None:
+        return scaling
+    left = 1 - Effects.of(seen.x, seen.context).variance(seen.context) / scaling.scale**2
+    return replace(scaling, scale=scaling.scale * np.sqrt(np.where(left > _EXPLAINED, left, 1.0)))
 
 
 def plan_tasks(
@@ -123,7 +130,7 @@ def plan_tasks(
         likelihood, reason = once(partial(choose_likelihood, x, config.likelihood, layout), source, config.likelihood)
         config = _settled(config, likelihood, split, x.shape[1])
         scaling = (
-            once(partial(scaling_for, config, x, split), source, config.scales, split.test.tobytes())
+            once(partial(scaling_for, config, sources[source], split), source, config.scales, split.test.tobytes())
             if scalings is None
             else scalings[i]
         )
