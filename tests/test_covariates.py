@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from torch import nn
 from torch.func import functional_call
 
@@ -22,14 +23,20 @@ from curvae.data.covariates import code_values
 from curvae.models import Batch, Layout, Stack, marginal, marginal_likelihood
 from curvae.models.tracing import trace
 from curvae.nn import Conditioned, Curvature, decoder, mlp
-from curvae.training import Config, build, compare, fit, fit_many
+from curvae.training import Config, build, compare, fit, fit_many, random_split
 from curvae.training.effects import Effects
 from curvae.training.evaluate import embed, likelihoods, reconstruct
+from curvae.training.rows import layout_of
+from curvae.training.tasks import scaling_for
 from running import SMALL, config, curvae, refused, write_table
 
 FEATURES, TOLD, ROWS = 4, 3, 5
 BASE = Config(hidden=(6, 5), likelihood="gaussian")
 LAYOUT = Layout(FEATURES, covariates=TOLD)
+
+
+def scaled_as(settings, data, split):
+    return scaling_for(settings, layout_of(data), data, split)
 
 
 def random_model(settings=BASE, layout=LAYOUT):
@@ -222,6 +229,33 @@ def test_the_decoder_starts_at_the_means_of_the_batches(likelihood):
     assert np.abs(expected[0] - expected[1]).max() > 0.1
 
 
+def test_the_encoder_starts_blind_to_what_the_covariates_do():
+    x, batch = planted(40)
+    effects = Effects.of(x, np.eye(2)[batch])
+    model, plain = (build(BASE, Layout(8, covariates=2), mean=x.mean(0), effects=e) for e in (effects, None))
+    weight, free = model.encoder[1].weight.detach().double(), plain.encoder[1].weight.detach().double()
+    move = torch.from_numpy(effects.slopes[1])
+    assert (weight @ move).abs().max() < 1e-6 * move.norm()
+    assert (free @ move).abs().max() > 0.01 * move.norm()
+    across = free - (free @ move).outer(move) / move.square().sum()
+    torch.testing.assert_close(weight, across, atol=1e-6, rtol=1e-5)
+
+
+def test_columns_are_scaled_within_batches():
+    x, batch = planted(80)
+    x[:, 0] = 3.0 * batch  # nothing but the batch
+    context, split = np.eye(2)[batch], random_split(80, 0.0, 0.25)
+    settings = Config(likelihood="gaussian")
+    found, seen = scaled_as(settings, Arrays(x, context), split), split.train
+    left = np.concatenate([x[seen][batch[seen] == b] - x[seen][batch[seen] == b].mean(0) for b in (0, 1)])
+    np.testing.assert_allclose(found.scale[1:], left.std(0)[1:])
+    np.testing.assert_allclose(found.scale[0], x[seen, 0].std())
+    np.testing.assert_allclose(found.shift, x[seen].mean(0))
+    spread = scaled_as(settings, Arrays(sparse.csr_array(x), context), split)
+    np.testing.assert_allclose(spread.scale, found.scale)
+    np.testing.assert_allclose(scaled_as(settings, Arrays(x), split).scale, x[seen].std(0))
+
+
 def planted(rows=120, seed=0):
     """Rows around a plane, and half of them moved by three standard deviations."""
     rng = np.random.default_rng(seed)
@@ -258,11 +292,14 @@ def test_many_models_and_their_likelihoods_are_told_as_one():
 
 def test_compare_is_told_and_so_is_pca():
     x, batch = planted(60)
-    found = [
-        compare(Config(hidden=(6,), epochs=1), data, (1.0,), 3, samples=10, device="cpu", jobs=1)
-        for data in (Arrays(x, np.eye(2)[batch]), Arrays(x))
-    ]
-    assert all(told.pca > untold.pca + 1 for told, untold in zip(*(f.repeats for f in found), strict=True))
+    data, settings = Arrays(x, np.eye(2)[batch]), Config(hidden=(6,), epochs=1, likelihood="gaussian")
+    found = compare(settings, data, (1.0,), 3, samples=10, device="cpu", jobs=1)
+    for repeat in found.repeats:
+        split = random_split(60, 0.1, 0.2, repeat.seed)
+        scaled = scaled_as(settings, data, split).apply(x)
+        means = np.stack([scaled[split.train][batch[split.train] == b].mean(0) for b in (0, 1)])
+        left = scaled - means[batch]
+        np.testing.assert_allclose(repeat.pca, PCA(2).fit(left[split.train]).score(left[split.test]))
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------

@@ -69,8 +69,9 @@ def build(
         features: columns of the data; or the whole layout of the data.
         blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
-        effects: of the covariates on the (scaled) data; the decoder starts with them. A decoder that had to find them
-            first would let the latent space tell the batches apart, and unlearn that slowly if at all.
+        effects: of the covariates on the (scaled) data; the decoder starts with them, and an MLP as encoder without a
+            look at them. A decoder that had to find them first would let the latent space tell the batches apart, and
+            unlearn that slowly if at all.
     """
     layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
     require_buildable(config, layout)
@@ -105,6 +106,7 @@ def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
         slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
         network.last.weight.copy_(slopes.T)
         bias = bias - torch.from_numpy(effects.centre) @ slopes
+        _blind(model.encoder, torch.from_numpy(effects.slopes))
     layers.start(bias)
 
 
@@ -112,3 +114,14 @@ def _conditioned(encoder: Any, context: int, width: int) -> Conditioned:
     """An encoder whose first dense layer, of the given width, is told the context."""
     first = next(place for place, layer in enumerate(encoder) if isinstance(layer, nn.Linear))
     return Conditioned(encoder, context, {first: width})
+
+
+def _blind(encoder: nn.Module, slopes: Tensor) -> None:
+    """Let an MLP start without a look at the directions in which covariates move rows."""
+    layers = encoder.layers if isinstance(encoder, Conditioned) else encoder
+    first = layers[1] if isinstance(layers, nn.Sequential) and len(layers) > 1 else None
+    if isinstance(first, nn.Linear) and first.in_features >= slopes.shape[1]:
+        _, sizes, directions = torch.linalg.svd(slopes, full_matrices=False)
+        moved = directions[sizes > 1e-6 * sizes.max()].to(first.weight.dtype)
+        seen = first.weight[:, : slopes.shape[1]]
+        seen -= seen @ moved.T @ moved

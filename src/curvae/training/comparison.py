@@ -268,7 +268,7 @@ def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | 
         return None
     if has_missing(x):
         return None
-    scaled = scaling_for(config, layout, x, split).apply(x)
+    scaled = scaling_for(config, layout, data, split).apply(x)
     if data.context is not None:
         scaled = Effects.of(scaled[split.train], data.context[split.train]).removed(scaled, data.context)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

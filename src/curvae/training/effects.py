@@ -43,6 +43,10 @@ class Effects:
         """Those of columns that are divided by a scale."""
         return Effects(self.centre, self.slopes / scale)
 
+    def variance(self, context: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How much of the variance of each column they make with such contexts."""
+        return ((context - self.centre) @ self.slopes).var(0)
+
     def removed(self, x: NDArray[Any], context: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows as they would be with the mean context."""
         return x - (context - self.centre) @ self.slopes

@@ -19,6 +19,7 @@ from ..errors import CurvaeError
 from ..models import LIKELIHOODS, Layout
 from ..models.likelihoods import choose_likelihood
 from .config import Config
+from .effects import Effects
 from .problems import Planned
 from .rows import Matrix, Scaling, layout_of
 from .splits import Split, random_split
@@ -27,6 +28,8 @@ __all__ = ["Data", "Task", "fingerprinted", "plan_tasks", "resolve", "scaling_fo
 
 Kind = TypeVar("Kind", bound=Planned)
 Data = Arrays | Dataset | Matrix
+
+_EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,18 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
     return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
 
 
-def scaling_for(config: Config, layout: Layout, x: Matrix, split: Split) -> Scaling:
-    """How columns are scaled, from all rows that are not test rows."""
+def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
+    """How columns are scaled, from all rows that are not test rows: to the variance that covariates leave."""
     features = config.scaled(layout)
     if not features.any():
-        return Scaling.identity(x.shape[1])
-    seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
-    return Scaling.standard(x[seen]).only(features)
+        return Scaling.identity(data.features)
+    seen = data.take(np.setdiff1d(np.arange(len(data)), split.test) if len(split.test) else slice(None))
+    scaling = Scaling.standard(seen.x)
+    if seen.context is None:
+        return scaling.only(features)
+    left = 1 - Effects.of(seen.x, seen.context).variance(seen.context) / scaling.scale**2
+    left = np.where(left > _EXPLAINED, left, 1.0)
+    return replace(scaling, scale=scaling.scale * np.sqrt(left)).only(features)
 
 
 def plan_tasks(
@@ -138,7 +146,7 @@ def plan_tasks(
         config = _settled(config, likelihood, split, x.shape[1])
         scaling = (
             once(
-                partial(scaling_for, config, layout, x, split),
+                partial(scaling_for, config, layout, sources[source], split),
                 source,
                 config.scaled(layout).tobytes(),
                 split.test.tobytes(),
