@@ -43,10 +43,9 @@ __all__ = ["main", "table"]
 
 RESULT = Path(__file__).parent.parent / "results" / "images.json"
 NETWORKS: dict[str, dict[str, Any]] = {
-    "mlp 200": {"hidden": (200,)},
-    "mlp 600": {"hidden": (600,)},
     "mlp 600, 600": {"hidden": (600, 600)},
-    "conv": {"network": "conv"},
+    "conv": {"network": "conv", "hidden": (600,)},
+    "mlp 600": {"hidden": (600,)},
 }
 CURVATURES = (0.0, 1.0)
 LAYOUT = Layout(784, shape=(28, 28))
@@ -59,9 +58,9 @@ class Plan:
     dims: tuple[int, ...] = (2, 10)
     seeds: int = 5
     rows: int = 60_000
-    test: int = 10_000
+    test: int = 5_000
     samples: int = 500
-    seconds: float = 10.0
+    seconds: float = 20.0
     """of the training of a stack"""
     batch_size: int = 128
 
