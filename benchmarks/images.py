@@ -60,7 +60,7 @@ class Plan:
     rows: int = 60_000
     test: int = 5_000
     samples: int = 500
-    seconds: float = 20.0
+    seconds: float = 10.0
     """of the training of a stack"""
     batch_size: int = 128
 
@@ -195,7 +195,7 @@ def measure(plan: Plan, device: torch.device, path: Path) -> dict[str, Any]:
     result: dict[str, Any] = {**head, "cells": {}, **(known if same else {})}
     images = Images(plan, device)
 
-    for dim, name in product(plan.dims, NETWORKS):
+    for name, dim in product(NETWORKS, plan.dims):
         if (key := f"{name}, d = {dim}") in result["cells"]:
             continue
         result["cells"][key] = cell(images, dim, NETWORKS[name])

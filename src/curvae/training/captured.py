@@ -127,8 +127,10 @@ class _Pass:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):
+                self.pieces.counter.zero_()  # a window may hold a single piece
                 self.step()
         torch.cuda.current_stream().wait_stream(stream)
+        self.pieces.counter.zero_()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self.step()

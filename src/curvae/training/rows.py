@@ -144,7 +144,7 @@ class Rows:
         arrays = Arrays.of(data)
         x = arrays.x
         self.shape, self.layout = x.shape, layout_of(arrays)
-        self.device, self._dtype = torch.device(device), dtype
+        self.device, self._dtype = torch.empty(0, device=device).device, dtype  # "cuda" as the "cuda:0" that it is
         self._scaling = scaling
         self.sparse = sparse.issparse(x) and not whole
         self._x = sparse.csr_array(x) if sparse.issparse(x) else None
