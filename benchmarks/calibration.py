@@ -33,7 +33,7 @@ def flat_rows(kind: str, seed: int) -> np.ndarray:
 
 def one(kind: str, seed: int) -> dict[str, object]:
     torch.set_num_threads(1)
-    config = Config.from_json({**CONFIG.to_json(), "seed": 1000 * seed})
+    config = Config.from_json({**CONFIG.flat(), "seed": 1000 * seed})
     found = compare(config, flat_rows(kind, seed), CURVATURES, REPEATS, samples=SAMPLES, jobs=1)
     return {"seed": seed, "outcome": found.outcome, "gain": found.gain, "p_value": found.p_value}
 
@@ -43,7 +43,7 @@ def main(runs: int, output: Path) -> None:
         "command": "python -m benchmarks.calibration",
         "versions": versions(),
         "data": f"{ROWS} rows, {COLUMNS} columns",
-        "config": CONFIG.to_json(),
+        "config": CONFIG.flat(),
         "curvatures": CURVATURES,
         "repeats": REPEATS,
     }

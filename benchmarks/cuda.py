@@ -16,13 +16,16 @@ from unittest import mock
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from curvae.data import mnist
 from curvae.models import Stack, marginal_likelihood
 from curvae.models.tracing import matmul_precision
 from curvae.training import Config, build, captured, fit_many
 from curvae.training.captured import Captured
-from curvae.training.rows import Pool, Rows, Scaling
+from curvae.training.engine import BatchEngine
+from curvae.training.rows import Rows, Scaling
+from curvae.training.sources import Pool
 from curvae.training.storage import versions
 
 from .steps import LAWS, OrdinaryVAE, step
@@ -67,7 +70,16 @@ def engine(kind: str, count: int, dim: int, data: Rows) -> Captured:
     configs = [Config(**settings, batch_size=BATCH, epochs=80, seed=i) for i in range(count)]
     models = [build(config, COLUMNS).to("cuda") for config in configs]
     index = torch.arange(ROWS, device="cuda").expand(count, -1)
-    return Captured(models, configs, Pool([data] * count), index, index[:, :0])
+    return Captured(models, configs, Pool([data] * count).part(index))
+
+
+def replays(made: Captured) -> None:
+    """The steps of an epoch, without its draws."""
+    loop = made._training
+    assert loop is not None
+    loop.pieces.counter.zero_()
+    for _ in range(made.steps):
+        loop.replay()
 
 
 def cost(dim: int) -> tuple[float, float]:
@@ -95,9 +107,7 @@ def steps(dims: tuple[int, ...], counts: tuple[int, ...]) -> list[dict[str, Any]
                 with matmul_precision(True), mock.patch.object(captured, "_COMPILING", 0.0):
                     made.epoch(0)
                 first = time.perf_counter() - began
-                loop = made._training
-                assert loop is not None
-                ms = 1e3 * seconds(loop.run) / made.steps
+                ms = 1e3 * seconds(partial(replays, made)) / made.steps
                 whole = 1e3 * seconds(partial(made.epoch, 1)) / made.steps
                 euclidean = ms if kind == "euclidean" else euclidean
                 row = {
@@ -119,6 +129,26 @@ def steps(dims: tuple[int, ...], counts: tuple[int, ...]) -> list[dict[str, Any]
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     return rows
+
+
+def fed(counts: tuple[int, ...] = (1, 10)) -> list[dict[str, Any]]:
+    """Sparse rows that stay on the host: captured steps that are fed beside the computation, and plain ones."""
+    x = np.random.default_rng(0).random((ROWS // 4, COLUMNS), dtype=np.float32)
+    x[x < 0.8] = 0.0
+    found = []
+    for count in counts:
+        configs = [Config(likelihood="gaussian", hidden=(HIDDEN,), batch_size=BATCH, seed=i) for i in range(count)]
+        row: dict[str, Any] = {"models": count}
+        for name, kind, device in (("fed_ms", Captured, "cpu"), ("plain_ms", BatchEngine, "cuda")):
+            data = Rows(sparse.csr_array(x), Scaling.identity(COLUMNS), device)
+            index = torch.arange(len(x)).expand(count, -1)
+            models = [build(config, COLUMNS).to("cuda") for config in configs]
+            made = kind(models, configs, Pool([data] * count).part(index))
+            made.epoch(0)
+            row[name] = 1e3 * seconds(partial(made.epoch, 1), 2) / made.steps
+        found.append(row)
+        print(json.dumps(row), flush=True)
+    return found
 
 
 def ordinary() -> dict[str, float]:
@@ -181,6 +211,7 @@ def main(path: Path, names: list[str]) -> None:
     parts: dict[str, Callable[[], Any]] = {
         "measured": card,
         "ordinary": ordinary,
+        "fed": fed,
         "steps": lambda: steps((2,), (1, 10, 40, 100)) + steps((10,), (100,)),
         "likelihood": likelihood,
     }

@@ -70,7 +70,7 @@ def measure(device: str, epochs: int) -> dict[str, Any]:
         "test_ap": links.ap,
         "curve": curve,
         "machine": f"one {torch.cuda.get_device_name()}" if device == "cuda" else f"{os.cpu_count()} CPU cores",
-        "config": config.to_json(),
+        "config": config.flat(),
         "versions": versions(),
     }
 

@@ -13,8 +13,9 @@ import torch
 
 from curvae.models import marginal_likelihood
 from curvae.training import Config, build
-from curvae.training.batches import BatchEngine
-from curvae.training.rows import Pool, Rows, Scaling
+from curvae.training.engine import BatchEngine
+from curvae.training.rows import Rows, Scaling
+from curvae.training.sources import Pool
 
 from .peers import pythae_vae
 from .steps import SHAPES, OrdinaryVAE, runs, step
@@ -33,7 +34,7 @@ def engine(count: int, posterior: str) -> BatchEngine:
     configs = [Config(posterior=posterior, hidden=(HIDDEN,), likelihood=LIKELIHOOD, seed=i) for i in range(count)]
     data = Rows(torch.randn(STEPS * ROWS, COLUMNS).numpy(), Scaling.identity(COLUMNS))
     index = torch.arange(STEPS * ROWS).expand(count, -1)
-    return BatchEngine([build(c, COLUMNS) for c in configs], configs, Pool([data] * count), index, index[:, :0])
+    return BatchEngine([build(c, COLUMNS) for c in configs], configs, Pool([data] * count).part(index))
 
 
 def in_a_process(count: int, posterior: str, seconds: float = 6.0) -> float:

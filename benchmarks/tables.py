@@ -26,7 +26,7 @@ from curvae.paper.pages import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import gallery, missing, variance, viewer
+from . import covariates, gallery, images, missing, variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 
 __all__ = ["comparisons", "fill", "main", "stale"]
@@ -153,12 +153,14 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "demo": comparisons,
     "demo_long": comparisons,
     "entropy_variance": variance.table,
+    "covariates": covariates.table,
     "bench_cpu": stacks,
     "bench_h200": cuda,
     "hierarchy_calibration": calls,
     **{f"paper_{name}": paper for name in EXPERIMENTS},
     **{f"brief_{name}": brief for name in EXPERIMENTS},
     "viewer": viewer.table,
+    "images": images.table,
     "missing": missing.table,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
 }
@@ -172,8 +174,9 @@ def fill(name: str, text: str) -> str:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
         file = re.sub("^(paper|brief)_", "paper/", re.sub("^gallery_.*", "gallery", match[2]))
         path = RESULTS / f"{file}.json"
-        if not path.exists() and path.parent.name == "paper":
-            return f"{match[1]}To be computed: `curvae paper {path.stem}`.\n{match[3]}"
+        if not path.exists():
+            command = "curvae paper " if path.parent.name == "paper" else "python -m benchmarks."
+            return f"{match[1]}To be computed: `{command}{path.stem}`.\n{match[3]}"
         result = json.loads(path.read_text(encoding="utf-8"))
         return f"{match[1]}{TABLES[match[2]](result)}\n{match[3]}"
 

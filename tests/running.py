@@ -16,7 +16,7 @@ import pandas as pd
 
 from curvae.cli import main
 
-__all__ = ["SMALL", "Outcome", "config", "curvae", "refused", "snapshot", "write_table"]
+__all__ = ["SMALL", "Outcome", "config", "curvae", "refused", "settings", "snapshot", "write_table"]
 
 # A model that trains in a blink.
 SMALL = ("--hidden", "8", "--epochs", "2", "--batch-size", "16")
@@ -42,8 +42,13 @@ class Outcome:
 
 
 def config(folder: str | Path = "run") -> Any:
-    """The settings of a run."""
+    """The description of a run."""
     return json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+
+
+def settings(folder: str | Path = "run") -> dict[str, Any]:
+    """The settings of the model of a run, by name."""
+    return {name: value for part in config(folder)["config"].values() for name, value in part.items()}
 
 
 def curvae(*words: object, pictures: bool = False) -> Outcome:

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from curvae.errors import CurvaeError
 from curvae.models import Layout
-from curvae.training import Config, Scaling, course, fit, fit_many, random_split, workers
+from curvae.training import Config, Scaling, fit, fit_many, random_split, stacks, workers
 from curvae.training.checkpoints import begun, seen
 from curvae.training.files import read_tensors, write_tensors
 from curvae.training.fitted import Fitted
@@ -56,17 +56,17 @@ def assert_never_back(told, total):
 
 def test_epochs_that_are_trained_again_count_once():
     """Memory that ends in the second epoch: the halves begin at the first."""
-    plain, told = course._train, []
+    plain, told = stacks._train, []
 
-    def short(tasks, prepare, folder, resume, progress, warn):
+    def short(problem, tasks, listener, checkpoint):
         def tick(place, record):
-            progress(place, record)
+            listener.record(place, record)
             if len(tasks) > 2 and record["epoch"] == 2:
                 raise torch.OutOfMemoryError("CUDA out of memory")
 
-        return plain(tasks, prepare, folder, resume, tick, warn)
+        return plain(problem, tasks, replace(listener, record=tick), checkpoint)
 
-    with mock.patch.object(course, "_train", short):
+    with mock.patch.object(stacks, "_train", short):
         fit_many(seeds(4, SMALL), rows(), progress=lambda *t: told.append(t))
     assert_never_back(told, 12)
     assert len(told) == 1 + 5 + 12  # and yet every epoch was told of
@@ -78,14 +78,14 @@ def test_a_worker_that_begins_again_does_not_count_back(tmp_path):
     counts = np.memmap(path, np.int64, "w+", shape=(3,))
     seen = []
 
-    def work(tasks, sources, tick, warn):
+    def work(tasks, listener):
         for epoch in tasks:
-            tick(1, {"epoch": epoch})
+            listener.record(1, {"epoch": epoch})
             seen.append(int(counts[1]))
         return []
 
     for epochs in (range(1, 6), range(1, 8)):  # the first dies after five
-        workers._apart(work, epochs, [], str(path), owner=None)
+        workers._apart(work, epochs, str(path), owner=None)
     assert seen == [1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 6, 7] and counts.tolist() == [0, 7, 0]
 
 
@@ -205,16 +205,16 @@ def test_halves_go_on_as_halves(tmp_path, often):
 
 def test_the_checkpoint_of_a_stack_that_is_halved_is_gone(tmp_path, often):
     """Memory may end after some epochs; no model is then in two files."""
-    plain = course._train
+    plain = stacks._train
 
-    def short(tasks, prepare, folder, resume, progress, warn):
-        found = plain(tasks, prepare, folder, resume, progress, warn)
+    def short(problem, tasks, listener, checkpoint):
+        found = plain(problem, tasks, listener, checkpoint)
         if len(tasks) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return found
 
     configs = seeds(4, SMALL)
-    with mock.patch.object(course, "_train", short):
+    with mock.patch.object(stacks, "_train", short):
         fit_many(configs, rows(), folder=tmp_path)
     assert files(tmp_path) == ["state-0-2.safetensors", "state-2-2.safetensors"]
     assert resumed(configs, rows(), tmp_path)[1] == [(12, 12)]

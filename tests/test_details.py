@@ -155,7 +155,7 @@ def test_columns_of_very_different_units_share_an_axis():
     assert np.abs(originals).max() < 5 and np.abs(found).max() < 5
     expected = reconstruct(fitted, embed(fitted, rows).space)
     np.testing.assert_allclose(fitted.scaling.invert(found), expected, rtol=1e-5)
-    assert "units of its deviation" in caption
+    assert "units of its standard deviation" in caption
 
 
 def test_values_that_are_not_scaled_are_shown_as_they_are():

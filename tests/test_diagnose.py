@@ -151,9 +151,9 @@ def test_text_columns_and_missing_values_are_read_as_fit_reads_them():
     [
         (["nope"], ["there is no file nope; built in are branching-diffusion"]),
         (["few.csvv"], ["there is no file few.csvv; did you mean 'few.csv', ", "? Built in are branching-diffusion"]),
-        (["phylogenetic"], ["phylogenetic is a graph", "add --graph"]),
-        (["g.edges"], ["g.edges is a graph", "add --graph"]),
-        (["g.graphml"], ["g.graphml is a graph", "add --graph"]),
+        (["phylogenetic"], ["phylogenetic is a graph", "--graph"]),
+        (["g.edges"], ["g.edges is a graph", "--graph"]),
+        (["g.graphml"], ["g.graphml is a graph", "--graph"]),
         (["nothing", "--graph"], ["there is no file nothing; graphs known by name are phylogenetic"]),
         (["t.csv", "--label", "kind"], ["no column 'kind' for --label"]),
         (["t.csv", "--distances"], ["40 × 3", "as many rows as columns"]),

@@ -102,7 +102,9 @@ def test_images(make: Make) -> None:
 
 
 @pytest.mark.parametrize("make", OTHERS)
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "metrics.jsonl", "embedding.csv"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "embedding.safetensors", "metrics.jsonl", "embedding.csv"]
+)
 def test_run_folders(make: Make, name: str) -> None:
     shutil.copytree(FOLDERS[-1], "run")
     Path("run", name).unlink()

@@ -212,7 +212,7 @@ def test_view_names_nodes(monkeypatch):
     refused("view", "run", "-o", "m.png", "--names", "3", "--anonymous", says=["not both"])
     pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3))).to_csv("rows.csv", index=False)
     assert curvae("fit", "rows.csv", "-o", "rows", "--epochs", "1").code == 0
-    refused("view", "rows", "-o", "m.png", "--names", "3", says=["no run of curvae graph", "leave --names out"])
+    refused("view", "rows", "-o", "m.png", "--names", "3", says=["no run of curvae graph", "leave out --names"])
 
 
 def test_images_stand_beside_the_map():

@@ -28,7 +28,7 @@ from curvae.models import Layout, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.nn import normalised_adjacency
 from curvae.training import Config, GraphConfig, Rows, Scaling, build, fit, fit_graph, fit_graphs, fit_many
-from curvae.training.batches import losses
+from curvae.training.engine import losses
 from curvae.training.graphs import build_graph_model
 
 __all__ = ["CASES", "record", "record_file"]

@@ -127,7 +127,7 @@ def test_comparison_on_the_command_line(tmp_path, monkeypatch):
     assert set(stored["repeats"][0]["test"]) == {"0.0", "0.3", "1.0"}
     page = Path("c/report.html").read_text(encoding="utf-8")
     assert "Edges kept apart, by curvature" in page and "points of AUC" in page
-    assert "next: curvae graph t.csv --epochs 3 --hidden 4 --curvature" in found.out
+    assert "next: curvae graph t.csv --hidden 4 --epochs 3 --curvature" in found.out
     before = Path("c/comparison.json").read_bytes()
     again = curvae("compare", "t.csv", "--graph", "-o", "c", "--resume", "--device", "cpu", "--jobs", 1)
     assert again.code == 0 and Path("c/comparison.json").read_bytes() == before

@@ -16,7 +16,7 @@ from curvae import Lorentz
 from curvae.errors import CurvaeError
 from curvae.geometry import pairs as geometry
 from curvae.geometry.pairs import distances, sum_over_pairs
-from curvae.models import FermiDirac, GeodesicEdges, GraphVAE, Pairs, PairSampler, Posterior, Prior
+from curvae.models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, Pairs, PairSampler, Posterior, Prior
 from curvae.models import pairs as sampling
 from curvae.nn import Curvature, GraphConv, GraphEncoder, normalised_adjacency, undirected
 from oracles import ball_dist, lorentz_to_ball, mpf, random_directions, relative, vector
@@ -262,7 +262,7 @@ def test_terms(law, diagonal, c):
         return
     network = model(c, law, diagonal=diagonal).double()
     adjacency, noise = normalised_adjacency(EDGES, NODES).double(), torch.randn(2, NODES, 3, dtype=torch.float64)
-    reconstruction, kl = network.terms(adjacency, EDGES, noise)
+    reconstruction, kl = network.terms(GraphBatch(adjacency, EDGES), noise)
     q = network.encode(adjacency)
     z, log_q = q.transform_and_log_prob(noise)
     torch.testing.assert_close(kl, log_q - network.prior().log_prob(z), rtol=1e-9, atol=1e-9)
@@ -274,7 +274,7 @@ def test_terms(law, diagonal, c):
     torch.testing.assert_close(elbo, (reconstruction - 0.5 * kl.sum(-1)).mean())
     once = model(c, law, diagonal=diagonal, weight=1.0).double()
     once.load_state_dict(network.state_dict())
-    torch.testing.assert_close(once(adjacency, EDGES, noise).reconstruction, reconstruction / 2)
+    torch.testing.assert_close(once(GraphBatch(adjacency, EDGES), noise).reconstruction, reconstruction / 2)
 
 
 @pytest.mark.parametrize("diagonal", [False, True])
@@ -297,7 +297,7 @@ def test_curvature_zero_is_the_euclidean_model(diagonal):
     kl = (normal(mu, sigma).log_prob(z) - normal(tensor(0.0), 1.0).log_prob(z)).sum(-1)
     plain = [reconstruction, kl, *torch.autograd.grad(reconstruction.sum() - kl.sum(), list(flat.parameters()))]
     for network, bound in ((flat, 1e-7), (small, 1e-6)):
-        terms = network.terms(adjacency, EDGES, noise)
+        terms = network.terms(GraphBatch(adjacency, EDGES), noise)
         slopes = torch.autograd.grad(terms.reconstruction.sum() - terms.kl.sum(), list(network.parameters()))
         for a, b in zip([*terms, *slopes], plain, strict=True):
             torch.testing.assert_close(a, b, rtol=bound, atol=bound)
@@ -543,7 +543,7 @@ def test_many_models_at_once(law, learn, sampled):
     adjacency = torch.stack([normalised_adjacency(graph, NODES) for graph in graphs])
     samples = [PairSampler(graph, NODES).draw(7) for graph in graphs]
     pairs = Pairs(*map(torch.stack, zip(*samples, strict=True))) if sampled else torch.stack(graphs)
-    noise = torch.randn(2, 3, NODES, 3)
+    graph, noise = GraphBatch(adjacency, pairs), torch.randn(2, 3, NODES, 3)
     parameters, buffers = stack_module_state(networks)
 
     def terms(parameters, buffers, *data):
@@ -553,14 +553,14 @@ def test_many_models_at_once(law, learn, sampled):
         reconstruction, kl = terms(*arguments)
         return (kl.sum(-1) - reconstruction).mean()
 
-    together = vmap(terms)(parameters, buffers, adjacency, pairs, noise)
+    together = vmap(terms)(parameters, buffers, graph, noise)
     assert together.reconstruction.shape == (2, 3) and together.kl.shape == (2, 3, NODES)
     leaves = list(parameters.values())
     outer = torch.autograd.grad((together.kl.sum(-1) - together.reconstruction).mean(1).sum(), leaves)
-    inner = vmap(grad(loss))(parameters, buffers, adjacency, pairs, noise)
+    inner = vmap(grad(loss))(parameters, buffers, graph, noise)
     for i, network in enumerate(networks):
         one = samples[i] if sampled else graphs[i]
-        alone = network.terms(adjacency[i], one, noise[i])
+        alone = network.terms(GraphBatch(adjacency[i], one), noise[i])
         for a, b in zip(together, alone, strict=True):
             torch.testing.assert_close(a[i], b, rtol=1e-5, atol=1e-5)
         slopes = torch.autograd.grad((alone.kl.sum(-1) - alone.reconstruction).mean(), list(network.parameters()))
@@ -586,10 +586,10 @@ def test_vmap_over_one_argument():
 @pytest.mark.parametrize("sampled", [False, True])
 def test_compiles_whole(sampled):
     network, adjacency, noise = model(0.7), normalised_adjacency(EDGES, NODES), torch.randn(1, NODES, 3)
-    pairs = PairSampler(EDGES, NODES).draw(7) if sampled else EDGES
+    graph = GraphBatch(adjacency, PairSampler(EDGES, NODES).draw(7) if sampled else EDGES)
 
     def loss():
-        reconstruction, kl = network.terms(adjacency, pairs, noise)
+        reconstruction, kl = network.terms(graph, noise)
         return kl.sum() - reconstruction.sum()
 
     torch._dynamo.reset()

@@ -74,7 +74,7 @@ def test_sparse_matrices(tmp_path: Path, make: Any) -> None:
     sp.save_npz(tmp_path / "g.npz", sp.csr_array(matrix))
     assert load_graph(tmp_path / "g.npz", weighted=True).fingerprint == graph.fingerprint
     unweighted = load_graph(matrix)
-    assert unweighted.notes[0] == "weights were left out; use --weighted to read them."
+    assert unweighted.notes[0] == "weights were left out; use weighted=True to read them."
     np.testing.assert_array_equal(unweighted.adjacency().toarray(), nx.to_numpy_array(oracle) > 0)
 
 
@@ -143,7 +143,7 @@ def test_graphml(tmp_path: Path) -> None:
     assert graph.labels is not None and graph.labels.tolist() == ["u & v", "none", "none"]
     np.testing.assert_array_equal(graph.features, [[1.5], [2], [3]])
     assert weights(graph) == {frozenset("ab"): 2, frozenset("bc"): 0.5} and graph.notes == ()
-    assert load_graph(path).notes == ("weights were left out; use --weighted to read them.",)
+    assert load_graph(path).notes == ("weights were left out; use weighted=True to read them.",)
     bare = (HEAD + KEYS + BODY).replace(' xmlns="http://graphml.graphdrawing.org/xmlns"', "")
     assert (
         load_graph(write(tmp_path, bare, "g.xml"), weighted=True).fingerprint
@@ -257,7 +257,7 @@ def test_torch_geometric() -> None:
     np.testing.assert_array_equal(graph.features, x.numpy())
     assert graph.feature_names == ("x1", "x2") and graph.label_name == "y"
     assert graph.labels is not None and graph.labels.tolist() == ["0", "1", "1", "0", "2"]
-    assert graph.notes[:2] == ("weights were left out; use --weighted to read them.", "left out: 1 self loop.")
+    assert graph.notes[:2] == ("weights were left out; use weighted=True to read them.", "left out: 1 self loop.")
     weighted = load_graph(source, weighted=True)
     assert weighted.weights is not None and weighted.weights.tolist() == [2, 3]
     bare = data.Data(edge_index=links[:, :4], num_nodes=4, y=torch.zeros(1))
@@ -266,7 +266,7 @@ def test_torch_geometric() -> None:
     assert "no edge_weight" in refusal(bare, weighted=True)
     assert "3 nodes and an edge to node 3" in refusal(data.Data(edge_index=links, num_nodes=3))
     table = pd.DataFrame({"node": range(6), "size": np.arange(6.0)})
-    assert "leave --isolated out" in refusal(source, nodes=table, isolated=True)
+    assert "leave out isolated=True" in refusal(source, nodes=table, isolated=True)
     assert "type HeteroData" in refusal(data.HeteroData())
 
 

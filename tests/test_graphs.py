@@ -235,7 +235,7 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     graph = load_graph(write(tmp_path, gephi), weighted=True)
     assert weights(graph) == {frozenset("ab"): 2, frozenset("bc"): 0.5}
     assert load_graph(write(tmp_path, gephi)).notes[1] == (
-        "left out: 3 columns beside the names; use --weighted to read weights."
+        "left out: 3 columns beside the names; use weighted=True to read weights."
     )
 
 
@@ -372,7 +372,7 @@ def test_bad_lists_are_refused(tmp_path: Path, case: str) -> None:
 )
 def test_wrong_weights_are_refused(tmp_path: Path, content: str, part: str) -> None:
     message = refusal(write(tmp_path, content, "g.edges"), weighted=True)
-    assert part in message and "leave --weighted out" in message
+    assert part in message and "leave out weighted=True" in message
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from curvae.training.locks import locked
+from processes import writer
 from running import SMALL, curvae, refused, snapshot, write_table
-from test_resume import child, wait
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -22,25 +18,6 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.setattr("joblib.cpu_count", lambda: 1)  # no processes to start
     write_table(Path("t.csv"))
     Path("edges.csv").write_text("a,b\nb,c\nc,d\nd,a\na,c\nd,e\ne,f\nf,a\n")
-
-
-@contextmanager
-def writer(path):
-    """Another process that writes there, until it is killed."""
-    ready, tell = os.pipe()
-
-    def hold():
-        with locked(Path(path)):
-            os.write(tell, b"x")
-            signal.pause()
-
-    process = child(hold)
-    assert os.read(ready, 1) == b"x"
-    try:
-        yield process
-    finally:
-        os.kill(process, signal.SIGKILL)
-        assert wait(process)
 
 
 FIT = ("fit", "t.csv", "-o", "run", "-q", *SMALL)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import time
 from dataclasses import replace
 from unittest import mock
@@ -18,13 +16,15 @@ from sklearn.base import clone
 from curvae import PoincareVAE
 from curvae.data import from_arrays
 from curvae.errors import CurvaeError
-from curvae.training import Config, Scaling, batches, build, course, fit, fit_many, loop, random_split, stacks
-from curvae.training.batches import BatchEngine, losses
+from curvae.models import Layout
+from curvae.training import Config, Scaling, build, engine, fit, fit_many, random_split, stacks
+from curvae.training.engine import BatchEngine, losses
 from curvae.training.fitted import METRICS
-from curvae.training.rows import Pool
+from curvae.training.sources import Pool
 from curvae.training.tasks import Task
 from curvae.training.tasks import stacks as partition
-from test_resume import assert_same, child, state, wait
+from processes import child, kill, wait
+from test_resume import assert_same, state
 
 # Two steps an epoch.
 SMALL = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02)
@@ -263,23 +263,22 @@ def test_equal_data_are_held_once():
     same, other = Scaling(np.ones(3), np.full(3, 2.0)), Scaling.identity(3)
     pool = Pool.of([(x, same), (y, other), (x, Scaling(np.ones(3), np.full(3, 2.0))), (x, other)], "cpu", torch.float64)
     assert [pool.rows[0] is part for part in pool.rows] == [True, False, True, False]
-    assert pool._data.shape == (6 + 5 + 6, 3)
+    assert pool.parts["x"].shape == (6 + 5 + 6, 3)
     index = torch.tensor([[0, 5], [4, 1], [2, 2], [3, 0]])
     expected = np.stack([(x[[0, 5]] - 1) / 2, y[[4, 1]], (x[[2, 2]] - 1) / 2, x[[3, 0]]])
-    np.testing.assert_allclose(pool.batch(index).x, expected, rtol=1e-15)
-    few = pool.keep([3, 1])
-    assert few._data.shape == (11, 3) and few.rows[0] is pool.rows[3]
-    np.testing.assert_allclose(few.batch(index[[3, 1]]).x, expected[[3, 1]], rtol=1e-15)
-    single = pool.keep([2])
-    assert single._parts["x"] is pool.rows[0].parts["x"]
-    np.testing.assert_allclose(single.batch(index[[2]]).x, expected[[2]], rtol=1e-15)
+    part = pool.part(index)
+    np.testing.assert_allclose(next(part.batches(None, 2)).x, expected, rtol=1e-15)
+    np.testing.assert_allclose(next(part.keep([3, 1]).batches(None, 2)).x, expected[[3, 1]], rtol=1e-15)
+    single = Pool(pool.rows[2:3])
+    assert single.parts["x"] is pool.rows[0].parts["x"]
+    np.testing.assert_allclose(next(single.part(index[[2]]).batches(None, 2)).x, expected[[2]], rtol=1e-15)
 
 
 def test_one_matrix_for_all_is_copied_once():
-    with mock.patch.object(loop.Pool, "of", side_effect=Pool.of) as calls:
+    with mock.patch.object(Pool, "of", side_effect=Pool.of) as calls:
         fit_many(seeds(5), rows())
     ((sources, *_),) = (call.args for call in calls.call_args_list)
-    assert len(sources) == 5 and len(Pool.of(sources, "cpu", torch.float32)._data) == 40
+    assert len(sources) == 5 and len(Pool.of(sources, "cpu", torch.float32).parts["x"]) == 40
 
 
 # --- which are stacked ----------------------------------------------------------------------------------------------
@@ -303,7 +302,7 @@ def random_tasks(random, count):
             0,
             split,
             Scaling.identity(3),
-            (),
+            Layout(3),
         )
         for i in range(count)
     ]
@@ -355,7 +354,7 @@ def test_what_may_differ_in_a_stack():
     others = (
         replace(task, split=random_split(40, 0.2)),
         replace(task, layout=replace(task.layout, blocks=(1, 2))),
-        replace(task, scaling=Scaling.identity(4)),
+        replace(task, layout=Layout(4)),
     )
     assert len(partition([task, *others])) == 4
     # A learned curvature is never 0, and the rest of a split does not matter.
@@ -396,9 +395,9 @@ def test_models_that_stopped_cost_little():
     """The stack shrinks to those that still learn, before they are less than half of it."""
     sizes, plain = [], BatchEngine.epoch
 
-    def count(self, epoch):
+    def count(self, *given):
         sizes.append(len(self))
-        return plain(self, epoch)
+        return plain(self, *given)
 
     with mock.patch.object(BatchEngine, "epoch", count):
         lengths = [len(one.history) for one in fit_many(seeds(8, STOPPING), rows())]
@@ -462,7 +461,7 @@ def spoiling(places, step, how="loss"):
             loss[i] = loss[i] * math.nan if how == "loss" else loss[i] + (terms.kl[i].sum() * 0).sqrt()
         return torch.stack(loss)
 
-    return mock.patch.object(batches, "losses", spoilt)
+    return mock.patch.object(engine, "losses", spoilt)
 
 
 @pytest.mark.parametrize(
@@ -509,7 +508,7 @@ def test_failures_one_after_the_other_shrink_the_stack():
         return loss if bad is None else torch.where(torch.arange(len(loss)) == bad, torch.inf, loss)
 
     said = []
-    with mock.patch.object(batches, "losses", spoilt), shrinking() as shrunk:
+    with mock.patch.object(engine, "losses", spoilt), shrinking() as shrunk:
         found = double(configs, x, warn=said.append)
     assert [len(one.history) for one in found] == [3, 0, 6, 6, 1]
     assert [len(call.args[1]) for call in shrunk.call_args_list] == [2]
@@ -525,14 +524,14 @@ def test_failures_one_after_the_other_shrink_the_stack():
 
 def small_memory(most):
     """A device with room for so many models."""
-    plain = course._train
+    plain = stacks._train
 
-    def run(tasks, *rest):
+    def run(problem, tasks, *rest):
         if len(tasks) > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return plain(tasks, *rest)
+        return plain(problem, tasks, *rest)
 
-    return mock.patch.object(course, "_train", side_effect=run)
+    return mock.patch.object(stacks, "_train", side_effect=run)
 
 
 def test_stacks_that_do_not_fit_are_halved():
@@ -544,7 +543,7 @@ def test_stacks_that_do_not_fit_are_halved():
         found = double(configs, rows(), warn=said.append)
     for a, b in zip(found, expected, strict=True):
         assert_close(a, b)
-    assert [len(call.args[0]) for call in calls.call_args_list] == [5, 3, 2, 1, 2, 4, 2, 2]
+    assert [len(call.args[1]) for call in calls.call_args_list] == [5, 3, 2, 1, 2, 4, 2, 2]
     assert said == [
         "5 models do not fit into the memory of cpu at once; trying 3 and 2",
         "3 models do not fit into the memory of cpu at once; trying 2 and 1",
@@ -708,6 +707,7 @@ def test_the_first_model_is_written_for_people_to_watch(tmp_path, often):
 
 
 def test_kill_at_random_moments(tmp_path, often, whole):
+    assert not wait(child(int))  # the first waits for the server
     began = time.monotonic()
     assert not wait(child(lambda: fit_many(MANY, DATA, folder=tmp_path / "trial")))
     typical = time.monotonic() - began
@@ -717,7 +717,7 @@ def test_kill_at_random_moments(tmp_path, often, whole):
         folder = tmp_path / str(trial)
         process = child(lambda folder=folder: fit_many(MANY, DATA, folder=folder))
         time.sleep(random.uniform(0.2 * typical, 0.8 * typical))
-        os.kill(process, signal.SIGKILL)
+        kill(process)
         killed += wait(process)
         assert_resumed(fit_many(MANY, DATA, folder=folder, resume=True), whole)
     assert killed >= 1

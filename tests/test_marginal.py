@@ -311,7 +311,7 @@ def test_memory_does_not_grow_with_the_samples(samples, monkeypatch):
     monkeypatch.setitem(marginal._CHUNK, "cpu", 4000)
     model, sizes, done = small(5), [], []
     decode = model._decode
-    monkeypatch.setattr(model, "_decode", lambda S: sizes.append(S[..., 0].numel() * 5) or decode(S))
+    monkeypatch.setattr(model, "_decode", lambda S, *told: sizes.append(S[..., 0].numel() * 5) or decode(S, *told))
     result = marginal_likelihood(model, torch.rand(11, 5), samples, advance=done.append)
     assert max(sizes) <= 4000 and sum(sizes) == 11 * samples * 5
     assert sum(done) == 11 and result.log_prob.isfinite().all()

@@ -373,10 +373,14 @@ def test_images_pass_through_networks_that_know_their_shape():
 # --- the page on objectives -----------------------------------------------------------------------------------------
 
 
-def test_the_examples_of_the_page_train():
+def test_the_examples_of_the_page_train(capsys):
     page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
-    counts, convolutional = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    mixed, exposure, counts, convolutional = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict = {}
+    exec(mixed, names)
+    assert "```text\n" + capsys.readouterr().out in page
+    exec(exposure, names)
+    assert names["fitted"].layout.size
     exec(counts, names)
     assert all(parameter.grad.isfinite().all() for parameter in names["model"].parameters())
     names = {}
@@ -446,6 +450,7 @@ BAD = {
     "diagonal": ["no", 0],
     "prior_scale": [0, -1.0, math.nan, math.inf, "1", False],
     "learn_prior_scale": ["yes", 1],
+    "network": ["cnn", None],
     "decoder": ["linear", None],
     "hidden": [(), 200, "200", None, (0,), (2.5,), (True,), (30, -1), ["a"], {}],
     "likelihood": ["weibull", None],
@@ -464,7 +469,7 @@ BAD = {
 
 
 def test_every_field_has_bad_values():
-    assert set(BAD) == set(Config().to_json())
+    assert set(BAD) == set(Config().flat())
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
@@ -483,7 +488,9 @@ def test_config_refuses(name, value):
         ({"learn_curvature": True, "curvature": 0}, "curvature must start above 0"),
         ({"diagonal": True}, 'posterior="wrapped"'),
         ({"patience": 3, "validation": 0}, "validation to 0.1, say, or drop patience"),
-        ({"curvatures": 1.0, "dims": 2}, "unknown settings: curvatures, dims"),
+        ({"curvatures": 1.0, "dims": 2}, "unknown settings: curvatures, dims; did you mean curvature, dim?"),
+        ({"space": {"dim": 3, "epochs": 3}}, "unknown settings: space.epochs; did you mean epochs?"),
+        ({"space": 3}, "unknown settings: space"),
     ],
 )
 def test_config_refuses_combinations(settings, words):

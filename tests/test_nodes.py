@@ -67,7 +67,7 @@ def test_names_of_a_node_table_keep_their_zeros(tmp_path: Path) -> None:
 def test_nodes_that_only_the_table_names(tmp_path: Path) -> None:
     path, table = write(tmp_path, PEOPLE, "g.edges"), write(tmp_path, TABLE + "eva,y,1,2\nfee,z,3,4\n", "n.csv")
     message = refusal(path, nodes=table)
-    assert "n.csv names 2 nodes that g.edges does not have: 'eva', 'fee'" in message and "--isolated" in message
+    assert "n.csv names 2 nodes that g.edges does not have: 'eva', 'fee'" in message and "isolated=True" in message
     graph = load_graph(path, nodes=table, isolated=True, label="type", features=["size"])
     assert graph.names.tolist() == ["ann", "ben", "cem", "dan", "eva", "fee"] and graph.n_edges == 3
     assert graph.labels is not None and graph.labels.tolist() == ["x", "y", "x", "", "y", "z"]
@@ -79,12 +79,12 @@ def test_nodes_that_only_the_table_names(tmp_path: Path) -> None:
     many = write(tmp_path, TABLE + "".join(f"x{i},u,1,1\n" for i in range(1000)), "n.csv")
     message = refusal(path, nodes=many)
     assert "1,000 nodes" in message and "'x4' and 995 more" in message and "'x5'" not in message
-    assert "give it with --nodes" in refusal(path, isolated=True)
+    assert "give it with nodes=…" in refusal(path, isolated=True)
 
 
 def test_nodes_that_the_table_lacks(tmp_path: Path) -> None:
     path, table = write(tmp_path, PEOPLE + "dan eva\n", "g.edges"), write(tmp_path, TABLE, "n.csv")
-    assert "n.csv lacks 1 node of g.edges: 'eva'; add them, or use --missing mean" in refusal(
+    assert "n.csv lacks 1 node of g.edges: 'eva'; add them, or use missing=\"mean\"" in refusal(
         path, nodes=table, features=["size"]
     )
     graph = load_graph(path, nodes=table, label="type")
@@ -99,7 +99,7 @@ def test_missing_features(tmp_path: Path) -> None:
     path = write(tmp_path, PEOPLE, "g.edges")
     table = write(tmp_path, TABLE.replace("2.5", "").replace("dan,,4", "dan,,inf"), "n.csv")
     message = refusal(path, nodes=table, features=["age", "size"])
-    assert "'size' (2)" in message and "'age'" not in message and "--missing mean" in message
+    assert "'size' (2)" in message and "'age'" not in message and 'missing="mean"' in message
     filled = load_graph(path, nodes=table, features=["age", "size"], missing="mean")
     np.testing.assert_array_equal(filled.features, [[3, 1.5], [4, 0.75], [5, 0], [6, 0.75]])
     empty = write(tmp_path, "id,size\nann,\nben,\ncem,\ndan,\n", "n.csv")
@@ -109,8 +109,8 @@ def test_missing_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "options", "part"),
     [
-        (TABLE, {"label": "typ"}, "has no column 'typ' for --label; did you mean 'type'?"),
-        (TABLE, {"features": ["weight"]}, "has no column 'weight' for --features"),
+        (TABLE, {"label": "typ"}, "has no column 'typ' for label=…; did you mean 'type'?"),
+        (TABLE, {"features": ["weight"]}, "has no column 'weight' for features=…"),
         (TABLE, {"features": ["size", "type"]}, "text in column 'type' ('x' in row 1); choose columns of numbers"),
         (TABLE, {"features": "size"}, "features is the text 'size'"),
         (TABLE, {"features": ["size"], "missing": "drop"}, "missing is 'drop'; use one of error, mean"),
@@ -134,8 +134,8 @@ def test_other_node_tables_refused(tmp_path: Path) -> None:
     assert "the table of nodes is empty" in refusal(path, nodes=pd.DataFrame())
     twice = pd.DataFrame([["ann", 1, 2]], columns=["id", "a", "a"])
     assert "columns of the same name: 'a'" in refusal(path, nodes=twice)
-    assert "g.edges has no column 'type' of nodes; give a table with --nodes" in refusal(path, label="type")
+    assert "g.edges has no column 'type' of nodes; give a table with nodes=…" in refusal(path, label="type")
     assert "has no column 'size' of nodes" in refusal(nx.path_graph(3), features=["size"])
     coloured = nx.path_graph(3)
     nx.set_node_attributes(coloured, "red", "colour")
-    assert "has no column 'color' for --label; did you mean 'colour'?" in refusal(coloured, label="color")
+    assert "has no column 'color' for label=…; did you mean 'colour'?" in refusal(coloured, label="color")

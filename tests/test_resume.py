@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import time
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -24,6 +23,7 @@ from curvae import PoincareVAE
 from curvae.errors import CurvaeError
 from curvae.training import Config, fit, stacks
 from curvae.training.files import read_tensors, write_tensors
+from processes import child, kill, wait
 from running import SMALL, curvae, refused, snapshot, write_table
 
 # Early stopping and several steps an epoch have a state of their own.
@@ -36,26 +36,6 @@ def _often(monkeypatch, tmp_path):
     monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
     monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
     monkeypatch.chdir(tmp_path)
-
-
-def child(work):
-    """A process that does some work; it must not return into the tests."""
-    if not hasattr(os, "fork"):
-        pytest.skip("needs to fork")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads about, which the child does not use
-        process = os.fork()
-    if process:
-        return process
-    try:
-        work()
-    finally:
-        os._exit(0)
-
-
-def wait(process):
-    """Whether the process was killed, rather than done before."""
-    return os.WIFSIGNALED(os.waitpid(process, 0)[1])
 
 
 def killed_at_write(n, after, work):
@@ -96,6 +76,7 @@ def whole():
 
 
 def test_kill_at_random_moments(tmp_path, whole):
+    assert not wait(child(int))  # the first waits for the server
     began = time.monotonic()
     assert not wait(child(lambda: fit(CONFIG, X, folder=tmp_path / "trial")))
     typical = time.monotonic() - began
@@ -105,7 +86,7 @@ def test_kill_at_random_moments(tmp_path, whole):
         folder = tmp_path / str(trial)
         process = child(lambda folder=folder: fit(CONFIG, X, folder=folder))
         time.sleep(random.uniform(min(0.02, typical / 2), typical))
-        os.kill(process, signal.SIGKILL)
+        kill(process)
         interrupted += wait(process)
         assert_same(state(fit(CONFIG, X, folder=folder, resume=True)), whole)
     assert interrupted >= 2
@@ -329,7 +310,7 @@ def test_resume_with_other_settings_is_refused(begun):
 def test_a_description_of_fewer_epochs_than_were_trained_is_refused(finished, table):
     shutil.copytree(finished, "run")
     description = json.loads(Path("run/config.json").read_text())
-    description["config"]["epochs"] = 3
+    description["config"]["training"]["epochs"] = 3
     Path("run/config.json").write_text(json.dumps(description))
     untouched(*fit_command("--resume", "-q"), says=["trained for 6 epochs and 3 are asked for", "at least 6 epochs"])
 

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from curvae.errors import CurvaeError
-from curvae.training import Config, batches
+from curvae.training import Config
 from curvae.training.comparison import compare
+from curvae.training.engine import BatchEngine
 from running import curvae, refused, snapshot, write_table
 from test_many import often as often
 from test_many import rows
@@ -44,7 +45,7 @@ def comparison(*more):
 
 def epochs_trained():
     """Counts the epochs of stacks."""
-    return mock.patch.object(batches.BatchEngine, "epoch", autospec=True, side_effect=batches.BatchEngine.epoch)
+    return mock.patch.object(BatchEngine, "epoch", autospec=True, side_effect=BatchEngine.epoch)
 
 
 def same(run, other):

@@ -17,13 +17,16 @@ from curvae import PoincareVAE
 from curvae.data import load
 from curvae.data.reading import EXACT
 from curvae.errors import CurvaeError
-from running import SMALL, config, curvae, refused, snapshot, write_table
+from curvae.training import pace, stacks
+from curvae.training.engine import BatchEngine
+from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
 FILES = {
     "checkpoint/state.safetensors",
     "config.json",
     "curves.png",
     "embedding.csv",
+    "embedding.safetensors",
     "map.png",
     "metrics.jsonl",
     "model.safetensors",
@@ -66,12 +69,12 @@ def test_contents_of_a_run_folder(whole):
     found = {name for name, content in snapshot(whole / "run").items() if content is not None}
     assert found == FILES
     stored = config(whole / "run")
-    assert stored["format"] == 2 and stored["kind"] == "vae" and stored["seed"] == 5
+    assert stored["format"] == 3 and stored["kind"] == "vae" and stored["seed"] == 5
     assert set(stored["versions"]) == {"curvae", "torch", "numpy", "python"}
     assert re.fullmatch("[0-9a-f]{64}", stored["data"]["fingerprint"])
     assert stored["data"]["rows"] == 40 and stored["data"]["features"] == 3
-    assert stored["config"]["likelihood"] == "gaussian" and "0 or 1" in stored["likelihood_reason"]
-    assert stored["config"]["batch_size"] == 16 and stored["config"]["epochs"] == 2
+    assert stored["config"]["likelihood"]["likelihood"] == "gaussian" and "0 or 1" in stored["likelihood_reason"]
+    assert stored["config"]["training"]["batch_size"] == 16 and stored["config"]["training"]["epochs"] == 2
     assert stored["source"]["name"] == "cells.csv" and stored["source"]["label"] == "kind"
     lines = (whole / "run/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
@@ -207,34 +210,83 @@ def test_quiet_is_silent():
         assert (found.code, found.out, found.err) == (0, "", "")
 
 
-def test_progress_choice_and_time_are_told():
+def test_progress_and_choice_are_told():
     write_table(Path("t.csv"))
     found = fit("t.csv", "-o", "run")
     assert "likelihood gaussian: not all values are 0 or 1" in found.err
-    assert re.search(r"about \d+ s of training", found.err)
+    assert "about" not in found.err  # it is over before one could tell
     assert re.search(r"training .* 2/2 .* ELBO \S+ +rec \S+ +KL \S+ +c 1", found.err)
     assert found.out.splitlines()[:2] == ["report: run/report.html", "embedding: run/embedding.csv"]
 
 
-def test_the_time_that_is_told_is_that_of_the_likelihoods_too(monkeypatch):
-    """By a clock on which a row takes a second and everything else no time."""
-    clock = 0.0
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a step moves by a tenth of a second, and all else not at all."""
+    now, step = [0.0], BatchEngine._learn
 
-    def likelihoods(fitted, x, samples):
-        nonlocal clock
-        assert samples == 500
-        clock += x.shape[0]
+    def slow(self, *given):
+        now[0] += 0.1
+        return step(self, *given)
 
-    monkeypatch.setattr("curvae.runs.timing.time", mock.Mock(perf_counter=lambda: clock))
-    monkeypatch.setattr("curvae.runs.timing.likelihoods", likelihoods)
-    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
+    monkeypatch.setattr(BatchEngine, "_learn", slow)
+    for module in (pace, stacks):
+        monkeypatch.setattr(module, "time", mock.Mock(monotonic=lambda: now[0], perf_counter=lambda: now[0]))
+    return now
+
+
+SLOW = ("--epochs", "50", "--batch-size", "60", "--hidden", "8")
+
+
+def seconds_told(found):
+    assert found.code == 0, found.err
+    ((number, unit),) = re.findall(r"^about (\d+) (s|min) of training and evaluation$", found.err, re.MULTILINE)
+    return int(number) * {"s": 1, "min": 60}[unit]
+
+
+def test_the_time_that_is_told_comes_from_the_first_steps(clock):
+    """Six steps an epoch, 300 in all; likelihoods of so small a model take no time. Nothing else is trained."""
     write_table(Path("t.csv"), rows=400)
-    assert "; about 40 s of training and evaluation" in fit("t.csv", "-o", "run").err  # a tenth is held out
-    assert "; about 7 min of training" in fit("t.csv", "-o", "all", "--validation", "0").err
-    words = ("--repeats", "3", "--curvatures", "1", "--jobs", "2", *SMALL)
-    with mock.patch("curvae.runs.questions.compare", side_effect=CurvaeError("enough")):
-        # Two processes share six trainings, each judged on 40 and 80 rows.
-        assert "6 trainings, about 6 min" in curvae("compare", "t.csv", "-o", "c", *words).err
+    found = curvae("fit", "t.csv", "-o", "run", *SLOW)
+    assert 27 <= seconds_told(found) <= 30 and clock[0] == pytest.approx(30.0)
+    assert "run folder run\n" in found.err
+
+
+def test_the_time_that_is_told_is_that_of_the_likelihoods_too(clock):
+    """Of the rows that are judged, each a second."""
+    write_table(Path("t.csv"), rows=400)
+
+    def each(epoch, config, features, train, rows, samples, models, device):
+        assert (features, samples) == (3, 500) and 0.55 < epoch * models < 0.75  # 6 or 7 steps
+        return rows
+
+    with mock.patch.multiple("curvae.runs.training", likelihood_seconds=each):
+        assert 67 <= seconds_told(curvae("fit", "t.csv", "-o", "run", *SLOW)) <= 71  # a tenth is held out
+        assert seconds_told(curvae("fit", "t.csv", "-o", "all", *SLOW, "--validation", "0")) == 7 * 60
+        # Three models share the time of a step.
+        assert 67 <= seconds_told(curvae("fit", "t.csv", "-o", "three", *SLOW, "--repeats", "3")) <= 71
+    words = ("compare", "t.csv", "--repeats", "3", "--curvatures", "1", "--jobs", "1", *SLOW)
+    with (
+        mock.patch("curvae.runs.questions.likelihood_seconds", return_value=100.0) as asked,
+        mock.patch("curvae.training.comparison.likelihoods_many", side_effect=CurvaeError("enough")),
+    ):
+        # Six trainings in two stacks, each judged on 40 and 80 rows.
+        found = curvae(*words, "-o", "c")
+    assert "6 trainings\nabout 11 min of training and evaluation\n" in found.err
+    assert asked.call_args.args[2:6] == (3, 280, 120, 500)
+
+
+def test_the_time_that_is_left_of_a_run_is_told(clock):
+    write_table(Path("t.csv"), rows=400)
+
+    def stop(record, epochs):
+        if record["epoch"] == 25:
+            raise KeyboardInterrupt
+
+    with mock.patch("curvae.runs.training.figures", return_value=stop):
+        curvae("fit", "t.csv", "-o", "run", *SLOW)
+    assert clock[0] == pytest.approx(15.0)
+    # Twenty-five epochs are left, and those since the last checkpoint.
+    assert 13 <= seconds_told(curvae("fit", "t.csv", "-o", "run", "--resume")) <= 17
 
 
 def test_one_training_row_has_no_interval():
@@ -269,7 +321,7 @@ def test_every_option_reaches_the_model():
     }
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     assert curvae("fit", "t.csv", "-o", "run", "-q", "--diagonal", "--device", "cpu", *words).code == 0
-    stored = config()["config"]
+    stored = settings()
     assert {name.replace("-", "_"): value for name, value in given.items()} | {"hidden": [6, 5]} == {
         name.replace("-", "_"): stored[name.replace("-", "_")] for name in given
     }
@@ -402,9 +454,9 @@ def test_compare_writes_figures_and_a_report():
     words = ("compare", "t.csv", "--repeats", "3", "--curvatures", "1,0.3,1", "--group", "donor", "--jobs", "1", *SMALL)
     found = curvae(*words)
     assert found.code == 0, found.err
-    assert re.search(r"60 rows, 3 columns; 9 trainings, about \d+ s", found.err)
+    assert "60 rows, 3 columns; 9 trainings\n" in found.err
     assert "report: runs/t-comparison-1/report.html" in found.out
-    assert re.search(r"next: curvae fit t.csv --group donor --epochs 2 .*--curvature [\d.]+", found.out)
+    assert re.search(r"next: curvae fit t.csv --group donor .*--epochs 2 .*--curvature [\d.]+", found.out)
     folder = Path("runs/t-comparison-1")
     files = {name for name in snapshot(folder) if not name.startswith("checkpoint")}
     assert files == {"comparison.json", "config.json", "metrics.jsonl", "report.html"}

@@ -21,7 +21,7 @@ from curvae import PoincareVAE
 from curvae.data.reading import EXACT
 from curvae.errors import CurvaeError
 from curvae.training.files import json_text, read_json, read_records, write_bytes, write_json, write_records
-from make_fixtures import FOLDERS, fixture_table
+from make_fixtures import BEGUN, COMPARISONS, FIGURES, FOLDERS, GRAPHS, figures, fixture_table, write_data
 from running import curvae, refused, snapshot
 
 # --- the fixture ----------------------------------------------------------------------------------------------------
@@ -31,19 +31,32 @@ FOLDER = FOLDERS[-1]
 FIXTURES = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def colourful(folder):
+    return folder.name.endswith("categorical")
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, *GRAPHS], ids=lambda folder: folder.name)
+def test_the_figures_of_a_fixture_are_those_of_the_version_that_wrote_it(folder):
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 12_000
+    for name, values in json.loads(FIGURES.read_text())[folder.name].items():
+        assert len(values) >= 14 and np.ptp(values) > 0
+        np.testing.assert_allclose(figures(folder)[name], values, rtol=1e-6, err_msg=name)
+
+
 @FIXTURES
 def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 60_000
-    assert {path.name for path in folder.iterdir()} == {
-        "config.json",
-        "embedding.csv",
-        "metrics.jsonl",
-        "model.safetensors",
-    }
+    places = {"embedding.safetensors"} if "format-3" in folder.name else set()
+    assert files(folder) == {"config.json", "embedding.csv", "metrics.jsonl", "model.safetensors", *places}
     model = PoincareVAE.load(folder)
-    table, written = fixture_table(), pd.read_csv(folder / "embedding.csv", **EXACT)
+    table, written = fixture_table(colour=True), pd.read_csv(folder / "embedding.csv", **EXACT)
     assert written["id"].tolist() == table["name"].tolist() and written["label"].tolist() == table["kind"].tolist()
     x = table[["a", "b", "c"]]
+    if colourful(folder):
+        x = x.assign(**{f"colour={name}": table["colour"] == name for name in ("blue", "green", "red")})
     np.testing.assert_array_equal(model.embedding_, written[["ball_1", "ball_2"]])
     np.testing.assert_allclose(model.transform(x), model.embedding_, rtol=1e-9, atol=1e-12)
     assert model.likelihood_ == "gaussian" and model.hidden == (4,)
@@ -52,7 +65,7 @@ def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
     else:
         assert model.curvature == 0.7 != model.curvature_ and model.learn_curvature
     assert [record["epoch"] for record in model.history_] == [1, 2, 3]
-    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert model.feature_names_in_.tolist() == list(x)
     # In original units: columns differ by factors of 10.
     spread = model.sample(500).std(0)
     assert 5 < spread[1] / spread[0] < 20 and 5 < spread[2] / spread[1] < 20
@@ -62,7 +75,7 @@ def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
 @FIXTURES
 def test_a_fixture_through_the_command_line(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fixture_table().to_csv("table.csv", index=False)
+    fixture_table(colourful(folder)).to_csv("table.csv", index=False)
     before = snapshot(folder)
     assert curvae("embed", folder, "table.csv", "-q").code == 0
     found, written = pd.read_csv("table-embedding.csv"), pd.read_csv(folder / "embedding.csv")
@@ -70,6 +83,48 @@ def test_a_fixture_through_the_command_line(folder, tmp_path, monkeypatch):
     parts = curvae("evaluate", folder, "table.csv", "--samples", "20", "--json").json["parts"]
     assert {name: part["rows"] for name, part in parts.items()} == {"train": 22, "validation": 2}
     assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("folder", GRAPHS, ids=lambda folder: folder.name)
+def test_a_fixture_of_a_graph_through_the_command_line(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    before = snapshot(folder)
+    assert curvae("embed", folder, "edges.csv", "--nodes", "nodes.csv", "-q").code == 0
+    found, written = pd.read_csv("edges-embedding.csv"), pd.read_csv(folder / "embedding.csv")
+    pd.testing.assert_frame_equal(found.drop(columns="split"), written.drop(columns="split"), rtol=1e-9)
+    assert curvae("evaluate", folder, "edges.csv", "--json").json["parts"]["train"]["edges"] == 14
+    assert curvae("view", folder, "-q").code == 0
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("folder", BEGUN, ids=lambda folder: folder.name)
+def test_a_fixture_of_an_interrupted_training_goes_on(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    shutil.copytree(folder, "run")
+    refused("embed", "run", "table.csv", says=["run is not finished"])
+    refused("fit", "table.csv", "-o", "run", "--resume", "--beta", "0.5", says=["beta 1.0, not 0.5"])
+    found = curvae("fit", "table.csv", "-o", "run", "--resume", "--json")
+    assert found.code == 0, found.err
+    (whole,) = [other for other in FOLDERS if other.name == folder.name.replace("begun", "categorical")]
+    records, expected = (read_records(place / "metrics.jsonl") for place in (Path("run"), whole))
+    assert records[:2] == read_records(folder / "metrics.jsonl") and len(records) == 3
+    for name in expected[-1].keys() - {"seconds"}:
+        assert records[-1][name] == pytest.approx(expected[-1][name], rel=1e-5)
+
+
+@pytest.mark.parametrize("folder", COMPARISONS, ids=lambda folder: folder.name)
+def test_a_fixture_of_a_comparison_is_not_trained_again(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    shutil.copytree(folder, "run")
+    with mock.patch("curvae.training.stacks._Training.epoch", side_effect=AssertionError):
+        found = curvae("compare", "table.csv", "-o", "run", "--resume", "--json", "--jobs", "1")
+    assert found.code == 0, found.err
+    stored = read_json(folder / "comparison.json")
+    assert found.json["outcome"] == stored["outcome"]
+    assert found.json["gain"] == pytest.approx(stored["gain"], rel=1e-4)
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -101,26 +156,43 @@ def edit(run, change):
 
 def sign(run):
     """What someone who means harm can do too: the checksum is no signature."""
-    digest = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
-    edit(run, lambda d: d.update(model_sha256=digest))
+    for name in ("model", "embedding"):
+        digest = hashlib.sha256((run / f"{name}.safetensors").read_bytes()).hexdigest()
+        edit(run, lambda d, name=name, digest=digest: d.update({f"{name}_sha256": digest}))
 
 
+TENSORS = pytest.mark.parametrize("name", ["model.safetensors", "embedding.safetensors"])
+
+
+@TENSORS
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_truncated_weights(run, share):
-    content = (run / "model.safetensors").read_bytes()
-    (run / "model.safetensors").write_bytes(content[: int(len(content) * share)])
-    every_use_is_refused(run, "model.safetensors is damaged", "train again")
+def test_truncated_weights(run, name, share):
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(content[: int(len(content) * share)])
+    every_use_is_refused(run, f"{name} is damaged", "train again")
 
 
-def test_one_flipped_bit_in_the_weights(run):
-    content = bytearray((run / "model.safetensors").read_bytes())
+@TENSORS
+def test_one_flipped_bit_in_the_weights(run, name):
+    content = bytearray((run / name).read_bytes())
     content[-5] ^= 1
-    (run / "model.safetensors").write_bytes(content)
-    every_use_is_refused(run, "checksum differs", "train again")
+    (run / name).write_bytes(content)
+    every_use_is_refused(run, f"{name} is not the file that was written", "checksum differs", "train again")
+
+
+def test_the_model_alone_is_in_its_file(run):
+    model, places = (load_file(run / f"{name}.safetensors") for name in ("model", "embedding"))
+    assert {name.split(".")[0] for name in model} == {"model", "scaling"}
+    assert {name: (t.dtype, len(t)) for name, t in places.items()} == {
+        "space": (torch.float64, 24),
+        "sigma": (torch.float64, 24),
+        "split": (torch.int8, 24),
+    }
+    np.testing.assert_array_equal(PoincareVAE.load(run)._embedding.space, places["space"])
 
 
 def test_missing_files(run):
-    for name in ("metrics.jsonl", "model.safetensors", "config.json"):
+    for name in ("metrics.jsonl", "embedding.safetensors", "model.safetensors", "config.json"):
         (run / name).unlink()
         every_use_is_refused(run, name)
     shutil.rmtree(run)
@@ -146,14 +218,18 @@ def test_a_pickle_in_place_of_the_weights_is_not_opened(run):
     assert not Path("harmed").exists()
 
 
-@pytest.mark.parametrize("name", ["model.posterior.head.weight", "scaling.scale", "embedding.space"])
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("model", "model.posterior.head.weight"), ("model", "scaling.scale"), ("embedding", "space")],
+)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_weights_that_are_not_finite(run, name, value):
-    tensors = load_file(run / "model.safetensors")
+def test_weights_that_are_not_finite(run, file, name, value):
+    path = run / f"{file}.safetensors"
+    tensors = load_file(path)
     tensors[name].view(-1)[-1] = value
-    save_file(tensors, run / "model.safetensors")
+    save_file(tensors, path)
     sign(run)
-    every_use_is_refused(run, "model.safetensors is damaged", f"tensor '{name}' holds numbers that are not finite")
+    every_use_is_refused(run, f"{path.name} is damaged", f"tensor '{name}' holds numbers that are not finite")
 
 
 def test_weights_of_a_type_that_is_not_computed_with(run):
@@ -165,16 +241,19 @@ def test_weights_of_a_type_that_is_not_computed_with(run):
 
 
 def test_weights_of_another_shape(run):
-    tensors = load_file(run / "model.safetensors")
     name = "model.posterior.head.weight"
-    for change in (
-        {name: tensors[name][:-1].contiguous()},
-        {"split": tensors["split"].reshape(-1, 1).clone(), "scaling.shift": None},
+    for file, change in (
+        ("model", {name: lambda t: t[:-1].contiguous()}),
+        ("model", {"scaling.shift": None}),
+        ("embedding", {"split": lambda t: t.reshape(-1, 1).clone(), "space": None}),
     ):
-        changed = {key: t for key, t in {**tensors, **change}.items() if t is not None}
-        save_file(changed, run / "model.safetensors")
+        path = run / f"{file}.safetensors"
+        whole = load_file(path)
+        changed = {key: change.get(key, torch.Tensor.clone)(t) for key, t in whole.items() if change.get(key, 1)}
+        save_file(changed, path)
         sign(run)
         every_use_is_refused(run, "does not hold a whole run", "train again")
+        save_file(whole, path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "not json", "[1, 2]", "null", '"text"', "[" * 100_000, "\xff\xfe"])
@@ -187,7 +266,7 @@ def test_garbage_for_a_description(run, text):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.update(format=3), ["newer Curvae", "format 3", "pip install --upgrade curvae"]),
+        (lambda d: d.update(format=4), ["newer Curvae", "format 4", "pip install --upgrade curvae"]),
         (lambda d: d.update(format="1"), ["not the description of a run"]),
         (lambda d: d.update(format=True), ["not the description of a run"]),
         (lambda d: d.update(format=0), ["not the description of a run"]),
@@ -199,18 +278,21 @@ def test_garbage_for_a_description(run, text):
         (lambda d: d["data"].pop("schema") and None, ["schema"]),
         (lambda d: d["data"]["schema"].update(columns=[]), ["whole run", "features"]),
         (lambda d: d["data"]["schema"]["columns"].append({"name": "z", "fill": 0}), ["whole run", "features"]),
-        (lambda d: d["config"].update(hidden=[10**9]), ["1000000000", "larger than the file"]),
-        (lambda d: d["config"].update(dim=10**12), ["larger than the file"]),
-        (lambda d: d["config"].update(hidden=[4] * 5000), ["larger than the file"]),
-        (lambda d: d["config"].update(hidden="4"), ["hidden"]),
-        (lambda d: d["config"].update(hidden=[5]), ["whole run"]),
-        (lambda d: d["config"].update(dim=2.0), ["dim"]),
-        (lambda d: d["config"].update(curvature="steep"), ["curvature", "'steep'"]),
-        (lambda d: d["config"].update(curvature=1e300), ["lower the curvature"]),
-        (lambda d: d["config"].update(likelihood="auto"), ["likelihood"]),
-        (lambda d: d["config"].update(likelihood="categorical"), ["whole run"]),
-        (lambda d: d["config"].update(learn_curvature=1), ["learn_curvature"]),
+        (lambda d: d["config"]["networks"].update(hidden=[10**9]), ["1000000000", "larger than the file"]),
+        (lambda d: d["config"]["space"].update(dim=10**12), ["larger than the file"]),
+        (lambda d: d["config"]["networks"].update(hidden=[4] * 5000), ["larger than the file"]),
+        (lambda d: d["config"]["networks"].update(hidden="4"), ["hidden"]),
+        (lambda d: d["config"]["networks"].update(hidden=[5]), ["whole run"]),
+        (lambda d: d["config"]["space"].update(dim=2.0), ["dim"]),
+        (lambda d: d["config"]["space"].update(curvature="steep"), ["curvature", "'steep'"]),
+        (lambda d: d["config"]["space"].update(curvature=1e300), ["lower the curvature"]),
+        (lambda d: d["config"]["likelihood"].update(likelihood="auto"), ["likelihood"]),
+        (lambda d: d["config"]["likelihood"].update(likelihood="categorical"), ["whole run"]),
+        (lambda d: d["config"]["space"].update(learn_curvature=1), ["learn_curvature"]),
         (lambda d: d["config"].update(depth=3), ["unknown settings: depth"]),
+        (lambda d: d["config"]["space"].update(dims=3), ["unknown settings: space.dims; did you mean dim?"]),
+        (lambda d: d["config"].update(space=[2, 1.0]), ["unknown settings: space"]),
+        (lambda d: d.update(embedding_sha256=None), ["embedding.safetensors", "checksum"]),
     ],
 )
 def test_descriptions_that_someone_edited(run, change, says):

@@ -107,7 +107,7 @@ def test_roles(tmp_path: Path) -> None:
 
 def test_categorical_columns_become_one_feature_a_category(tmp_path: Path) -> None:
     data, schema = load(write(tmp_path, CELLS), id="name", label="type", categorical=["colour"])
-    assert data.names == ("size", "colour=blue", "colour=red") and data.blocks == ()
+    assert data.names == ("size", "colour=blue", "colour=red") and data.blocks == (0, 2)
     np.testing.assert_array_equal(data.x, [[1.5, 0, 1], [2.5, 1, 0], [4, 0, 1]])
     all_categorical, _ = load(write(tmp_path, "a,b\n10,x\n9,y\n9,z\n"), categorical=["a", "b"])
     assert all_categorical.names == ("a=9", "a=10", "b=x", "b=y", "b=z") and all_categorical.blocks == (2, 3)
@@ -166,7 +166,7 @@ def test_pandas_name_of_an_index_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_name_of_two_lines_becomes_one(tmp_path: Path) -> None:
-    assert "--id 'a b'" in refusal(write(tmp_path, '"a\nb",c\nx,1\ny,2\n'))
+    assert 'id="a b"' in refusal(write(tmp_path, '"a\nb",c\nx,1\ny,2\n'))
 
 
 def test_an_index_beside_an_id_is_left_out(tmp_path: Path) -> None:
@@ -200,19 +200,23 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
         (" \n\n", {}, ["t.csv is empty"]),
         ("a,b\n", {}, ["header but no rows"]),
         ("a,b\n1,2\n", {}, ["only 1 row", "at least 2"]),
-        (CELLS, {"id": "name"}, ["'type' ('T' in row 1)", "'colour'", "--categorical type, --label type or --id type"]),
-        ("a,b\n1,\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", "--missing drop or --missing mean"]),
+        (
+            CELLS,
+            {"id": "name"},
+            ["'type' ('T' in row 1)", "'colour'", 'categorical=["type"], label="type" or id="type"'],
+        ),
+        ("a,b\n1,\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'missing="drop" or missing="mean"']),
         ("a,b\nNA,2\n,5\n", {"missing": "mean"}, ["without a single value: 'a'"]),
         ("a,b\nNA,2\n,5\n", {"missing": "drop"}, ["without a single value: 'a'"]),
-        ("a,b\nNA,2\n1,\n", {"missing": "drop"}, ["every row has a missing value", "--missing mean"]),
+        ("a,b\nNA,2\n1,\n", {"missing": "drop"}, ["every row has a missing value", 'missing="mean"']),
         ("a,b\nNA,2\n1,3\n", {"missing": "drop"}, ["only 1 row"]),
         ("a,b,a\n1,2,3\n4,5,6\n", {}, ["same name: 'a'"]),
         ("a,b, a\n1,2,3\n4,5,6\n", {}, ["same name: 'a'"]),
         ("k,a\nx,1\nx,2\n", {"id": "k"}, ["column 'k'", "'x'", "more than once"]),
         ("k,a\nx,1\n,2\n", {"id": "k"}, ["1 row without an id"]),
-        ("Species,a\nx,1\ny,2\n", {"label": "species"}, ["no column 'species' for --label", "did you mean 'Species'?"]),
+        ("Species,a\nx,1\ny,2\n", {"label": "species"}, ["no column 'species' for label=…", "did you mean 'Species'?"]),
         ("a,b\n1,2\n3,4\n", {"label": "zzz"}, ["no column 'zzz'", "its columns are 'a', 'b'"]),
-        ("a,b\n1,2\n3,4\n", {"categorical": ["c"]}, ["no column 'c' for --categorical"]),
+        ("a,b\n1,2\n3,4\n", {"categorical": ["c"]}, ["no column 'c' for categorical=…"]),
         ("a,b\n1,2\n3,4\n", {"categorical": ["a"], "label": "a"}, ["'a' cannot be a feature and a label"]),
         ("a\nx\ny\n", {"label": "a"}, ["no column left for a feature"]),
         ("a,b\n1,2\n3,4,5\n6,7\n", {}, ["line 3 has 3 fields", "2 columns"]),
@@ -325,7 +329,7 @@ def test_constant_columns_and_duplicated_rows_are_kept(tmp_path: Path) -> None:
 def test_a_number_that_looks_like_an_id_is_warned_of(tmp_path: Path, column: str, values: Any, warned: bool) -> None:
     rows = "".join(f"{value},{n % 2}\n" for n, value in enumerate(values))
     warnings = load(write(tmp_path, f"{column},a\n{rows}"))[0].warnings
-    assert any(f"--id {column}" in warning for warning in warnings) == warned
+    assert any(f'id="{column}"' in warning for warning in warnings) == warned
 
 
 def test_many_more_columns_than_rows_are_warned_of(tmp_path: Path) -> None:
@@ -390,7 +394,7 @@ def test_constant_and_wide_new_data_is_not_judged(tmp_path: Path, schema: Schema
         ("size,colour\n1,green\n2,red\n", {}, ["'colour'", "'green'", "it knows 'blue', 'red'"]),
         ("size,colour\nbig,red\n2,red\n", {}, ["'size' ('big' in row 1)", "trained on numbers"]),
         ("size,colour\n1,red\n", {"label": "nope"}, ["no column 'nope'"]),
-        ("size,colour\n1,red\n", {"categorical": ["size"]}, ["leave --categorical out"]),
+        ("size,colour\n1,red\n", {"categorical": ["size"]}, ["leave out categorical=…"]),
         ("name,size,colour\nc,1,red\nc,2,red\n", {}, ["column 'name'", "'c'", "more than once"]),
     ],
 )

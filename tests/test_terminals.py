@@ -193,7 +193,7 @@ def test_signals_end_a_training_that_can_be_resumed(signals, code, word):
     assert err.count(word) == 1
     trained = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])["epoch"]
     description = json.loads(Path("run/config.json").read_text())
-    description["config"]["epochs"] = trained + 2
+    description["config"]["training"]["epochs"] = trained + 2
     Path("run/config.json").write_text(json.dumps(description))
     assert curvae("fit", "t.csv", "-o", "run", "--resume", "-q").code == 0
     assert not Path("run/.lock").exists()
@@ -226,7 +226,7 @@ def test_a_line_break_in_a_name_breaks_no_line():
     found = curvae("fit", "a\nb.csv", "--label", "kind", *SMALL)
     assert found.code == 0
     assert [line.split(":")[0] for line in found.out.splitlines()] == ["report", "embedding", "next"]
-    assert "run folder runs/a\\nb-1; about" in found.err
+    assert "run folder runs/a\\nb-1\n" in found.err
     found = curvae("embed", "runs/a\nb-1", "a\nb.csv")
     assert found.code == 0 and found.out.splitlines()[0] == "embedding: a\\nb-embedding.csv"
 

@@ -16,8 +16,8 @@ from scipy import sparse, stats
 from curvae.errors import CurvaeError
 from curvae.models import Layout, Terms
 from curvae.models.likelihoods import choose_likelihood
-from curvae.training import Config, Rows, Scaling, batches, fit, random_split, stacks
-from curvae.training.batches import losses
+from curvae.training import Config, Rows, Scaling, engine, fit, random_split, stacks
+from curvae.training.engine import losses
 from curvae.training.evaluate import Embedding, embed, health, likelihoods, reconstruct
 
 SMALL = Config(hidden=(8,), epochs=4, batch_size=16)
@@ -195,7 +195,7 @@ def test_the_last_good_checkpoint_stays_and_leads_on(tmp_path, monkeypatch, how)
         return loss * np.nan if how == "loss" else loss + (terms.kl.sum() * 0).sqrt()
 
     seen = []
-    with mock.patch.object(batches, "losses", spoilt), pytest.raises(CurvaeError) as caught:
+    with mock.patch.object(engine, "losses", spoilt), pytest.raises(CurvaeError) as caught:
         fit(config, x, folder=tmp_path, progress=lambda *_: seen.append((tmp_path / STATE).read_bytes()))
     message = str(caught.value)
     assert f"at step {bad_step} (epoch 3)" in message

@@ -436,7 +436,7 @@ def test_view_shows_images(home):
     refused("view", home / "pictured", "--thumbnails", says=["--data images.npy"])
     np.save("other.npy", np.zeros((30, 4, 5), np.float32))
     refused("view", home / "pictured", "--thumbnails", "--data", "other.npy", says=["not the images"])
-    refused("view", home / "run", "--thumbnails", says=["not trained on images", "leave --thumbnails out"])
+    refused("view", home / "run", "--thumbnails", says=["not trained on images", "leave out --thumbnails"])
 
 
 @pytest.mark.parametrize(("name", "start"), [("m.svg", b"<?xml"), ("m.png", b"\x89PNG"), ("m.PDF", b"%PDF")])
@@ -448,7 +448,7 @@ def test_view_writes_pictures(home, name, start):
 
 def test_what_view_refuses(home, tmp_path):
     refused("view", home / "run", "-o", "m.gif", says=["m.gif should end in .html, .svg, .png, .pdf"])
-    refused("view", home / "run", "--show", "age", says=["no column 'age'", "--data FILE"])
+    refused("view", home / "run", "--show", "age", says=["no column 'age'", "with --data"])
     refused(
         "view",
         home / "run",

@@ -22,9 +22,9 @@ import pytest
 import torch
 
 from curvae.errors import CurvaeError
-from curvae.training import Config, batches, build, fit_many, workers
-from curvae.training.batches import losses
+from curvae.training import Config, build, engine, fit_many, pace, workers
 from curvae.training.comparison import compare
+from curvae.training.engine import losses
 from running import SMALL as OPTIONS
 from running import curvae, refused, write_table
 
@@ -79,7 +79,10 @@ def test_two_processes_train_as_one(tmp_path, monkeypatch, watched):
     expected = fit_many(CONFIGS, X)
     assert_all_same(fit_many(CONFIGS, X, jobs=2), expected)
     longer = [replace(config, epochs=60) for config in CONFIGS]
-    found = fit_many(longer, X, jobs=2, progress=lambda *told: watched.append(told))
+    estimates = []
+    monkeypatch.setattr(pace, "_LEAST", 0.0)
+    found = fit_many(longer, X, jobs=2, progress=lambda *told: watched.append(told), estimate=estimates.append)
+    assert len(estimates) == 1 and 0 < estimates[0].left < 240 * estimates[0].epoch
     assert [figures(one)[:3] for one in found] == [figures(one) for one in expected]
     assert_grows_to_the_end(watched)
     assert {total for _, total in watched} == {240} and any(0 < done < 240 for done, _ in watched)
@@ -198,7 +201,7 @@ def spoiling(*places):
         bad = torch.tensor([calls == 4 and i in places for i in range(len(loss))])
         return torch.where(bad, torch.nan, loss)
 
-    return mock.patch.object(batches, "losses", spoilt)
+    return mock.patch.object(engine, "losses", spoilt)
 
 
 def test_a_split_of_which_a_model_failed_is_left_out():

@@ -6,18 +6,18 @@ import math
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .errors import CurvaeError
+from .flags import in_flags, option, takes_settings
+from .settings import GraphSettings, RowSettings, described
 from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
 
 __all__ = ["app", "main"]
@@ -33,9 +33,7 @@ app = typer.Typer(
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Seed = Annotated[
-    int | None, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of everything random (0).", show_default=False)
-]
+Seed = Annotated[int | None, option(RowSettings, name="seed", panel=False)]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")]
@@ -75,84 +73,63 @@ Label = Annotated[str | None, typer.Option("--label", help="Column to colour the
 Identity = Annotated[str | None, typer.Option("--id", help="Column that names the rows.")]
 Group = Annotated[str | None, typer.Option("--group", help="Column whose rows stay together in splits.")]
 Categorical = Annotated[list[str] | None, typer.Option("--categorical", help="Text column to code; repeatable.")]
-
-
-def _option(name: str, text: str, *more: str, panel: str = "Model") -> Any:
-    """An option of `Config`, unset unless given; `text` ends with the default."""
-    return typer.Option(name, *more, help=text, show_default=False, rich_help_panel=panel)
-
-
-Dim = Annotated[int | None, _option("--dim", "Dimension of the latent space (2).", "-d")]
-Curvature = Annotated[float | None, _option("--curvature", "c ≥ 0: the space has curvature −c (1).", "-c")]
-LearnCurvature = Annotated[bool | None, _option("--learn-curvature", "Train c, from the value given.")]
-Posterior = Annotated[Literal["riemannian", "wrapped"] | None, _option("--posterior", "Law of posterior and prior.")]
-Diagonal = Annotated[bool | None, _option("--diagonal", "One posterior deviation an axis (wrapped only).")]
-PriorScale = Annotated[float | None, _option("--prior-scale", "Deviation σ0 of the prior (1).")]
-LearnPriorScale = Annotated[bool | None, _option("--learn-prior-scale", "Train σ0, from the value given.")]
-Decoder = Annotated[
-    Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"] | None,
-    _option("--decoder", "First layer (gyroplane)."),
+Covariate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--covariate", help="Column of the circumstances, such as the batch, told to the decoder; repeatable."
+    ),
 ]
-Hidden = Annotated[str | None, _option("--hidden", "Widths of the hidden layers, such as 200 or 400,200 (200).")]
-Likelihood = Annotated[
-    Literal["auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson"] | None,
-    _option("--likelihood", "Of a row given its point (auto: bernoulli for 0/1 values, else gaussian)."),
+Exposure = Annotated[
+    str | None, typer.Option("--exposure", help="Column with the exposure of each row, for counts (poisson).")
 ]
-Beta = Annotated[float | None, _option("--beta", "Weight of the divergence (1).")]
-Epochs = Annotated[int | None, _option("--epochs", "Passes over the data (about 8,000 steps).", panel="Training")]
-BatchSize = Annotated[int | None, _option("--batch-size", "Rows a step (64).", panel="Training")]
-LearningRate = Annotated[float | None, _option("--learning-rate", "Of Adam (0.001).", "--lr", panel="Training")]
-Validation = Annotated[float | None, _option("--validation", "Share of rows to hold out (0.1).", panel="Training")]
-Patience = Annotated[
-    int | None, _option("--patience", "Stop after so many epochs without progress (never).", panel="Training")
-]
-Tf32 = Annotated[
-    bool | None,
-    _option("--tf32/--no-tf32", "On CUDA, train with TF32 matrix products (yes).", panel="Training"),
-]
-
 Features = Annotated[list[str] | None, typer.Option("--features", help="Column of numbers of the nodes; repeatable.")]
 Weighted = Annotated[bool, typer.Option("--weighted", help="Read weights of edges.")]
 Isolated = Annotated[bool, typer.Option("--isolated", help="Add nodes that only the table names, without edges.")]
-EdgeModel = Annotated[
-    Literal["geodesic", "fermi_dirac"] | None,
-    _option("--edges", "How the probability of an edge falls with distance (geodesic)."),
-]
-Weight = Annotated[float | None, _option("--weight", "How often the likelihood counts every pair of nodes (2).")]
 
-
-def _settings(context: typer.Context, kind: Literal["table", "graph"] = "table") -> dict[str, Any]:
-    """Settings of a model among the options of a command, those that were given."""
-    from .training.config import Config, Settings
-    from .training.graphs import GraphConfig
-
-    configs: type[Settings] = Config if kind == "table" else GraphConfig
-    given = {field.name: context.params.get(field.name) for field in fields(configs)}
-    settings = {name: value for name, value in given.items() if value is not None}
-    if (hidden := settings.pop("hidden", None)) is not None:
-        try:
-            settings["hidden"] = tuple(int(width) for width in hidden.split(","))
-        except ValueError:
-            raise CurvaeError(f"--hidden takes widths such as 200 or 400,200; got {hidden!r}") from None
-    return settings
-
-
-# Options of `compare` that say nothing about a graph, and those that say nothing about rows.
-_OF_ROWS = ("identity", "group", "categorical", "decoder", "likelihood", "batch_size", "patience")
-_OF_GRAPHS = ("nodes", "features", "weighted", "isolated", "edges", "weight")
 # Options of `diagnose` that say nothing about distances, a graph or a run.
 _OF_VALUES = ("metric", "missing")
-_OF_TABLES = (*_OF_VALUES, "label", "identity", "group", "categorical")
+_OF_TABLES = (*_OF_VALUES, "label", "id", "group", "categorical")
 _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
+# What a comparison chooses itself.
+_CHOSEN = {
+    name for kind in (RowSettings, GraphSettings) for name, known in described(kind).items() if not known.compared
+}
 
 
-def _refuse(context: typer.Context, when: str, names: tuple[str, ...]) -> None:
+def _refuse(context: typer.Context, when: str, names: Iterable[str]) -> None:
     """Raise if one of these options was given."""
-    options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    options = _options(context.command)
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
-            raise CurvaeError(f"{options[name]} has no meaning {when}; leave it out")
+        if name in options and _given(context, options[name]):
+            raise CurvaeError(f"{options[name].opts[0]} has no meaning {when}; leave it out")
+
+
+def _options(command: Any) -> dict[str, Any]:
+    """The options of a command, called as the library calls them: by their long names."""
+    longest = {parameter: max(parameter.opts, key=len) for parameter in command.params}
+    return {name.lstrip("-").replace("-", "_"): parameter for parameter, name in longest.items()}
+
+
+def _given(context: typer.Context, parameter: Any) -> bool:
+    source = context.get_parameter_source(parameter.name)
+    return source is not None and source.name != "DEFAULT"
+
+
+_running: ContextVar[Any] = ContextVar("running", default=None)
+"""the program, while one of its commands runs"""
+
+
+def _typed(message: str) -> str:
+    """A message of the library in the words of the command line."""
+    if (context := _running.get()) is None:
+        return message
+    commands = context.command.commands
+    known: dict[str, tuple[str, str | None]] = {}
+    for command in (*commands.values(), commands[context.invoked_subcommand]):
+        for name, parameter in _options(command).items():
+            if parameter.param_type_name == "option":
+                known[name] = parameter.opts[0], next(iter(parameter.secondary_opts), None)
+    return in_flags(message, known)
 
 
 @contextmanager
@@ -163,6 +140,9 @@ def _voice(quiet: bool) -> Iterator[Any]:
     if quiet:
         yield Voice()
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
     bars = Progress(
@@ -179,9 +159,9 @@ def _voice(quiet: bool) -> Iterator[Any]:
 
     try:
         yield Voice(
-            say=lambda text: console.print(escape(one_line(text)), highlight=False, soft_wrap=True),
+            say=lambda text: console.print(escape(one_line(_typed(text))), highlight=False, soft_wrap=True),
             warn=lambda text: console.print(
-                f"[yellow]warning:[/] {escape(one_line(text))}", highlight=False, soft_wrap=True
+                f"[yellow]warning:[/] {escape(one_line(_typed(text)))}", highlight=False, soft_wrap=True
             ),
             progress=progress,
         )
@@ -224,41 +204,27 @@ def demo(
 
 
 @app.command(epilog="Example: curvae fit cells.csv --label type --id barcode -o runs/cells")
+@takes_settings(RowSettings)
 def fit(
-    context: typer.Context,
     data: Data,
     output: Output = None,
     label: Label = None,
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    covariate: Covariate = None,
+    exposure: Exposure = None,
     missing: Missing = "error",
-    dim: Dim = None,
-    curvature: Curvature = None,
-    learn_curvature: LearnCurvature = None,
-    posterior: Posterior = None,
-    diagonal: Diagonal = None,
-    prior_scale: PriorScale = None,
-    learn_prior_scale: LearnPriorScale = None,
-    decoder: Decoder = None,
-    hidden: Hidden = None,
-    likelihood: Likelihood = None,
-    beta: Beta = None,
-    epochs: Epochs = None,
-    batch_size: BatchSize = None,
-    learning_rate: LearningRate = None,
-    validation: Validation = None,
-    patience: Patience = None,
-    tf32: Tf32 = None,
     repeats: Annotated[
         int | None, typer.Option("--repeats", help="Trainings, to see how stable the map is (1).", show_default=False)
     ] = None,
     resume: Resume = False,
     force: Force = False,
-    seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Train a model on data; writes a run folder with the map, the model and a report."""
     from .runs import FitRequest, fit_run
@@ -266,8 +232,7 @@ def fit(
     from .runs.training import comparable
     from .training.device import choose_device
 
-    settings = _settings(context)
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure, tuple(covariate or ()))
     request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
         result = fit_run(request, voice)
@@ -283,8 +248,8 @@ def fit(
 
 
 @app.command(epilog="Example: curvae graph friends.csv --nodes people.csv --label team")
+@takes_settings(GraphSettings)
 def graph(
-    context: typer.Context,
     data: Edges,
     output: Output = None,
     nodes: Nodes = None,
@@ -295,37 +260,18 @@ def graph(
     missing: Annotated[
         Literal["error", "mean"], typer.Option("--missing", help="What to do about missing features.")
     ] = "error",
-    dim: Dim = None,
-    curvature: Curvature = None,
-    learn_curvature: LearnCurvature = None,
-    posterior: Annotated[
-        Literal["riemannian", "wrapped"] | None, _option("--posterior", "Law of posterior and prior (wrapped).")
-    ] = None,
-    diagonal: Diagonal = None,
-    prior_scale: PriorScale = None,
-    learn_prior_scale: LearnPriorScale = None,
-    hidden: Annotated[
-        str | None, _option("--hidden", "Widths of the graph convolutions, such as 32 or 64,32 (32).")
-    ] = None,
-    edges: EdgeModel = None,
-    weight: Weight = None,
-    beta: Beta = None,
-    epochs: Annotated[int | None, _option("--epochs", "Steps over the whole graph (800).", panel="Training")] = None,
-    learning_rate: Annotated[
-        float | None, _option("--learning-rate", "Of Adam (0.01).", "--lr", panel="Training")
-    ] = None,
-    tf32: Tf32 = None,
     splits: Annotated[
         int | None,
         typer.Option("--splits", min=0, help="How often to hide edges and find them again (5).", show_default=False),
     ] = None,
     resume: Resume = False,
     force: Force = False,
-    seed: Seed = None,
     device: Device = "auto",
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
     from .runs import GraphRequest, graph_run
@@ -333,9 +279,7 @@ def graph(
     from .training.device import choose_device
 
     source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
-    request = GraphRequest(
-        source, _settings(context, "graph"), output, splits, resume, force, choose_device(device), jobs
-    )
+    request = GraphRequest(source, settings, output, splits, resume, force, choose_device(device), jobs)
     with _voice(quiet or as_json) as voice:
         result = graph_run(request, voice)
     _tell(
@@ -420,18 +364,26 @@ def sample(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="CSV file, or .npy for images.", show_default=False)
     ] = None,
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option("--covariate", metavar="COLUMN=VALUE", help="Value of a covariate for all rows; repeatable."),
+    ] = None,
     force: Force = False,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw new rows, in original units, or new graphs from the model of a run."""
+    """Draw new rows, in original units, or new graphs from the model of a run.
+
+    From a model of counts with an exposure, rows of exposure 1.
+    """
     from .runs import sample_run
     from .training.device import choose_device
     from .training.storage import kind_of
 
-    paths = sample_run(run, count, output, seed=seed or 0, force=force, device=choose_device(device))
+    told = dict(entry.partition("=")[::2] for entry in covariate or ())
+    paths = sample_run(run, count, output, covariates=told, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]
     following = shlex.join(["curvae", "embed", str(run), names[0]])
     if kind_of(run) == "graph":
@@ -495,6 +447,7 @@ def _link_lines(found: dict[str, Any]) -> list[str]:
 
 
 @app.command(epilog="Example: curvae compare cells.csv --label type --group donor --repeats 10")
+@takes_settings(RowSettings, GraphSettings, without=_CHOSEN)
 def compare(
     context: typer.Context,
     data: Data,
@@ -514,22 +467,9 @@ def compare(
     identity: Identity = None,
     group: Group = None,
     categorical: Categorical = None,
+    covariate: Covariate = None,
+    exposure: Exposure = None,
     missing: Missing = "error",
-    dim: Dim = None,
-    posterior: Posterior = None,
-    diagonal: Diagonal = None,
-    prior_scale: PriorScale = None,
-    decoder: Decoder = None,
-    hidden: Hidden = None,
-    likelihood: Likelihood = None,
-    edges: EdgeModel = None,
-    weight: Weight = None,
-    beta: Beta = None,
-    epochs: Epochs = None,
-    batch_size: BatchSize = None,
-    learning_rate: LearningRate = None,
-    patience: Patience = None,
-    tf32: Tf32 = None,
     device: Device = "auto",
     jobs: Jobs = None,
     scheduler: Annotated[
@@ -538,25 +478,32 @@ def compare(
     ] = None,
     resume: Resume = False,
     force: Force = False,
-    seed: Seed = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
     from .runs import CompareRequest, compare_run
-    from .runs.folder import GraphSource, Source
+    from .runs.folder import FLAGS, GraphSource, Source
 
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    _refuse(context, "with --graph" if graph else "without --graph", _OF_ROWS if graph else _OF_GRAPHS)
+    rows = {*described(RowSettings), *(FLAGS.get(name, name) for name in vars(Source(data)))}
+    graphs = {*described(GraphSettings), *vars(GraphSource(data))}
+    if graph:
+        _refuse(context, "with --graph", rows - graphs)
+    else:
+        _refuse(context, "without --graph", graphs - rows)
     source: Source | GraphSource
     if graph:
         source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
     else:
-        source = Source(data, label, identity, group, tuple(categorical or ()), missing)
-    settings = _settings(context, "graph" if graph else "table")
+        source = Source(
+            data, label, identity, group, tuple(categorical or ()), missing, exposure, tuple(covariate or ())
+        )
     request = CompareRequest(source, settings, values, repeats, output, resume, force, jobs, device, scheduler)
     with _voice(quiet or as_json) as voice:
         result = compare_run(request, voice)
@@ -726,6 +673,7 @@ def _root(
 ) -> None:
     from . import __version__
 
+    _running.set(context)
     if version:
         print(__version__)
     elif context.invoked_subcommand is None:
@@ -756,11 +704,12 @@ def main() -> None:
 
 def _run(signals: Signals) -> int:
     """Run the command and say what went wrong, if anything; returns the exit code."""
+    _running.set(None)
     try:
         _require_working_directory()
         code = app(prog_name="curvae", standalone_mode=False) or 0
     except CurvaeError as error:
-        return _fail(str(error))
+        return _fail(_typed(str(error)))
     except _UsageError as error:
         command = "curvae" if error.ctx is None else error.ctx.command_path
         return _fail(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from .remarks import Remarks, listing, quoted
 from .schema import Column
 from .spreadsheets import guard
 
-__all__ = ["categories_of", "numbers_of", "texts_of"]
+__all__ = ["categories_of", "is_text", "numbers_of", "texts_of"]
 
 _EXACT_INTEGERS = 2.0**53
 
@@ -73,14 +73,14 @@ def numbers_of(
                 large.append(column.name)
             converted[column.name] = numbers
     if texts:
-        first = shlex.quote(next(iter(texts)))
+        first = json.dumps(next(iter(texts)), ensure_ascii=False)
         listed = listing(f"{name!r} ({offender})" for name, offender in texts.items())
         raise CurvaeError(f"{path.name} has text in column {listed}; {mend.format(first)}")
     if booleans:
         remarks.note(f"true and false became 1 and 0: {quoted(booleans)}.")
     if large:
         remarks.warn(
-            f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use --id if they identify rows."
+            f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
         )
     if converted:
         frame = frame.copy(deep=False)
@@ -102,6 +102,18 @@ def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
             f"{quoted(unseen)}; it knows {quoted(column.categories)}"
         )
     return np.asarray(codes, dtype=np.float64)
+
+
+def is_text(values: Any) -> bool:
+    """Whether some cell of a column is no number; categories of pandas are texts, whatever they hold.
+
+    Example:
+        >>> is_text(pd.Series(["1", "2", "NA"])), is_text(pd.Series(["1", "2", "b"]))
+        (False, True)
+    """
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return True
+    return not pd.api.types.is_numeric_dtype(values.dtype) and _from_texts(values)[1] is not None
 
 
 def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:

@@ -37,7 +37,10 @@ class Dataset:
         labels: one a row, or None.
         label_name: what the labels are.
         groups: rows with the same group stay together in splits, or None.
+        exposure: one a row, for how long or in what it was counted, or None.
         blocks: for each column the number of its categories, or (); see `curvae.data.Arrays`.
+        context: covariates as numbers, (rows, covariates), or None; see `curvae.data.Arrays`.
+        context_names: of these numbers.
         notes: what was done to the data, one sentence each.
         warnings: what looks wrong, with the mend, one sentence each.
         missing: whether values may be missing, which are NaN and left to the model.
@@ -50,7 +53,10 @@ class Dataset:
     labels: NDArray[np.str_] | None = None
     label_name: str | None = None
     groups: NDArray[np.str_] | None = None
+    exposure: NDArray[np.float64] | None = None
     blocks: tuple[int, ...] = ()
+    context: NDArray[np.float64] | None = None
+    context_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     missing: bool = False
@@ -59,9 +65,15 @@ class Dataset:
         rows, features = self.x.shape
         if len(self.names) != features or math.prod(self.shape) != features:
             raise CurvaeError(f"{count(features, 'feature')}, {count(len(self.names), 'name')} and shape {self.shape}")
-        for what, values in (("ids", self.ids), ("labels", self.labels), ("groups", self.groups)):
+        for what in ("ids", "labels", "groups", "exposure"):
+            values = getattr(self, what)
             if values is not None and values.shape != (rows,):
                 raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one a row")
+        if self.context is not None and self.context.shape != (rows, len(self.context_names)):
+            raise CurvaeError(
+                f"{count(rows, 'row')} and {count(len(self.context_names), 'name')} of covariates, but a context of "
+                f"shape {self.context.shape}"
+            )
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
@@ -70,7 +82,7 @@ class Dataset:
     def arrays(self) -> Arrays:
         """What a model may be told about the rows."""
         shape = self.shape if len(self.shape) > 1 else ()
-        return Arrays(self.x, blocks=self.blocks, shape=shape, missing=self.missing)
+        return Arrays(self.x, self.context, self.exposure, blocks=self.blocks, shape=shape, missing=self.missing)
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
         """The rows given by an index or a mask, in that order.
@@ -90,11 +102,13 @@ class Dataset:
             ids=self.ids[rows],
             labels=None if self.labels is None else self.labels[rows],
             groups=None if self.groups is None else self.groups[rows],
+            exposure=None if self.exposure is None else self.exposure[rows],
+            context=None if self.context is None else self.context[rows],
         )
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of values, names, shape, ids, labels and groups.
+        """SHA-256 of values, names, shape, ids, labels and groups, and of exposure and covariates where there are some.
 
         It depends on the values alone, not on how they are stored: float32 or float64, dense or sparse.
         """
@@ -104,6 +118,12 @@ class Dataset:
         for texts in (self.names, *map(_listed, (self.ids, self.labels, self.groups))):
             _hash_texts(texts, digest)
         hash_rows(self.x, digest)
+        if self.exposure is not None:
+            digest.update(b"exposure\n")
+            hash_rows(self.exposure.reshape(-1, 1), digest)
+        if self.context is not None:
+            _hash_texts(self.context_names, digest)
+            hash_rows(self.context, digest)
         return digest.hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from . import memory
 from .dataset import Dataset, Matrix, check_ids
-from .missing import Missing, column_means, empty_columns, empty_rows, extremes, resolve
+from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
+from .onehot import one_hot
 from .remarks import Remarks, count, quoted
 from .schema import Column, Kind, NumberColumns, Schema
 
@@ -34,7 +35,7 @@ class Draft:
         x: numbers, one column a column of the source; of a categorical column the place of its category, or NaN.
         columns: that the features come from; `fill` is yet to be set.
         shape: of one row of an image, else None.
-        ids, labels, groups: one a row.
+        ids, labels, groups, exposure: one a row.
         roles: names of the columns that hold them.
         remarks: gathered so far.
     """
@@ -47,7 +48,10 @@ class Draft:
     ids: NDArray[np.str_] | None = None
     labels: NDArray[np.str_] | None = None
     groups: NDArray[np.str_] | None = None
+    exposure: NDArray[np.float64] | None = None
     label_name: str | None = None
+    context: NDArray[np.float64] | None = None
+    covariates: tuple[Column, ...] = ()
     roles: dict[str, str | None] = field(default_factory=dict)
     remarks: Remarks = field(default_factory=Remarks)
 
@@ -55,32 +59,27 @@ class Draft:
         """The data set, and its schema: the given one, or one fitted to it."""
         self._require_rows(1 if schema else 2)
         given = schema
-        schema = given or self._fit()
+        schema = given or self._fit(missing)
         x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.remarks)
-        ids, labels, groups = self.ids, self.labels, self.groups
-        if ids is None:
-            ids = np.arange(self.x.shape[0]).astype(np.str_)
+        ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
+        rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups}
+        rows |= {"exposure": self.exposure, "context": self.context}
         if missing == "model" and (empty := empty_rows(x)).size:
             raise CurvaeError(f"{self.source} has rows without a single value: {quoted(ids[empty])}; remove them")
         if kept is not None:
-            ids, labels, groups = (
-                ids[kept],
-                None if labels is None else labels[kept],
-                None if groups is None else groups[kept],
-            )
+            rows = {name: None if values is None else values[kept] for name, values in rows.items()}
         if given is None:
             self._require_rows(2, x.shape[0])
             self._judge(x)
         return Dataset(
-            x=_one_hot(x, schema.columns, self.source) if schema.categorical else x,
+            x=one_hot(x, schema.columns, self.source) if schema.categorical else x,
             names=schema.names,
             shape=schema.shape,
-            ids=ids,
-            labels=labels,
-            label_name=self.label_name if labels is not None else None,
-            groups=groups,
+            **rows,
+            label_name=self.label_name if self.labels is not None else None,
             blocks=schema.blocks,
+            context_names=() if self.context is None else schema.context_names,
             notes=tuple(self.remarks.notes),
             warnings=tuple(self.remarks.warnings),
             missing=missing == "model",
@@ -93,7 +92,7 @@ class Draft:
         if rows < least:
             raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
 
-    def _fit(self) -> Schema:
+    def _fit(self, missing: Missing) -> Schema:
         if not self.columns:
             raise CurvaeError(f"{self.source} has no column left for a feature; give at least one")
         if (empty := empty_columns(self.x)).size:
@@ -102,13 +101,16 @@ class Draft:
         means = column_means(self.x)
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
-            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles)
+            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
+        binary = _yes_no(self.x, missing) if self.kind == "table" else np.zeros(len(self.columns), bool)
         columns = tuple(
-            replace(column, fill=float(means[j]) if column.categories is None else _most_frequent(self.x[:, j]))
+            replace(column, fill=float(round(means[j]) if binary[j] else means[j]), binary=bool(binary[j]))
+            if column.categories is None
+            else replace(column, fill=_most_frequent(self.x[:, j]))
             for j, column in enumerate(self.columns)
         )
         width = sum(len(column.features) for column in columns)
-        return Schema(self.kind, columns, self.shape or (width,), **self.roles)
+        return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
 
     def _judge(self, x: Any) -> None:
         """Say what looks odd about the data that a model is about to learn from."""
@@ -139,25 +141,20 @@ class Draft:
             how = "a category of its own in every row" if column.categories else "a different integer in every row"
             self.remarks.warn(
                 f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
-                f"use --id {column.name} if it is one."
+                f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
             )
+
+
+def _yes_no(x: Any, missing: Missing) -> NDArray[np.bool_]:
+    """Which columns hold the values 0 and 1, both of them and no others, missing ones aside."""
+    found = (np.fmin.reduce(x, 0) == 0) & (np.fmax.reduce(x, 0) == 1)
+    values = x[:, found]
+    lacking = np.isnan(values)
+    found[found] = ((values == 0) | (values == 1) | lacking).all(0)
+    if missing == "mean":  # which is neither
+        found &= missing_counts(x) == 0
+    return found
 
 
 def _most_frequent(codes: Any) -> float:
     return float(np.argmax(np.bincount(codes[np.isfinite(codes)].astype(np.intp))))
-
-
-def _one_hot(x: Any, columns: Sequence[Column], source: str) -> Matrix:
-    """Every categorical column in place of its codes as a block of zeros and ones, or of NaN where it has none."""
-    widths = [len(column.features) for column in columns]
-    memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
-    features = np.zeros((len(x), sum(widths)))
-    rows = np.arange(len(x))
-    for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
-        if column.categories is None:
-            features[:, start] = x[:, j]
-        else:
-            known = np.isfinite(x[:, j])
-            features[rows[known], start + x[known, j].astype(np.intp)] = 1.0
-            features[~known, start : start + len(column.features)] = np.nan
-    return features

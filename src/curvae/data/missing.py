@@ -33,7 +33,7 @@ class MissingValuesError(CurvaeError):
     """Values are missing, and what to do about them was not said; `found` tells which."""
 
     def __init__(self, found: str) -> None:
-        super().__init__(f"{found}; use --missing drop or --missing mean, or train with --missing model")
+        super().__init__(f'{found}; use missing="drop" or missing="mean", or train with missing="model"')
         self.found = found
 
 
@@ -120,7 +120,7 @@ def resolve(
         keep = np.ones(x.shape[0], dtype=bool)
         keep[rows] = False
         if not keep.any():
-            raise CurvaeError(f"every row has a missing value, counted by column: {where}; use --missing mean")
+            raise CurvaeError(f'every row has a missing value, counted by column: {where}; use missing="mean"')
         remarks.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
         return x[keep], keep
     assert fills is not None

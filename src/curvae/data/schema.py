@@ -26,12 +26,17 @@ class Column:
     Arguments:
         name: as in the source.
         categories: of a categorical column, in the order of its features; None for numbers.
-        fill: stands for a missing value: the mean, or the place of the most frequent category.
+        fill: stands for a missing value: the mean, or the place of the most frequent category; of yes and no the more
+            frequent one.
+        binary: whether the numbers are yes and no: 0 and 1, both of them and no others.
+        scale: standard deviation of a covariate that is a number; 1 otherwise.
     """
 
     name: str
     categories: tuple[str, ...] | None = None
     fill: float = 0.0
+    binary: bool = False
+    scale: float = 1.0
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -120,7 +125,8 @@ class Schema:
         kind: of the source.
         columns: those that become features, in order.
         shape: of one row of the matrix.
-        label, id, group: columns of a table with these roles.
+        label, id, group, exposure: columns of a table with these roles.
+        covariates: columns that the networks are told and do not learn; none of them is a feature.
 
     Example:
         >>> schema = Schema("table", (Column("size", fill=1.5), Column("colour", ("blue", "red"))), (3,), label="type")
@@ -136,6 +142,8 @@ class Schema:
     label: str | None = None
     id: str | None = None
     group: str | None = None
+    exposure: str | None = None
+    covariates: tuple[Column, ...] = ()
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -147,11 +155,12 @@ class Schema:
         """
         if isinstance(self.columns, NumberColumns):
             return self.columns.names
-        taken = {column.name for column in self.columns if column.categories is None}
-        names: list[str] = []
-        for column in self.columns:
-            names += column.features if column.categories is None else _unlike(taken, column.features)
-        return tuple(names)
+        return _names(self.columns)
+
+    @property
+    def context_names(self) -> tuple[str, ...]:
+        """Names of the numbers that the covariates become."""
+        return _names(self.covariates)
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -174,21 +183,26 @@ class Schema:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Widths of the one-hot blocks when all columns are categorical, else ()."""
-        if any(column.categories is None for column in self.columns):
+        """For each column the number of its categories, 1 for yes and no, 0 for numbers; () where all are numbers.
+
+        Example:
+            >>> Schema("table", (Column("size"), Column("colour", ("blue", "red"))), (3,)).blocks
+            (0, 2)
+        """
+        if isinstance(self.columns, NumberColumns):
             return ()
-        return tuple(len(column.features) for column in self.columns)
+        blocks = tuple(int(c.binary) if c.categories is None else len(c.categories) for c in self.columns)
+        return blocks if any(blocks) else ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        columns: list[dict[str, Any]] = []
-        for column in self.columns:
-            entry: dict[str, Any] = {"name": column.name, "fill": column.fill}
-            if column.categories is not None:
-                entry["categories"] = list(column.categories)
-            columns.append(entry)
         roles = {"label": self.label, "id": self.id, "group": self.group}
-        return {"kind": self.kind, "shape": list(self.shape), **roles, "columns": columns}
+        if self.exposure is not None:
+            roles["exposure"] = self.exposure
+        columns = {"columns": [_column_to_json(column) for column in self.columns]}
+        if self.covariates:
+            columns["covariates"] = [_column_to_json(column) for column in self.covariates]
+        return {"kind": self.kind, "shape": list(self.shape), **roles, **columns}
 
     @classmethod
     def from_json(cls, d: Any) -> Schema:
@@ -197,15 +211,28 @@ class Schema:
         _expect(d.get("kind") in _KINDS, f"kind is {d.get('kind')!r}, not one of {', '.join(_KINDS)}")
         _expect(isinstance(d.get("columns"), list), "columns is no list")
         _expect(isinstance(d.get("shape"), list) and all(type(n) is int for n in d["shape"]), "shape holds no sizes")
-        roles = {role: d.get(role) for role in ("label", "id", "group")}
-        _expect(all(isinstance(name, str | None) for name in roles.values()), "label, id or group is no name")
-        columns = tuple(_column_from_json(entry, place) for place, entry in enumerate(d["columns"], 1))
-        schema = cls(d["kind"], columns, tuple(d["shape"]), **roles)
+        roles = {role: d.get(role) for role in ("label", "id", "group", "exposure")}
+        _expect(all(isinstance(name, str | None) for name in roles.values()), "label, id, group or exposure is no name")
+        _expect(isinstance(d.get("covariates", []), list), "covariates is no list")
+        columns, covariates = (
+            tuple(_column_from_json(entry, place) for place, entry in enumerate(entries, 1))
+            for entries in (d["columns"], d.get("covariates", []))
+        )
+        schema = cls(d["kind"], columns, tuple(d["shape"]), **roles, covariates=covariates)
         _expect(
             math.prod(schema.shape) == len(schema.names) > 0,
             f"shape {schema.shape} does not fit {len(schema.names)} features",
         )
         return schema
+
+
+def _names(columns: Sequence[Column]) -> tuple[str, ...]:
+    """Names of the features of columns, each once."""
+    taken = {column.name for column in columns if column.categories is None}
+    names: list[str] = []
+    for column in columns:
+        names += column.features if column.categories is None else _unlike(taken, column.features)
+    return tuple(names)
 
 
 def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
@@ -221,15 +248,29 @@ def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
     return found
 
 
+def _column_to_json(column: Column) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": column.name, "fill": column.fill}
+    if column.scale != 1:
+        entry["scale"] = column.scale
+    if column.categories is not None:
+        entry["categories"] = list(column.categories)
+    if column.binary:
+        entry["binary"] = True
+    return entry
+
+
 def _column_from_json(entry: Any, place: int) -> Column:
     _expect(isinstance(entry, dict) and isinstance(entry.get("name"), str), f"column {place} has no name")
-    fill, categories = entry.get("fill"), entry.get("categories")
+    fill, scale, categories = entry.get("fill"), entry.get("scale", 1.0), entry.get("categories")
     _expect(type(fill) in (int, float), f"column {place} has no fill")
+    _expect(type(scale) in (int, float) and 0 < scale < math.inf, f"scale of column {place} is no positive number")
     if categories is not None:
         texts = isinstance(categories, list) and all(isinstance(c, str) for c in categories)
         _expect(texts and len(set(categories)) == len(categories) > 0, f"categories of column {place} are not names")
         _expect(fill in range(len(categories)), f"fill of column {place} is no place of a category")
-    return Column(entry["name"], None if categories is None else tuple(categories), float(fill))
+    binary = entry.get("binary", False)
+    _expect(type(binary) is bool and not (binary and categories), f"column {place} cannot be of yes and no")
+    return Column(entry["name"], None if categories is None else tuple(categories), float(fill), binary, float(scale))
 
 
 def _expect(holds: bool, otherwise: str) -> None:

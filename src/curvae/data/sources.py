@@ -54,12 +54,15 @@ def load(
     id: str | None = None,  # noqa: A002 - the word that users know, as in --id
     group: str | None = None,
     categorical: Sequence[str] = (),
+    exposure: str | None = None,
+    covariates: Sequence[str] = (),
     missing: Missing = "error",
 ) -> tuple[Dataset, Schema]:
     """Load a table, a matrix, images or a built-in data set.
 
     Without a schema one is fitted to the data. With the schema of a trained run, new data is brought to the same
-    features: columns are matched by name, categories and means are those of the fit, labels may be absent.
+    features: columns are matched by name, categories and means are those of the fit, labels and covariates may be
+    absent.
 
     Arguments:
         source: a file or folder, or the name of a built-in data set: branching-diffusion, flat, mnist. What lies on
@@ -69,6 +72,10 @@ def load(
         id: column of a table with a unique name for each row.
         group: column of a table; rows of one group stay together in splits.
         categorical: columns of a table that become one feature a category.
+        exposure: column of a table with the exposure of each row, for counts.
+        covariates: columns of a table with the circumstances of a row, such as its batch, which are no features but are
+            told to the networks. Texts are categories, and so are numbers that are named in `categorical` too; other
+            numbers are centred and scaled.
         missing: what to do about missing and infinite values: "error", "drop" their rows, put the "mean" of the
             column (of a categorical column its most frequent category), or leave them to the "model", which scores the
             others and tells its encoder which they are; they are NaN then.
@@ -83,13 +90,16 @@ def load(
     """
     if missing not in get_args(Missing):
         raise CurvaeError(f"missing is {missing!r}; use one of {', '.join(get_args(Missing))}")
-    if isinstance(categorical, str):
-        raise CurvaeError(f"categorical is the text {categorical!r}; give a list of columns")
+    for name, columns in (("categorical", categorical), ("covariates", covariates)):
+        if isinstance(columns, str):
+            raise CurvaeError(f"{name} is the text {columns!r}; give a list of columns")
     if schema is not None and categorical:
         raise CurvaeError(
-            "which columns are categorical was settled when the model was trained; leave --categorical out"
+            "which columns are categorical was settled when the model was trained; leave out categorical=…"
         )
-    roles = Roles(label, id, group, tuple(categorical))
+    if schema is not None and covariates:
+        raise CurvaeError("which columns are covariates was settled when the model was trained; leave them out")
+    roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
     try:
         draft = _read(source, roles, schema)
     except OSError as error:
@@ -107,7 +117,9 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
     if exists and not path.is_dir():
         require_file(path)
     if (not exists and str(source) in BUILT_IN_GRAPHS) or (exists and path.name.lower().endswith(_GRAPHS)):
-        raise CurvaeError(f"{source} is a graph; use curvae graph, or add --graph to curvae compare and diagnose")
+        raise CurvaeError(
+            f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
+        )
     if not exists and str(source) not in BUILT_IN:
         raise _not_found(path)
     if path.is_file() and path.name.lower().endswith(_TABLES):

@@ -1,4 +1,4 @@
-"""Tables: columns by name, as numbers, categories, ids, labels and groups."""
+"""Tables: columns by name, as numbers, categories, ids, labels, groups and exposure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from . import memory
 from .cells import categories_of, numbers_of, texts_of
+from .covariates import code_covariates, fit_covariates
 from .draft import Draft
 from .reading import MISSING, UNNAMED, name_columns, read_text
 from .remarks import Remarks, count, one_line, quoted
@@ -32,10 +33,17 @@ class Roles:
     id: str | None = None
     group: str | None = None
     categorical: tuple[str, ...] = ()
+    exposure: str | None = None
+    covariates: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those that are read letter by letter."""
+        return tuple(name for name in (self.label, self.id, self.group, *self.categorical) if name is not None)
 
     @property
     def asked(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.label, self.id, self.group, *self.categorical) if name is not None)
+        return (*self.texts, *self.covariates, *(() if self.exposure is None else (self.exposure,)))
 
 
 def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
@@ -47,11 +55,13 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
         schema: of the data that a model was trained on, if it is to be met.
     """
     remarks = Remarks()
-    known, texts = set(roles.asked), set(roles.asked)
+    known, texts = set(roles.asked), set(roles.texts)
     if schema is not None:
-        known |= {column.name for column in schema.columns}
-        texts |= {column.name for column in schema.columns if column.categories is not None}
+        columns = [*schema.columns, *schema.covariates]
+        known |= {column.name for column in columns}
+        texts |= {column.name for column in columns if column.categories is not None}
         texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
+        known |= {name for name in (schema.exposure,) if name is not None}
     return _sort(path, read_frame(path, known, texts, remarks), roles, schema, remarks)
 
 
@@ -89,12 +99,18 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, remarks: Remarks) -> Draft:
     present = list(frame.columns)
-    for role, name in (("label", roles.label), ("id", roles.id), ("group", roles.group)):
-        require_column(path, role, name, present)
+    for role in ("label", "id", "group", "exposure"):
+        require_column(path, role, getattr(roles, role), present)
+    for name in roles.covariates:
+        require_column(path, "covariate", name, present)
+        if name in (roles.id, roles.exposure):
+            raise CurvaeError(f"column {name!r} cannot be a covariate and an id or exposure at once; choose one")
     for name in roles.categorical:
         require_column(path, "categorical", name, present)
-        if name in (roles.label, roles.id, roles.group):
-            raise CurvaeError(f"column {name!r} cannot be a feature and a label, id or group at once; choose one")
+        if name not in roles.covariates and name in (roles.label, roles.id, roles.group, roles.exposure):
+            raise CurvaeError(
+                f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
+            )
     # What a run was trained with holds where nothing else is asked for, as far as the table has it.
     held = {
         role: asked or (stored if stored in present else None)
@@ -102,20 +118,33 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
             ("label", roles.label, schema and schema.label),
             ("id", roles.id, schema and schema.id),
             ("group", roles.group, schema and schema.group),
+            ("exposure", roles.exposure, schema and schema.exposure),
         )
     }
+    if schema is not None and schema.exposure is not None and held["exposure"] is None:
+        raise CurvaeError(
+            f"{path.name} has no column {schema.exposure!r}, the exposure that the model was trained with; add it"
+        )
     if schema is not None and schema.id is not None and held["id"] is None:
         remarks.note(f"there is no id column {schema.id!r}; rows are numbered.")
-    taken = {name for name in held.values() if name is not None}
+    covariates = (
+        fit_covariates(path, frame, roles.covariates, roles.categorical, remarks)
+        if schema is None
+        else schema.covariates
+    )
+    told = {column.name for column in covariates}
+    if absent := sorted(told - set(present)):
+        remarks.note(f"covariates are absent: {quoted(absent)}.")
+    taken = {*told, *(name for name in held.values() if name is not None)}
     nameless = [name for name in present if name.startswith(UNNAMED) and name not in {*taken, *roles.categorical}]
     index = _index_column(path, frame, nameless, held["id"] is not None, remarks)
     features = [name for name in present if name not in {*taken, *nameless}]
     if schema is None:
-        columns, x = _fit(path, frame[features], roles.categorical, remarks)
+        columns, x = _fit(path, frame[features], [name for name in roles.categorical if name not in told], remarks)
     else:
         columns = tuple(schema.columns)
         x = _apply(path, frame, features, columns, remarks)
-    label, name, group = held["label"], held["id"] or index, held["group"]
+    label, names, group = held["label"], held["id"] or index, held["group"]
     groups = None if group is None else texts_of(frame[group], strip=True)
     if groups is not None and (empty := int((groups == "").sum())):
         raise CurvaeError(f"group column {group!r} is empty in {count(empty, 'row')}; give every row a group")
@@ -127,13 +156,26 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
         kind="table",
         x=x,
         columns=columns,
-        ids=None if name is None else texts_of(frame[name]),
+        ids=None if names is None else texts_of(frame[names]),
         labels=labels,
         groups=groups,
+        exposure=None if held["exposure"] is None else _exposure(path, frame, held["exposure"], remarks),
         label_name=label,
+        context=code_covariates(path, frame, covariates) if told and not absent else None,
+        covariates=covariates,
         roles=held,
         remarks=remarks,
     )
+
+
+def _exposure(path: Path, frame: pd.DataFrame, name: str, remarks: Remarks) -> NDArray[np.float64]:
+    mend = "an exposure is a number; choose another column"
+    values: NDArray[np.float64] = numbers_of(path, frame[[name]], (Column(name),), mend, remarks)[:, 0]
+    if wrong := int((~(np.isfinite(values) & (values > 0))).sum()):
+        raise CurvaeError(
+            f"exposure column {name!r} of {path.name} holds no positive number in {count(wrong, 'row')}; correct it"
+        )
+    return values
 
 
 def require_column(path: Path, role: str, name: str | None, present: Sequence[str]) -> None:
@@ -143,7 +185,7 @@ def require_column(path: Path, role: str, name: str | None, present: Sequence[st
     folded = {column.casefold(): column for column in present}
     near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded)]
     hint = f"did you mean {quoted(near)}?" if near else f"its columns are {quoted(present)}"
-    raise CurvaeError(f"{path.name} has no column {name!r} for --{role}; {hint}")
+    raise CurvaeError(f"{path.name} has no column {name!r} for {role}=…; {hint}")
 
 
 def _index_column(
@@ -176,7 +218,7 @@ def _fit(
 ) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
     categories = {name: categories_of(frame[name]) for name in categorical}
     columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
-    mend = "use --categorical {0}, --label {0} or --id {0}, or remove it"
+    mend = "use categorical=[{0}], label={0} or id={0}, or remove it"
     return columns, numbers_of(path, frame, columns, mend, remarks)
 
 

@@ -52,7 +52,7 @@ def parameters(
     names: Sequence[str], config: Settings, description: Mapping[str, Any], extra: Sequence[str], path: Any
 ) -> dict[str, Any]:
     """The parameters of an estimator from what `save` wrote: those of its settings, and those that are its own."""
-    settings = config.to_json()
+    settings = config.flat()
     own = description.get("estimator", {})
     if not isinstance(own, dict):
         raise CurvaeError(f"{path} holds no parameters of an estimator but {own!r}; train again")

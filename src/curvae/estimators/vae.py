@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,21 +17,23 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..data import Arrays, Column, Schema, memory
+from ..data.covariates import code_covariates, code_values, fit_covariates
 from ..data.dataset import feature_names
 from ..data.missing import empty_columns
-from ..data.remarks import quoted
+from ..data.remarks import Remarks, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models.latent import Law
-from ..nn.networks import DecoderKind
+from ..nn.networks import DecoderKind, NetworkKind
 from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
 from ..training.fitted import Fitted
+from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
-from ..training.loop import fit, fit_many
 from ..training.splits import random_split
 from ..training.storage import load_fitted, save_fitted
+from .covariates import take_apart
 from .shared import (
     Array,
     Output,
@@ -45,7 +49,7 @@ from .shared import (
 __all__ = ["PoincareVAE"]
 
 # Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
-_EXTRA = ("output", "importance_samples", "n_init")
+_EXTRA = ("output", "importance_samples", "n_init", "covariates")
 
 
 class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -57,10 +61,13 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         posterior: law of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
-        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical" or "poisson".
+        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
+            and 1 as yes and no, the others as numbers).
         missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
             told which they are.
-        hidden: widths of the hidden layers, or the width of a single one.
+        network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
+        image_shape: (height, width) of these images; None takes them to be square.
+        hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid).
         epochs: passes over the data; None makes about 8,000 steps.
@@ -69,7 +76,12 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         patience: stop after so many epochs without progress on them; None trains to the end.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
         diagonal: one posterior deviation an axis (wrapped only).
-        standardise: centre and scale columns (Gaussian likelihoods only).
+        covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
+            place otherwise. They are no features: the decoder is told them, so the map need not show them. Texts and
+            pandas categories are categories, other columns numbers. Without them rows can be embedded all the same,
+            unless the encoder is told them.
+        encode_covariates: tell the encoder the covariates too.
+        standardise: centre and scale columns (only those with a Gaussian likelihood).
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.
@@ -82,6 +94,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         history_: one record an epoch.
         curvature_, prior_scale_: as trained. Their product c·σ0² is `identifiable_`.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
+        covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
+            columns are counted by `n_features_in_` and named by `feature_names_in_`.
         warnings_: what looks wrong with the map, each with its mend.
 
     Example:
@@ -99,6 +113,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         curvature: float = 1.0,
         posterior: Law = "riemannian",
         decoder: DecoderKind = "gyroplane",
+        network: NetworkKind = "mlp",
+        image_shape: tuple[int, int] | None = None,
         prior_scale: float = 1.0,
         likelihood: str = "auto",
         missing: Literal["error", "model"] = "error",
@@ -112,6 +128,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         learn_curvature: bool = False,
         learn_prior_scale: bool = False,
         diagonal: bool = False,
+        covariates: Sequence[Any] | None = None,
+        encode_covariates: bool = False,
         standardise: bool = True,
         objective: Literal["elbo", "iwae"] = "elbo",
         samples: int = 1,
@@ -126,6 +144,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.curvature = curvature
         self.posterior = posterior
         self.decoder = decoder
+        self.network = network
+        self.image_shape = image_shape
         self.prior_scale = prior_scale
         self.likelihood = likelihood
         self.missing = missing
@@ -139,6 +159,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.learn_curvature = learn_curvature
         self.learn_prior_scale = learn_prior_scale
         self.diagonal = diagonal
+        self.covariates = covariates
+        self.encode_covariates = encode_covariates
         self.standardise = standardise
         self.objective = objective
         self.samples = samples
@@ -165,7 +187,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _config(self) -> Config:
         return config_of(Config, self.get_params())
 
-    def _rows(self, X: Any, reset: bool = False) -> Any:
+    def _rows(self, X: Any, reset: bool = False, decode: bool = False) -> Arrays:
+        """Features and covariates; these may be absent where neither the encoder nor, to `decode`, the decoder needs
+        them."""
+        X, told = take_apart(X, self.covariates, None if reset else self.n_features_in_)
         x = validate_data(
             self,
             X,
@@ -177,7 +202,16 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         )
         if reset and (empty := empty_columns(x)).size:
             raise CurvaeError(f"X has columns without a single value: {quoted(self._names()[empty])}; remove them")
-        return x
+        source = Path("X")
+        if reset:
+            self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Remarks())
+        data = Arrays(x, shape=self._shape(x.shape[1]), missing=self.missing == "model")
+        if told is not None:
+            return replace(data, context=code_covariates(source, told, self.covariates_))
+        if self.covariates_ and (decode or self.encode_covariates):
+            names = quoted(column.name for column in self.covariates_)
+            raise CurvaeError(f"X needs the covariates that the model was trained with: {names}; add them")
+        return data
 
     def _names(self) -> Array:
         """Of the columns."""
@@ -187,20 +221,37 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Train on the rows of X; y is ignored."""
         self._check()
-        x = self._rows(X, reset=True)
-        self._take(self._best(x))
-        self._embedding = embed(self._fitted, x).require_finite()
+        data = self._rows(X, reset=True)
+        self._take(self._best(data))
+        self._embedding = embed(self._fitted, data).require_finite()
         self.embedding_ = self._coordinates(self._embedding)
         self.warnings_ = health(self._fitted, self._embedding)
         return self
 
-    def _best(self, x: Any) -> Fitted:
+    def _shape(self, features: int) -> tuple[int, ...]:
+        """Of the image that a row is, or () where it is none."""
+        if self.image_shape is None:
+            side = math.isqrt(features)
+            if self.network == "conv" and side**2 != features:
+                raise CurvaeError(
+                    f'network="conv" takes rows for square images, and {features} columns are none; '
+                    'give image_shape=(height, width), or use network="mlp"'
+                )
+            return (side, side) if self.network == "conv" else ()
+        shape = plain(self.image_shape)
+        sides = isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(side, int) for side in shape)
+        if not sides or min(shape) < 1 or math.prod(shape) != features:
+            raise CurvaeError(
+                f"image_shape must be (height, width) with height × width = {features}, the columns; got {shape!r}"
+            )
+        return tuple(shape)
+
+    def _best(self, data: Arrays) -> Fitted:
         """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""
         config, device = self._config(), choose_device(self.device)
-        data = Arrays(x, missing=self.missing == "model")
         if self.n_init == 1:
             return fit(config, data, device=device)
-        split = random_split(x.shape[0], config.validation, seed=config.seed)
+        split = random_split(len(data), config.validation, seed=config.seed)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(self.n_init)]
         found = fit_many(configs, data, splits=[split] * self.n_init, device=device)
         good = [one for one in found if one.failure is None]
@@ -229,8 +280,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _embed(self, X: ArrayLike) -> tuple[Embedding, Any]:
         check_is_fitted(self)
-        x = self._rows(X)
-        return embed(self._fitted, x).require_finite(), x.dtype
+        data = self._rows(X)
+        return embed(self._fitted, data).require_finite(), data.x.dtype
 
     def _coordinates(self, embedding: Embedding) -> Array:
         return coordinates(embedding, self.output)
@@ -243,8 +294,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         require_finite("embedding", [points])
         return points
 
-    def inverse_transform(self, X: ArrayLike) -> Array:
-        """Expected rows, in original units, at points in the coordinates of `output`."""
+    def inverse_transform(self, X: ArrayLike, covariates: Mapping[str, Any] | None = None) -> Array:
+        """Expected rows, in original units, at points in the coordinates of `output`.
+
+        A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
+        """
         check_is_fitted(self)
         points = torch.from_numpy(np.array(check_array(X, dtype=np.float64)))
         if points.shape[1] != self.n_components:
@@ -256,7 +310,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             points = ball.to_lorentz(points)
         elif self.output == "tangent":
             points = Lorentz(self.n_components, c).expmap0(points)
-        return reconstruct(self._fitted, points.numpy())
+        context = code_values(self.covariates_, covariates, len(points))
+        return reconstruct(self._fitted, points.numpy(), context=context)
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 
@@ -266,7 +321,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Of a row with missing values, that of the values that are there.
         """
         check_is_fitted(self)
-        found = likelihoods(self._fitted, self._rows(X), self.importance_samples, shared=True)
+        found = likelihoods(self._fitted, self._rows(X, decode=True), self.importance_samples, shared=True)
         return found.require_finite().original.log_prob
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
@@ -276,16 +331,18 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def impute(self, X: ArrayLike) -> Any:
         """X with the expected value of every missing entry, NaN, given the others of its row."""
         check_is_fitted(self)
-        return impute(self._fitted, self._rows(X), self.importance_samples)
+        return impute(self._fitted, self._rows(X, decode=True), self.importance_samples)
 
-    def sample(self, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """New rows from the model, in original units."""
+    def sample(self, n_samples: int = 1, random_state: Any = 0, covariates: Mapping[str, Any] | None = None) -> Array:
+        """New rows from the model, in original units; `covariates` as of `inverse_transform`."""
         check_is_fitted(self)
         require_count("n_samples", plain(n_samples))
         memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", mend="draw fewer")
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
-        return self._fitted.scaling.invert(self._fitted.model.sample(n_samples, generator).cpu().numpy())
+        model = self._fitted.model
+        context = torch.from_numpy(code_values(self.covariates_, covariates, n_samples)).to(model.device, model.dtype)
+        return self._fitted.scaling.invert(model.sample(n_samples, generator, context=context).cpu().numpy())
 
     # --- distances --------------------------------------------------------------------------------------------------
 
@@ -309,7 +366,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         named = hasattr(self, "feature_names_in_")
         features = int(self.n_features_in_)
         columns = tuple(Column(str(name)) for name in self._names())
-        schema = Schema("table" if named else "matrix", columns, (features,))
+        schema = Schema("table" if named else "matrix", columns, (features,), covariates=self.covariates_)
         description = {
             "data": {
                 "features": features,
@@ -325,10 +382,16 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
         fitted, embedding, description = load_fitted(Path(path))
-        missing: Literal["error", "model"] = "model" if fitted.layout.missing else "error"
-        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path), missing=missing)
+        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
+        new.missing = "model" if fitted.layout.missing else "error"
+        if len(fitted.layout.shape) == 2:
+            height, width = fitted.layout.shape
+            new.image_shape = height, width
         new._check()
         schema = Schema.from_json(description["data"]["schema"])
+        new.covariates_ = schema.covariates
+        if schema.covariates and new.covariates is None:
+            new.covariates = [column.name for column in schema.covariates]
         new.n_features_in_ = len(schema.names)
         if schema.kind == "table":
             new.feature_names_in_ = np.array(schema.names, dtype=object)

@@ -2,10 +2,10 @@
 
 from .batch import Batch
 from .edges import EdgeModel, FermiDirac, GeodesicEdges
-from .graph import GraphVAE
+from .graph import GraphBatch, GraphVAE
 from .latent import Posterior, Prior
 from .layout import Layout
-from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Poisson
+from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson
 from .marginal import Marginal, marginal_likelihood
 from .pairs import Pairs, PairSampler
 from .stack import Stack
@@ -22,10 +22,12 @@ __all__ = [
     "FermiDirac",
     "Gaussian",
     "GeodesicEdges",
+    "GraphBatch",
     "GraphVAE",
     "Layout",
     "Likelihood",
     "Marginal",
+    "Mixed",
     "PairSampler",
     "Pairs",
     "Poisson",

@@ -11,10 +11,45 @@ from torch.utils import _pytree as pytree
 
 from ..geometry.checks import real, tensor
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "Parts"]
 
 
-class Batch:
+class Parts:
+    """Named tensors of which some may be absent: immutable, and a pytree whose leaves are those that are there.
+
+    So `vmap` and `tree_map` take all of them as one argument, never meet a None, and absent parts cost nothing.
+    """
+
+    __slots__ = ("_held",)
+    _held: dict[str, Any]
+
+    def __init_subclass__(cls) -> None:
+        def unflatten(values: Any, parts: tuple[str, ...]) -> Parts:
+            return cls._from(dict(zip(parts, values, strict=True)))
+
+        pytree.register_pytree_node(
+            cls,
+            lambda held: (list(held._held.values()), held.parts),
+            unflatten,
+            serialized_type_name=f"curvae.models.{cls.__name__}",
+        )
+
+    @classmethod
+    def _from(cls, held: dict[str, Any]) -> Self:
+        new = cls.__new__(cls)
+        object.__setattr__(new, "_held", held)
+        return new
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a {type(self).__name__} is immutable; make another with {name} changed")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts that are there."""
+        return tuple(self._held)
+
+
+class Batch(Parts):
     """Some rows of data: what the encoder sees, what the likelihood scores, and what else is known about them.
 
     A batch is immutable, and a pytree whose leaves are the parts that are there: `vmap` and `tree_map` take it as one
@@ -36,8 +71,7 @@ class Batch:
         (8, ('x', 'size'), torch.Size([8, 3]), True)
     """
 
-    __slots__ = ("_held",)
-    _held: dict[str, Tensor]
+    __slots__ = ()
     _NAMES = ("x", "target", "context", "size", "observed", "weight", "index")
 
     def __init__(
@@ -58,20 +92,6 @@ class Batch:
     def of(cls, rows: Tensor | Batch) -> Batch:
         """Rows alone, as a tensor, or a batch as it is."""
         return rows if isinstance(rows, Batch) else cls(rows)
-
-    @classmethod
-    def _from(cls, held: dict[str, Tensor]) -> Self:
-        new = cls.__new__(cls)
-        object.__setattr__(new, "_held", held)
-        return new
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Batch is immutable; make another with {name} changed")
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Names of the parts that are there."""
-        return tuple(self._held)
 
     @property
     def x(self) -> Tensor:
@@ -116,14 +136,3 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch({', '.join(f'{name}: {tuple(part.shape)}' for name, part in self._held.items())})"
-
-
-def _flatten(batch: Batch) -> tuple[list[Tensor], tuple[str, ...]]:
-    return list(batch._held.values()), batch.parts
-
-
-def _unflatten(values: Any, parts: tuple[str, ...]) -> Batch:
-    return Batch._from(dict(zip(parts, values, strict=True)))
-
-
-pytree.register_pytree_node(Batch, _flatten, _unflatten, serialized_type_name="curvae.models.Batch")

@@ -10,14 +10,49 @@ from ..geometry import checks
 from ..geometry.pairs import distances, sum_over_pairs
 from ..nn import Curvature
 from ..nn.saving import name_once
+from .batch import Parts
 from .edges import EdgeModel
 from .latent import Posterior, Prior, check_noise
 from .pairs import Pairs
 from .vae import Terms
 
-__all__ = ["GraphVAE"]
+__all__ = ["GraphBatch", "GraphVAE"]
 
 _AT_ONCE = 1 << 20  # pairs of which distances are held
+
+
+class GraphBatch(Parts):
+    """What a step sees of a graph: an immutable pytree, as `Batch` is for rows. In a stack of models every part has the
+    models as its first dimension.
+
+    Arguments:
+        adjacency: the normalised matrix Â of the edges that the encoder may see, `curvae.nn.normalised_adjacency`.
+        pairs: the edges, shape (2, E), each once: then all n(n − 1)/2 pairs count, in memory that grows like n. Or
+            `Pairs` with weights, for an estimate in time that grows with their number.
+        features: of the nodes, shape (n, in_features), if the encoder takes any.
+
+    Example:
+        >>> GraphBatch(torch.eye(3), torch.tensor([[0], [1]])).parts
+        ('adjacency', 'pairs')
+    """
+
+    __slots__ = ()
+
+    def __init__(self, adjacency: Tensor, pairs: Tensor | Pairs, features: Tensor | None = None) -> None:
+        held = {"adjacency": adjacency, "pairs": pairs, "features": features}
+        object.__setattr__(self, "_held", {name: part for name, part in held.items() if part is not None})
+
+    @property
+    def adjacency(self) -> Tensor:
+        return self._held["adjacency"]
+
+    @property
+    def pairs(self) -> Tensor | Pairs:
+        return self._held["pairs"]
+
+    @property
+    def features(self) -> Tensor | None:
+        return self._held.get("features")
 
 
 class GraphVAE(nn.Module):
@@ -96,24 +131,17 @@ class GraphVAE(nn.Module):
         device = generator.device if generator is not None else self.device
         return torch.randn(k, nodes, self.dim, generator=generator, device=device, dtype=torch.float32)
 
-    def terms(self, adjacency: Tensor, pairs: Tensor | Pairs, noise: Tensor, features: Tensor | None = None) -> Terms:
+    def terms(self, graph: GraphBatch, noise: Tensor) -> Terms:
         """weight·Σ_{i<j} log p(A_ij | z_i, z_j), shape (k,), and log q(z_i | A) − log p(z_i), shape (k, n), for draws
-        made from `noise` of shape (k, n, d): a pure function.
-
-        Arguments:
-            adjacency: the normalised matrix Â of the edges that the encoder may see, `curvae.nn.normalised_adjacency`.
-            pairs: the edges, shape (2, E), each once: then all n(n − 1)/2 pairs count, in memory that grows like n. Or
-                `Pairs` with weights, for an estimate in time that grows with their number.
-            noise: standard normal.
-            features: of the nodes, shape (n, in_features), if the encoder takes any.
+        made from standard normal `noise` of shape (k, n, d): a pure function.
         """
-        encoded = self._encoded(adjacency, features)
-        noise = check_noise(noise, adjacency.shape[-1], self.dim)
+        encoded = self._encoded(graph.adjacency, graph.features)
+        noise = check_noise(noise, graph.adjacency.shape[-1], self.dim)
         z, kl = self.posterior.draw(encoded, noise, self.prior, dtype=torch.float64)
-        return Terms(self.weight * self.log_likelihood(z, pairs), kl)
+        return Terms(self.weight * self.log_likelihood(z, graph.pairs), kl)
 
-    def forward(self, adjacency: Tensor, pairs: Tensor | Pairs, noise: Tensor, features: Tensor | None = None) -> Terms:
-        return self.terms(adjacency, pairs, noise, features)
+    def forward(self, graph: GraphBatch, noise: Tensor) -> Terms:
+        return self.terms(graph, noise)
 
     def log_likelihood(self, S: Tensor, pairs: Tensor | Pairs) -> Tensor:
         """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64."""
@@ -141,7 +169,7 @@ class GraphVAE(nn.Module):
         if noise is None:
             adjacency = checks.real("adjacency", adjacency)
             noise = self.noise(adjacency.shape[-1], k)
-        reconstruction, kl = self.terms(adjacency, pairs, noise, features)
+        reconstruction, kl = self.terms(GraphBatch(adjacency, pairs, features), noise)
         return (reconstruction - beta * kl.sum(-1)).mean()
 
     def distances(self, adjacency: Tensor, pairs: Tensor, features: Tensor | None = None) -> Tensor:

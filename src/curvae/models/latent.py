@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,9 @@ from ..geometry import hyperboloid as h
 from ..geometry.functions import REACH
 from ..nn import Curvature
 from ..nn.saving import fixed_or_learned
+from ..settings import Law
 
 __all__ = ["Law", "Posterior", "Prior", "check_noise"]
-
-Law = Literal["riemannian", "wrapped"]
 
 # Added to the posterior's deviation, so that its logarithm is finite wherever a network wanders; not a clamp: the
 # gradient lives on.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["Layout"]
@@ -20,6 +20,8 @@ class Layout:
         shape: of one row; (height, width) for images, () for a plain row.
         covariates: width of the context that the decoder is told.
         missing: whether entries may be missing, of which the encoder is told.
+        size: whether every row has an exposure.
+        names: of the features, for messages; not stored.
     """
 
     features: int
@@ -27,6 +29,8 @@ class Layout:
     shape: tuple[int, ...] = ()
     covariates: int = 0
     missing: bool = False
+    size: bool = False
+    names: Sequence[str] = field(default=(), compare=False, repr=False)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -37,6 +41,15 @@ class Layout:
             ((1, 3, 1), (1, 1))
         """
         return tuple(max(1, block) for block in self.blocks) or (1,) * self.features
+
+    def called(self, feature: int) -> str:
+        """A feature in words.
+
+        Example:
+            >>> Layout(2).called(1), Layout(2, names=("age", "smoker")).called(1)
+            ('column 2', "column 'smoker'")
+        """
+        return f"column {self.names[feature]!r}" if len(self.names) else f"column {feature + 1}"
 
     @property
     def inputs(self) -> int:
@@ -50,10 +63,13 @@ class Layout:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if name != "names"
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Layout:
         """Inverse of `to_json`."""
-        known: dict[str, Any] = {field.name: values[field.name] for field in fields(cls)}
-        return cls(**known | {name: tuple(known[name]) for name in ("blocks", "shape")})
+        return cls(**{**values, "blocks": tuple(values["blocks"]), "shape": tuple(values["shape"])})

@@ -24,6 +24,7 @@ __all__ = ["Marginal", "marginal_likelihood"]
 # Numbers that one chunk of decoder outputs of a model may hold, and draws a row in it.
 _CHUNK = {"cpu": 1 << 22, "cuda": 1 << 24}
 _DRAWS = 512
+_INNER = 4  # times as many numbers may a convolution hold on the way to the outputs
 # Decoder outputs from which on compiling pays.
 _MANY = 1e11
 
@@ -77,9 +78,10 @@ def marginal_likelihood(
     # Normals drawn in pieces of another size are other normals, so the size must depend neither on the number of rows
     # nor on that of the models.
     room = _CHUNK.get(device.type, _CHUNK["cpu"])
-    chunk = max(1, min(samples, _DRAWS, room // outputs))
+    points = min(room // outputs, _INNER * room // max(1, getattr(one.decoder, "width", 1)))
+    chunk = max(1, min(samples, _DRAWS, points))
     chunk = math.ceil(samples / math.ceil(samples / chunk))  # even chunks
-    length = max(1, room // (outputs * chunk))
+    length = max(1, points // chunk)
     if shared and generator is None:
         generator = torch.Generator(device).manual_seed(int(torch.randint(1 << 62, ())))
     state = None if generator is None else generator.get_state()

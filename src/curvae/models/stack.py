@@ -132,7 +132,7 @@ class Stack(Generic[Model]):
 
     def terms(self, *args: Any) -> Terms:
         """`terms` of every model, with the models as first dimension of what it takes and gives; for a `VAE`, a
-        `Batch` or rows (models, rows, …), and noise (models, k, rows, d).
+        `Batch` or rows (models, rows, …), and noise (models, k, rows, d); for a `GraphVAE`, a `GraphBatch` and noise.
         """
         if len(self) == 1:
             own = tree_map(lambda arg: arg[0], args)

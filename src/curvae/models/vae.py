@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..distributions import HyperbolicNormal
 from ..geometry import checks
 from ..geometry import hyperboloid as h
-from ..nn import Curvature
+from ..nn import Conditioned, Curvature
 from ..nn.saving import name_once
 from .batch import Batch
 from .latent import Posterior, Prior, check_noise
@@ -38,9 +38,10 @@ class VAE(nn.Module):
     Inside, points are space parts S of `curvae.Lorentz`; log q(z | x) comes from the draw itself.
 
     Arguments:
-        encoder: any network from what the likelihood shows of rows x, by default x, to features.
+        encoder: any network from what the likelihood shows of rows x, by default x, to features. If it is
+            `curvae.nn.Conditioned`, it is told the context of the rows too.
         decoder: any network from points S, shape (n, d), to the outputs that the likelihood takes; what it returns is
-            flattened to one row a point.
+            flattened to one row a point. It is told the context if it is `Conditioned`.
         posterior: from features to a distribution.
         prior: the distribution around the origin.
         likelihood: from outputs to p(x | z).
@@ -97,7 +98,7 @@ class VAE(nn.Module):
         return self.posterior.head.weight.device
 
     def _features(self, batch: Batch) -> Tensor:
-        return self.encoder(self._inputs(batch))
+        return _told(self.encoder, self._inputs(batch), batch.context)
 
     def _inputs(self, batch: Batch) -> Tensor:
         """What the encoder reads."""
@@ -113,14 +114,17 @@ class VAE(nn.Module):
         """q(z | x), on `Lorentz`."""
         return self.posterior(self._features(Batch.of(x)))
 
-    def decode(self, S: Tensor) -> Tensor:
-        """Outputs for the likelihood, shape (…, outputs), at points S of shape (…, d)."""
-        S = checks.points("S", S, self.dim, "this model")
-        return self._decode(h.saturate(S.double(), self.prior.curvature().double(), self.dtype, _ROOM))
+    def decode(self, S: Tensor, context: Tensor | None = None) -> Tensor:
+        """Outputs for the likelihood, shape (…, outputs), at points S of shape (…, d).
 
-    def _decode(self, S: Tensor) -> Tensor:
+        A decoder that is told a context needs it: (rows, covariates) for points (…, rows, d), or one row for all.
+        """
+        S = checks.points("S", S, self.dim, "this model")
+        return self._decode(h.saturate(S.double(), self.prior.curvature().double(), self.dtype, _ROOM), context)
+
+    def _decode(self, S: Tensor, context: Tensor | None = None) -> Tensor:
         # Under autocast networks end in half precision, which leaves three digits of a sum of log-likelihoods.
-        outputs = self.decoder(S.reshape(-1, S.shape[-1])).to(self.dtype)
+        outputs = _told(self.decoder, S.reshape(-1, S.shape[-1]), context).to(self.dtype)
         return outputs.reshape(*S.shape[:-1], self.likelihood.outputs)
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
@@ -140,7 +144,9 @@ class VAE(nn.Module):
         if entropy:
             q = self.encode(batch)
             z = q.transform(check_noise(noise, len(batch), self.dim, shared=True))
-            return Terms(self.likelihood.log_prob(self.decode(z), batch), -q.entropy() - self.prior().log_prob(z))
+            return Terms(
+                self.likelihood.log_prob(self.decode(z, batch.context), batch), -q.entropy() - self.prior().log_prob(z)
+            )
         z, kl = self.draw(batch, noise)
         return Terms(self.reconstruction(z, batch), kl)
 
@@ -155,14 +161,15 @@ class VAE(nn.Module):
 
     def reconstruction(self, z: Tensor, x: Tensor | Batch) -> Tensor:
         """log p(target | z) at points that `draw` made."""
-        return self.likelihood.log_prob(self._decode(z), Batch.of(x))
+        batch = Batch.of(x)
+        return self.likelihood.log_prob(self._decode(z, batch.context), batch)
 
     def expected(self, x: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         """E[target | z] at draws from q(z | x), shape (k, rows, features), and the logarithms of their importance
         weights p(target, z)/q(z | x), shape (k, rows)."""
         batch = Batch.of(x)
         z, kl = self.draw(batch, noise)
-        outputs = self._decode(z)
+        outputs = self._decode(z, batch.context)
         return self.likelihood.mean(outputs, batch), self.likelihood.log_prob(outputs, batch) - kl
 
     def elbo(self, x: Tensor | Batch, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
@@ -176,8 +183,15 @@ class VAE(nn.Module):
         weights = reconstruction - kl
         return torch.logsumexp(weights, 0) - math.log(len(weights))
 
-    def sample(self, n: int, generator: torch.Generator | None = None, mean: bool = False) -> Tensor:
-        """n new rows from the model, or their means given z."""
+    def sample(
+        self, n: int, generator: torch.Generator | None = None, mean: bool = False, context: Tensor | None = None
+    ) -> Tensor:
+        """n new rows from the model, or their means given z; `context` as of `decode`."""
         with torch.no_grad():
-            outputs = self.decode(self.prior().transform(self.noise(1, n, generator)[:, 0]))
+            outputs = self.decode(self.prior().transform(self.noise(1, n, generator)[:, 0]), context)
             return self.likelihood.mean(outputs) if mean else self.likelihood.sample(outputs, generator=generator)
+
+
+def _told(network: nn.Module, x: Tensor, context: Tensor | None) -> Tensor:
+    """What a network gives for x, and for the context if it takes one."""
+    return network(x, context) if isinstance(network, Conditioned) else network(x)

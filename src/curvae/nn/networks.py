@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
+import torch
 from torch import Tensor, nn
 
+from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
+from ..settings import DecoderKind, NetworkKind
+from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, keep_variance, numbers
 from .curvature import Curvature
 from .layers import Gyroplane, LogMap0, MobiusLinear
 from .saving import name_once
 
-__all__ = ["DecoderKind", "decoder", "mlp"]
+__all__ = ["NETWORKS", "Conditioned", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp"]
 
-DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
+
+class Decoder(nn.Sequential):
+    """Layers from points of the space to outputs for a likelihood, the last with a bias for each output."""
+
+    def start(self, outputs: Tensor) -> None:
+        """Set the bias of the last layer: where the outputs start, before anything is learned."""
+        with torch.no_grad():
+            self.get_parameter(f"{len(self) - 1}.bias").copy_(outputs)
+
+    @property
+    def width(self) -> int:
+        """The most numbers that a convolution holds for one row; 0 where there is none."""
+        return max((layer.width for layer in self if isinstance(layer, Double)), default=0)
 
 
 def mlp(*sizes: int) -> nn.Sequential:
@@ -31,6 +49,71 @@ def mlp(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+class Conditioned(nn.Module):
+    """A network that is told a context: some of its layers give their output plus a linear function of the context.
+
+    After a first layer that is affine, that is the same as one input more for every number of the context. The linear
+    functions start at 0, so that fresh weights are those of the network without a context.
+
+    Arguments:
+        layers: the network.
+        context: numbers that it is told.
+        widths: the layers, by place, to whose output a function of the context is added, with the width of the output;
+            by default the layers of a `decoder` that an activation follows, and the last.
+
+    Example:
+        >>> import torch
+        >>> network = Conditioned(mlp(784, 600), 3, {1: 600})
+        >>> network(torch.zeros(8, 784), torch.eye(3)[[0, 1, 1, 0, 2, 0, 1, 2]]).shape
+        torch.Size([8, 600])
+    """
+
+    def __init__(self, layers: nn.Sequential, context: int, widths: Mapping[int, int] | None = None) -> None:
+        super().__init__()
+        self.context = context
+        self.shifts = nn.ModuleDict()
+        for place, width in (_widths(layers) if widths is None else widths).items():
+            shift = nn.utils.skip_init(nn.Linear, context, width, bias=False)
+            nn.init.zeros_(shift.weight)
+            self.shifts[str(place)] = shift
+        self.layers = layers
+        name_once(self)
+
+    @property
+    def last(self) -> nn.Linear | None:
+        """The function of the context that is added to what the network gives, if there is one."""
+        found = dict(self.shifts.items()).get(str(len(self.layers) - 1))
+        return found if isinstance(found, nn.Linear) else None
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Outputs for x of shape (n, …), given the context of shape (rows, context): n is a multiple of the rows, and
+        x holds all of them before it holds the first again."""
+        if context is None:
+            raise CurvaeError(f"this model needs the covariates of the rows, a context of {self.context} numbers each")
+        if context.shape[-1] != self.context:
+            raise CurvaeError(f"the context must hold {self.context} numbers a row, got {context.shape[-1]}")
+        for place, layer in enumerate(self.layers):
+            x = layer(x)
+            if str(place) in self.shifts:
+                shift = self.shifts[str(place)](context)
+                x = (x.reshape(-1, *shift.shape) + shift).reshape(x.shape)
+        return x
+
+
+def _widths(layers: nn.Sequential) -> dict[int, int]:
+    """The layers that an activation follows, and the last, by place, with the width of their output."""
+    found, width = {}, 0
+    for place, layer in enumerate(layers):
+        if isinstance(layer, nn.Linear | Gyroplane | MobiusLinear):
+            width = len(layer.weight)
+        elif isinstance(layer, Offset):  # of pixels, but for the last
+            width = len(layer.bias)
+        last = place + 1 == len(layers)
+        if last or (isinstance(layers[place + 1], nn.ReLU) and not isinstance(layer, Offset)):
+            found[place] = width
+    return found
+
+
 class _Ball(nn.Module):
     """Points S to ball coordinates."""
 
@@ -42,9 +125,7 @@ class _Ball(nn.Module):
         return h.ball(S.double(), self.curvature().double()).to(S.dtype)
 
 
-def decoder(
-    kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: int, curvature: Curvature
-) -> nn.Sequential:
+def decoder(kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: int, curvature: Curvature) -> Decoder:
     """A network from points S of the space to the parameters of a likelihood (section 3.2 and the decoder ablation).
 
     Arguments:
@@ -59,7 +140,7 @@ def decoder(
 
     Example:
         >>> decoder("gyroplane", 2, (200,), 50, Curvature(1.0))
-        Sequential(
+        Decoder(
           (0): Gyroplane(
             2, 200, offset='point'
             (curvature): Curvature(c=1 (curvature −1))
@@ -84,4 +165,75 @@ def decoder(
     else:
         first = [*([] if flat else [LogMap0(curvature)]), nn.Linear(dim, width)]
     rest = list(mlp(*hidden))[1:]
-    return name_once(nn.Sequential(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
+    return name_once(Decoder(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A pair of encoder and decoder by name.
+
+    Arguments:
+        summary: which data it is for, in one line.
+        width: how many numbers the dense layers see, from the shape of a row and the values that the encoder sees;
+            raises for rows that do not fit.
+        make: encoder and decoder, from the shape of a row, the values that the encoder sees, the widths of the dense
+            layers of the encoder (the decoder has them in reverse), the first layer of the decoder, the dimension of
+            the space, the number of outputs and the curvature.
+    """
+
+    summary: str
+    width: Callable[[Sequence[int], int], int]
+    make: Callable[[Sequence[int], int, Sequence[int], DecoderKind, int, int, Curvature], tuple[nn.Module, Decoder]]
+
+
+def _mlp(
+    shape: Sequence[int],
+    inputs: int,
+    hidden: Sequence[int],
+    kind: DecoderKind,
+    dim: int,
+    outputs: int,
+    curvature: Curvature,
+) -> tuple[nn.Module, Decoder]:
+    return mlp(inputs, *hidden), decoder(kind, dim, hidden[::-1], outputs, curvature)
+
+
+def _conv(
+    shape: Sequence[int],
+    inputs: int,
+    hidden: Sequence[int],
+    kind: DecoderKind,
+    dim: int,
+    outputs: int,
+    curvature: Curvature,
+) -> tuple[nn.Module, Decoder]:
+    """Convolutions that halve the image, then dense layers; dense layers, then convolutions that double it."""
+    halved, pixels = grids(shape), math.prod(shape)
+    if inputs % pixels or outputs % pixels:
+        raise CurvaeError(
+            f'network="conv" needs as many values for every one of {pixels} pixels, but there are {inputs} inputs and '
+            f'{outputs} outputs; use network="mlp" or another likelihood'
+        )
+    sizes = [(shape[0], shape[1]), *(size for size, _ in halved)]
+    down = [inputs // pixels, *(channels for _, channels in halved)]
+    up = [outputs // pixels, *down[1:]]
+    levels = range(len(halved))
+    first: list[nn.Module] = [ToImage(sizes[0], down[0])]
+    for i in levels:
+        first += [Halve(sizes[i], down[i], down[i + 1]), nn.ReLU()]
+    last: list[nn.Module] = [nn.ReLU(), nn.Unflatten(1, (*sizes[-1], up[-1]))]
+    for i in reversed(levels):
+        last += [Double(sizes[i], up[i + 1], up[i], last=i == 0), *([Offset(up[i]), nn.ReLU()] if i else [])]
+    encoder = nn.Sequential(*first, *mlp(numbers(shape), *hidden))
+    dense = decoder(kind, dim, hidden[::-1], numbers(shape), curvature)
+    for layer in (*encoder, *dense):
+        if isinstance(layer, nn.Linear):
+            keep_variance(layer)
+    return encoder, name_once(Decoder(*dense, *last, ToRow(), Offset(outputs)))
+
+
+# Every network that can be asked for by name.
+NETWORKS: dict[str, Network] = {
+    "mlp": Network("rows of any data, as dense layers", lambda shape, inputs: inputs, _mlp),
+    "conv": Network("images, as convolutions around dense layers", lambda shape, inputs: numbers(shape), _conv),
+}

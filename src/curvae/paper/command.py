@@ -62,7 +62,7 @@ def paper_run(
         raise CurvaeError(f"there is no experiment {what!r}; choose one of {', '.join(EXPERIMENTS)}, or all")
     chosen = list(EXPERIMENTS.values()) if what == "all" else [EXPERIMENTS[what]]
     if only and what == "all":
-        raise CurvaeError("--only needs one experiment: curvae paper table1 --only flat, say")
+        raise CurvaeError("only=… needs one experiment: curvae paper table1 --only flat, say")
     if list_shards:
         return _states(chosen, folder, plan)
     bench = Bench(choose_device(device), folder / CACHE, processes(device))

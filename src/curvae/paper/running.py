@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import CurvaeError
 from ..report import Picture, Report, Section
 from ..runs.folder import Voice, command_line, today
+from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
 from ..training.storage import versions
@@ -51,7 +52,9 @@ class Store:
     def read(self, shard: Shard) -> dict[str, Any] | None:
         """The stored result of a shard, unless there is none or its settings were others."""
         stored = self._stored(shard)
-        return stored if stored is not None and stored.get("settings") == _plain(shard.settings) else None
+        return (
+            stored if stored is not None and _known(stored.get("settings")) == _known(_plain(shard.settings)) else None
+        )
 
     def _stored(self, shard: Shard) -> dict[str, Any] | None:
         """From its own file, or from the merged one, which holds all shards."""
@@ -164,6 +167,13 @@ def _plain(value: Any) -> Any:
     return json.loads(json_text(value, None))
 
 
+def _known(settings: Any) -> Any:
+    """Settings without those that came later, where they say what was done before."""
+    if isinstance(settings, dict):
+        return {name: _known(value) for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
+    return [_known(entry) for entry in settings] if isinstance(settings, list) else settings
+
+
 def _together(results: Mapping[str, Mapping[str, Any]], key: str) -> str:
     return " and ".join(dict.fromkeys(str(one[key]) for one in results.values()))
 
@@ -199,7 +209,7 @@ def run_experiment(
             continue
         if store.state(shard) == "done" and not force:
             if only:
-                voice.say(f"{shard.name} is done; --force computes it again")
+                voice.say(f"{shard.name} is done; force=True computes it again")
             continue
         voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         with locked(store.path(shard)):  # other processes may compute other shards
@@ -213,4 +223,4 @@ def _refuse_mixture(store: Store) -> None:
     for path in (*(store.out / store.experiment.name).glob("*.json"), *store.out.glob(f"{store.experiment.name}.json")):
         if read_json(path).get("quick") != store.plan.quick:
             kind = "full" if store.plan.quick else "quick"
-            raise CurvaeError(f"{store.out} holds results of {kind} runs; choose another folder with --out")
+            raise CurvaeError(f"{store.out} holds results of {kind} runs; choose another folder with out=…")

@@ -46,7 +46,7 @@ class Search:
 
     def shard(self, name: str) -> Shard:
         settings = {
-            "tried": [one.to_json() for one in self.tried],
+            "tried": [one.flat() for one in self.tried],
             "epochs_of_the_search": self.epochs,
             "seeds_of_the_search": self.numbers[0],
             "trainings": self.numbers[1],
@@ -76,7 +76,7 @@ class Search:
             record["seed"] = record.pop("config")["seed"]
         return {
             "validation_nll": [float(score) for score in scores],
-            "chosen": self.tried[best].to_json(),
+            "chosen": self.tried[best].flat(),
             "trainings": result["trainings"],
             "seconds_of_the_search": middle - began,
             "seconds_of_the_trainings": time.perf_counter() - middle,

@@ -120,7 +120,7 @@ def shards(plan: Plan) -> list[Shard]:
     for name in ("phylogenetic",) if plan.quick else GRAPHS:
         for variant in VARIANTS:
             config = replace(base, weight=variant.weight)
-            common = {k: v for k, v in config.to_json().items() if k not in ("seed", "curvature")}
+            common = {k: v for k, v in config.flat().items() if k not in ("seed", "curvature")}
             settings = {
                 "graph": name,
                 "variant": variant.name,

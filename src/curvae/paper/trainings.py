@@ -189,7 +189,7 @@ def _load(
 
 
 def _text(configs: Sequence[Config]) -> str:
-    return json.dumps([config.to_json() for config in configs])
+    return json.dumps([config.flat() for config in configs])
 
 
 def _posterior(fitted: Fitted, rows: Rows) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def spread_settings(configs: Sequence[Config]) -> tuple[dict[str, Any], list[dic
         >>> own, common["dim"]
         ([{'seed': 0}, {'seed': 1}], 2)
     """
-    every = [config.to_json() for config in configs]
+    every = [config.flat() for config in configs]
     common = {k: v for k, v in every[0].items() if k != "seed" and all(other[k] == v for other in every)}
     return common, [{k: v for k, v in one.items() if k not in common} for one in every]
 

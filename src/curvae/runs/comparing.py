@@ -18,7 +18,7 @@ from ..training.workers import processes
 from .folder import GraphSource, Source, Voice, command_line, new_folder, today
 from .questions import QUESTIONS
 from .resuming import given, resume_run
-from .timing import duration
+from .timing import Forecast
 
 __all__ = ["CompareRequest", "CompareResult", "compare_run"]
 
@@ -76,6 +76,7 @@ def _compare_run(request: CompareRequest, voice: Voice, held: ExitStack) -> Comp
     asking = ask(source, config)
     if known is not None:
         known.require_same(asking.fingerprint)
+        asking.go_on(known.description["data"])
     trainings = asking.trainings(**asked)
     if known is None:
         folder = held.enter_context(new_folder(request.output, f"{source.name}-comparison", request.force))
@@ -86,11 +87,9 @@ def _compare_run(request: CompareRequest, voice: Voice, held: ExitStack) -> Comp
         folder, command = known.folder, known.description["command"]
     for text in asking.warnings:
         voice.warn(text)
-    about = ""
-    if request.scheduler is None and known is None:  # how much is left of one that has begun is not known
-        jobs = request.jobs or processes(request.device)
-        about = duration(asking.seconds(trainings, request.device, jobs))
-    voice.say(f"{asking.size}; {trainings} trainings" + (f", {about}" if about else ""))
+    voice.say(f"{asking.size}; {trainings} trainings")
+    forecast = Forecast(voice, "training and evaluation")
+    jobs = request.jobs or processes(request.device)
     found = asking.answer(
         **asked,
         device=request.device,
@@ -100,6 +99,7 @@ def _compare_run(request: CompareRequest, voice: Voice, held: ExitStack) -> Comp
         resume=request.resume,
         progress=lambda done, total: voice.progress("training", done, total, ""),
         warn=voice.warn,
+        estimate=lambda made: forecast(made.left + asking.judging(made.epoch, trainings, jobs, request.device)),
     )
     said, warned = asking.remarks(found)
     for text in said:

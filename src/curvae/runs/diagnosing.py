@@ -234,7 +234,7 @@ def _built_in(run: Path, ids: NDArray[np.str_]) -> tuple[NamedTree, Match]:
 def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
     """Write the tree read off the embedding of a run as Newick."""
     embedded = _open(run)
-    output_file(output, output, force, option="--newick")
+    output_file(output, output, force, option="newick")
     tree = tree_of_embedding(embedded.points, embedded.ids, seed)
     write_text(output, tree.newick() + "\n")
     return {"newick": str(output), "leaves": len(embedded.ids), "nodes": len(tree)}

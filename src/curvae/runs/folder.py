@@ -51,6 +51,7 @@ _OWN = (
     "splits",
     "*.part",
     "model.safetensors",
+    "embedding.safetensors",
     "metrics.jsonl",
     "embedding.csv",
     "comparison.json",
@@ -59,6 +60,10 @@ _OWN = (
     "report.html",
     CONFIG,
 )
+
+
+FLAGS = {"covariates": "covariate"}
+"""fields of what was given whose option is called otherwise, being given once for each entry"""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ class Given:
         """
         options: list[str] = []
         for name, value in {**self.options, **(settings or {})}.items():
-            flag = f"--{name.replace('_', '-')}"
+            flag = f"--{FLAGS.get(name, name).replace('_', '-')}"
             if name == "hidden":
                 options += [flag, ",".join(map(str, value))]
             elif isinstance(value, bool):
@@ -142,6 +147,8 @@ class Source(Given):
     group: str | None = None
     categorical: tuple[str, ...] = ()
     missing: Any = "error"
+    exposure: str | None = None
+    covariates: tuple[str, ...] = ()
 
     def load(self) -> tuple[Dataset, Schema]:
         return load(
@@ -150,8 +157,14 @@ class Source(Given):
             id=self.id,
             group=self.group,
             categorical=self.categorical,
+            covariates=self.covariates,
             missing=self.missing,
+            exposure=self.exposure,
         )
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # What older runs do not name, they did not have.
+        return super().again({"exposure": None, "covariates": [], **stored})
 
 
 @dataclass(frozen=True)
@@ -209,7 +222,7 @@ def _making(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CurvaeError(f"cannot make the folder {folder}: {error.strerror}; choose another with -o") from error
+        raise CurvaeError(f"cannot make the folder {folder}: {error.strerror}; choose another with output=…") from error
 
 
 def _numbered(name: str) -> Path:
@@ -225,7 +238,7 @@ def _numbered(name: str) -> Path:
 
 def _clear(folder: Path, force: bool, mark: str) -> None:
     if not force:
-        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with --force")
+        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with force=True")
     if not (folder / mark).exists():
         raise CurvaeError(
             f"{folder} holds something else (there is no {mark}) and is not touched; choose another folder"
@@ -236,7 +249,7 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
 
 
 def output_file(
-    asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "-o"
+    asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "output"
 ) -> Path:
     """The file asked for, or the default; one that exists only with `force`.
 
@@ -244,10 +257,10 @@ def output_file(
     """
     path = default if asked is None else asked
     if path.suffix.lower() not in (endings := endings or (default.suffix,)):
-        raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}")
+        raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}=…")
     refuse_dangling(path)
     if path.exists() and not force:
-        raise CurvaeError(f"{path} exists; choose another name with {option}, or overwrite it with --force")
+        raise CurvaeError(f"{path} exists; choose another name with {option}=…, or overwrite it with force=True")
     return path
 
 

@@ -71,7 +71,7 @@ def _same_nodes(run: Path, path: str, own: Graph, graph: Graph) -> Graph:
         ]
         raise CurvaeError(
             f"the model of {run} has no features and knows its own {own.n_nodes:,} nodes only; {Path(path).name} "
-            f"{' and '.join(sides)}: name the same nodes (those without edges with --nodes), or train with --features"
+            f"{' and '.join(sides)}: name the same nodes (those without edges with nodes=…), or train with features=…"
         )
     edges, order = _moved(graph, places)
     return Graph(own.names, edges, None if graph.weights is None else graph.weights[order])

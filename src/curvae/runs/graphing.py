@@ -19,8 +19,9 @@ from ..errors import CurvaeError
 from ..training.config import require_count
 from ..training.evaluate import Embedding, map_health
 from ..training.files import write_bytes, write_json
-from ..training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph, fit_graphs
+from ..training.graphs import FittedGraph, GraphConfig, fit_graph, fit_graphs
 from ..training.graphs.evaluate import Neighbourhood, embed_graph, link_figures, neighbourhood
+from ..training.graphs.fitting import require_buildable_graph
 from ..training.graphs.storage import graph_facts, save_fitted_graph
 from ..training.storage import CONFIG, description_of
 from ..training.workers import processes
@@ -36,7 +37,7 @@ from .folder import (
     write_table,
 )
 from .resuming import given, resume_run
-from .timing import duration, graph_seconds
+from .timing import Forecast
 from .training import comparable, figures
 
 __all__ = ["SPLITS", "GraphRequest", "GraphResult", "centre_of", "graph_run"]
@@ -92,12 +93,12 @@ def _graph_run(request: GraphRequest, voice: Voice, held: ExitStack) -> GraphRes
         )
         source, settings, count = known.source, given(known.config), known.more["splits"]
         if (table := known.description["source"]["nodes"]) is not None and source.nodes is None:
-            raise CurvaeError(f"{known.folder} was started with a table of nodes; give it again with --nodes {table}")
+            raise CurvaeError(f'{known.folder} was started with a table of nodes; give it again with nodes="{table}"')
     count = SPLITS if count is None else count
     config = GraphConfig(**settings)
     graph = source.load()
-    # What cannot be built is said before anything is written.
-    build_graph_model(config, graph.n_nodes, None if graph.features is None else len(graph.feature_names))
+    features = None if graph.features is None else len(graph.feature_names)
+    require_buildable_graph(config, graph.n_nodes, features)  # before anything is written
     if known is None:
         folder = held.enter_context(new_folder(request.output, source.name, request.force))
         description = _describe(source, config, count, graph)
@@ -114,14 +115,20 @@ def _graph_run(request: GraphRequest, voice: Voice, held: ExitStack) -> GraphRes
         voice.warn(text)
     voice.say(_size(graph) + (f"; {len(splits)} splits of 85, 5 and 10 % of the edges" if splits else ""))
     jobs = min(request.jobs or processes(request.device), max(1, len(splits)))
-    about = ""
-    if known is None:  # how much is left of a run that has begun is not known
-        about = duration(graph_seconds(config, graph, request.device, 1 + -(-len(splits) // jobs)))
-    voice.say(f"run folder {folder}" + (f"; {about} of training" if about else ""))
+    voice.say(f"run folder {folder}")
+    forecast = Forecast(voice, "training")
+    later = config.epochs * -(-len(splits) // jobs)  # epochs of the models that predict hidden edges
 
     began = time.perf_counter()
     where: dict[str, Any] = {"device": request.device, "resume": request.resume}
-    fitted = fit_graph(config, graph, folder=folder, **where, progress=figures(voice))
+    fitted = fit_graph(
+        config,
+        graph,
+        folder=folder,
+        **where,
+        progress=figures(voice),
+        estimate=lambda made: forecast(made.left + later * made.epoch),
+    )
     found: list[FittedGraph] = []
     if splits:
         found = fit_graphs(
@@ -133,6 +140,7 @@ def _graph_run(request: GraphRequest, voice: Voice, held: ExitStack) -> GraphRes
             jobs=jobs,
             progress=lambda done, total: voice.progress("link prediction", done, total, f"{len(splits)} models"),
             warn=voice.warn,
+            estimate=lambda made: forecast(made.left),
         )
     return _finish(folder, source, fitted, found, graph, description, left_out, voice, time.perf_counter() - began)
 

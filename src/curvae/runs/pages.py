@@ -15,6 +15,7 @@ from torch import Tensor
 from ..data import Dataset, Tree
 from ..geometry import Lorentz, PoincareBall
 from ..hierarchy import Diagnosis
+from ..models import LIKELIHOODS
 from ..plotting import (
     Projection,
     beside_surrogates,
@@ -213,12 +214,15 @@ def reconstruction_section(
     titles = [f"{name}: {data.ids[i]}"[:40] for name, i in zip(("worst", "median", "best"), chosen, strict=True)]
     rows = data.x[chosen]
     originals = rows if isinstance(rows, np.ndarray) else rows.toarray()
-    made = reconstruct(fitted, embedding.space[chosen])
+    size = None if data.exposure is None else data.exposure[chosen]
+    context = None if data.context is None else data.context[chosen]
+    made = reconstruct(fitted, embedding.space[chosen], context=context, size=size)
     caption = f"The {kind} rows with the lowest, median and highest likelihood."
     if fitted.config.scales and len(data.shape) != 2:
         # Columns of other units could not share an axis.
         originals, made = (fitted.scaling.apply(values) for values in (originals, made))
-        caption += " Every feature is shown from its mean, in units of its deviation."
+        what = "Every feature" if _scales_all(fitted.config) else "Every number"
+        caption += f" {what} is shown from its mean, in units of its standard deviation."
     reconstructions(figure.subplots(1, 3), originals, made, data.shape, titles)
     return Section("Reconstructions", (), [picture(figure, caption, "reconstructions", wide=True)])
 
@@ -231,13 +235,20 @@ def samples_picture(images: NDArray[Any]) -> Picture:
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
     kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.x.shape[1]} columns"
-    return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *data.notes, *notes])
+    told = [f"Covariates, of which the model is told: {', '.join(data.context_names)}."] if data.context_names else []
+    return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *told, *data.notes, *notes])
+
+
+def _scales_all(config: Config) -> bool:
+    """Whether all columns are standardised, if any are."""
+    return LIKELIHOODS[config.likelihood].standardise is True
 
 
 def scaling_note(config: Config) -> str:
-    if config.scales:
-        return "Columns were centred and scaled to unit variance."
-    return "Values were used as they are."
+    if not config.scales:
+        return "Values were used as they are."
+    what = "Columns" if _scales_all(config) else "Columns of numbers"
+    return f"{what} were centred and scaled to unit variance."
 
 
 def comparison_section(found: Comparison, title: str = "Held-out likelihood by curvature") -> Section:

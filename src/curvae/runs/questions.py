@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..data import split_edges
+from ..data import Arrays, split_edges
+from ..models.likelihoods import choose_likelihood
 from ..report import Section, Table
 from ..training import Config
 from ..training.comparison import SAMPLES, Comparison, compare, plan
 from ..training.config import Settings
 from ..training.device import choose_device
 from ..training.graphs import GraphComparison, GraphConfig, compare_graph
+from ..training.migrations import automatic_before_3
 from ..training.paired import curved_values, mean_interval
+from ..training.rows import layout_of
 from . import graph_pages, pages
 from .folder import Given, GraphSource, Source
 from .graphing import centre_of
-from .timing import graph_seconds, training_seconds
+from .timing import likelihood_seconds
 
 __all__ = ["QUESTIONS", "GraphQuestion", "Question", "RowsQuestion"]
 
@@ -40,13 +43,16 @@ class Question(ABC):
     size: str
     warnings: Sequence[str]
 
+    def go_on(self, facts: Mapping[str, Any]) -> None:  # noqa: B027 - there is nothing to decide for most
+        """Decide what is left to the data as it was decided at the start, which these facts tell."""
+
     @abstractmethod
     def trainings(self, curvatures: Sequence[float], repeats: int) -> int:
         """How many there will be; raises for what cannot be compared."""
 
     @abstractmethod
-    def seconds(self, trainings: int, device: str, jobs: int) -> float:
-        """How long so many of them will take, about."""
+    def judging(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
+        """Seconds that it takes to judge so many of them, about; `epoch` is what an epoch of one takes."""
 
     @abstractmethod
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Any:
@@ -69,20 +75,30 @@ class RowsQuestion(Question):
         self.data, _ = source.load()
         columns = int(self.data.x.shape[1])
         self.fingerprint, self.warnings = self.data.fingerprint, self.data.warnings
-        self.facts = {"fingerprint": self.fingerprint, "rows": len(self.data), "features": columns}
+        layout = layout_of(Arrays.of(self.data))
+        self.likelihood, _ = choose_likelihood(self.data.x, config.likelihood, layout)
+        self.facts = {
+            "fingerprint": self.fingerprint,
+            "rows": len(self.data),
+            "features": columns,
+            "likelihood": self.likelihood,
+        }
         self.size = f"{len(self.data)} rows, {columns} columns"
+
+    def go_on(self, facts: Mapping[str, Any]) -> None:
+        before = facts.get("likelihood") or automatic_before_3(self.data.x)
+        if self.config.likelihood == "auto" and before != self.likelihood:
+            self.config = replace(self.config, likelihood=before)
 
     def trainings(self, curvatures: Sequence[float], repeats: int) -> int:
         data = self.data
         self.values, self.splits = plan(self.config, data, curvatures, repeats, data.groups)
         return len(self.values) * len(self.splits)
 
-    def seconds(self, trainings: int, device: str, jobs: int) -> float:
-        hardest, split = replace(self.config, curvature=self.values[-1]), self.splits[0]
-        scored = -(-trainings // jobs) * (len(split.validation) + len(split.test))
-        return training_seconds(
-            hardest, self.data, split.train, choose_device(device), trainings, jobs, scored, SAMPLES
-        )
+    def judging(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
+        split, features = self.splits[0], int(self.data.x.shape[1])
+        sizes = features, len(split.train), len(split.validation) + len(split.test), SAMPLES, -(-trainings // jobs)
+        return trainings * likelihood_seconds(epoch, self.config, *sizes, choose_device(device))
 
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
         data = self.data
@@ -128,8 +144,8 @@ class GraphQuestion(Question):
         split_edges(self.graph, seed=self.config.seed)
         return repeats * len(curved_values(curvatures, repeats, self.config.learn_curvature))
 
-    def seconds(self, trainings: int, device: str, jobs: int) -> float:
-        return graph_seconds(self.config, self.graph, choose_device(device), -(-trainings // jobs))
+    def judging(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
+        return 0.0
 
     def answer(self, curvatures: Sequence[float], repeats: int, **where: Any) -> GraphComparison:
         return compare_graph(self.config, self.graph, curvatures, repeats, **where)

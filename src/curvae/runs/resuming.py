@@ -43,7 +43,7 @@ class Begun(Generic[Source, Config]):
         if fingerprint != self.description["data"]["fingerprint"]:
             raise CurvaeError(
                 f"{self.source.path} is not the data that {self.folder} was started with; "
-                "give that data, or start a new run without --resume"
+                "give that data, or start a new run without resume=True"
             )
 
 
@@ -69,7 +69,7 @@ def resume_run(
         more: what else was asked for, by its name in `config.json`; None where it was not.
     """
     if folder is None:
-        raise CurvaeError(f"--resume needs the run folder: curvae {command} -o RUN --resume")
+        raise CurvaeError(f"resume=True needs the run folder: curvae {command} -o RUN --resume")
     with locked(folder) if folder.is_dir() else nullcontext():
         yield _read(folder, kind, source, configs, settings, more)
 

@@ -1,91 +1,87 @@
-"""How long a training will take."""
+"""How long a run will take."""
 
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import replace
+from collections.abc import Sequence
+from itertools import pairwise
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from ..data import Arrays, Dataset, Graph
-from ..errors import CurvaeError
-from ..training import Config, Fitted, fit_many
-from ..training.evaluate import likelihoods
-from ..training.graphs import GraphConfig, fit_graph
+from ..training import Config
+from .folder import Voice
 
-__all__ = ["duration", "graph_seconds", "training_seconds"]
+__all__ = ["Forecast", "duration", "likelihood_seconds"]
 
-_STEPS = 5  # of a model that is thrown away
-_OUTPUTS = 1 << 22  # numbers that its decoder computes for a few likelihoods
+_SHORT = 2.0  # seconds that are not worth a word
+
+# What work costs, in multiplications of a matrix product, by measurements: of the products of 8 to 900 thousand
+# multiplications a row in models of 10 to 2000 columns, on a CPU, and of the shape of MNIST on an H200.
+_STEP = {"cpu": 8e7, "cuda": 3e9}  # launching the operations of a step, whatever its size
+_DRAW = 8e3  # a draw with its divergence
+_ACTIVATION = 200.0  # a hidden value, or an output with its log-likelihood
+_BACKWARD = 3.0  # a step over a forward pass
 
 
-def training_seconds(
-    config: Config,
-    data: Dataset,
-    train: NDArray[np.int64],
-    device: torch.device | str = "cpu",
-    models: int = 1,
-    jobs: int = 1,
-    scored: int = 0,
-    samples: int = 500,
-) -> float:
-    """Time of so many trainings on the rows `train`, from a few steps, and of the likelihoods after them.
+class Forecast:
+    """Says, once, how long a run will take, unless that is a moment.
 
-    Each of the `jobs` measures the likelihood of `scored` rows, with so many importance samples.
-    NaN where these fail, for the training will say why, and on CUDA, where the first steps tell nothing.
+    Arguments:
+        voice: that says it.
+        what: takes the time.
     """
-    if torch.device(device).type == "cuda":
-        return math.nan
-    short = replace(config, epochs=1, patience=None, validation=0.0)
-    stack = [replace(short, seed=i) for i in range(math.ceil(models / jobs))]
-    few = data.arrays.take(train[: _STEPS * config.batch_size])
-    try:
-        fit_many(stack, few.take(slice(config.batch_size)))  # the first step is slower
-        began = time.perf_counter()
-        fitted = fit_many(stack, few)[0]
-        seconds = time.perf_counter() - began
-    except CurvaeError:
-        return math.nan
-    steps = [math.ceil(rows / config.batch_size) for rows in (len(train), len(few))]
-    return seconds * steps[0] / steps[1] * config.epochs_for(len(train)) + _likelihood_seconds(
-        fitted, few, scored, samples
-    )
+
+    def __init__(self, voice: Voice, what: str) -> None:
+        self._voice, self._what, self._said = voice, what, False
+
+    def __call__(self, seconds: float) -> None:
+        if not self._said and seconds >= _SHORT:
+            self._voice.say(f"{duration(seconds)} of {self._what}")
+        self._said = True
 
 
-def _likelihood_seconds(fitted: Fitted, few: Arrays, rows: int, samples: int) -> float:
-    """Time of the likelihoods of so many rows, from a few of them."""
-    if not rows:
-        return 0.0
-    few = few.take(slice(max(1, _OUTPUTS // (samples * few.features))))
-    likelihoods(fitted, few.take(slice(1)), samples)  # the first call is slower
-    began = time.perf_counter()
-    likelihoods(fitted, few, samples)
-    return (time.perf_counter() - began) / len(few) * rows
+def likelihood_seconds(
+    epoch: float,
+    config: Config,
+    features: int,
+    train: int,
+    rows: int,
+    samples: int,
+    models: int = 1,
+    device: torch.device | str = "cpu",
+) -> float:
+    """Time of the likelihoods of rows, from that of the training.
+
+    Arguments:
+        epoch: seconds for one epoch of the model.
+        config: of the model.
+        features: of a row.
+        train: training rows.
+        rows: whose likelihood is measured.
+        samples: importance samples of each.
+        models: that were trained together.
+        device: of the training.
+    """
+    size, steps = min(config.batch_size, train), math.ceil(train / config.batch_size)
+    decoding = _DRAW + _network((config.dim, *config.hidden[::-1], features))
+    encoding = _network((features, *config.hidden, config.dim))
+    launching = _STEP[torch.device(device).type] / models
+    step = launching + _BACKWARD * size * (encoding + config.samples * decoding)
+    return epoch / steps * rows * samples * decoding / step
 
 
-def graph_seconds(config: GraphConfig, graph: Graph, device: torch.device | str = "cpu", models: int = 1) -> float:
-    """Time of so many trainings on a graph, one after the other, from a few steps; NaN as above."""
-    if torch.device(device).type == "cuda":
-        return math.nan
-    try:
-        few = fit_graph(replace(config, epochs=3), graph)
-    except CurvaeError:
-        return math.nan
-    return min(record["seconds"] for record in few.history) * config.epochs * models
+def _network(sizes: Sequence[int]) -> float:
+    """Cost of a row in dense layers of these sizes."""
+    return sum(a * b for a, b in pairwise(sizes)) + _ACTIVATION * sum(sizes[1:])
 
 
 def duration(seconds: float) -> str:
-    """A time for people; nothing where it is not known.
+    """A time for people.
 
     Example:
-        >>> duration(0.2), duration(3000), duration(8000), duration(math.nan)
-        ('about 1 s', 'about 50 min', 'about 2.2 h', '')
+        >>> duration(0.2), duration(3000), duration(8000)
+        ('about 1 s', 'about 50 min', 'about 2.2 h')
     """
-    if math.isnan(seconds):
-        return ""
     if seconds < 90:
         return f"about {max(seconds, 1):.0f} s"
     return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"

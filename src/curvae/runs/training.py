@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 from ..data import Dataset, Schema
 from ..data.missing import extremes
 from ..errors import CurvaeError
-from ..training import Config, Fitted, Split, build, fit, fit_many, random_split
+from ..settings import GraphSettings, RowSettings, described
+from ..training import Config, Fitted, Split, fit, fit_many, random_split
+from ..training.build import require_buildable
 from ..training.config import require_count
 from ..training.evaluate import Embedding, embed, health, likelihoods, stability
 from ..training.files import write_bytes, write_json
+from ..training.pace import Estimate
 from ..training.storage import CONFIG, description_of, save_fitted
 from ..training.tasks import resolve
 from ..training.workers import processes
@@ -36,11 +39,10 @@ from .folder import (
     write_table,
 )
 from .resuming import given, resume_run
-from .timing import duration, training_seconds
+from .timing import Forecast, likelihood_seconds
 
 __all__ = ["FitRequest", "fit_run"]
 
-_OWN_CHOICE = ("curvature", "learn_curvature", "learn_prior_scale", "validation", "standardise", "objective", "samples")
 _SAMPLES = 500  # importance samples a row for the report
 
 
@@ -98,7 +100,7 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
         raise CurvaeError(f"nothing varies in {source.path}: every column is constant, so there is nothing to learn")
     split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
     config, layout, reason = resolve(config, data, split)
-    build(config, layout)  # what cannot be built is said before anything is written
+    require_buildable(config, layout)  # before anything is written
     before = {} if known is None else known.description
     reason = before.get("likelihood_reason", reason)
     command = before.get("command", command_line())
@@ -114,18 +116,24 @@ def _fit_run(request: FitRequest, voice: Voice, held: ExitStack) -> FitResult:
         voice.warn(text)
     if config.validation and not len(split.validation):
         voice.warn(
-            f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise --validation"
+            f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise validation=…"
         )
     voice.say(f"{len(data)} rows, {data.x.shape[1]} columns; likelihood {config.likelihood}: {reason}")
     jobs = min(processes(request.device), repeats)
-    about = ""
-    if known is None:  # how much is left of one that has begun is not known
-        scored = len(_scored(split)[0])
-        about = duration(training_seconds(config, data, split.train, request.device, repeats, jobs, scored, _SAMPLES))
-    voice.say(f"run folder {folder}" + (f"; {about} of training and evaluation" if about else ""))
+    voice.say(f"run folder {folder}")
+    forecast = Forecast(voice, "training and evaluation")
+
+    def estimate(made: Estimate) -> None:
+        sizes = layout.features, len(split.train), len(_scored(split)[0]), _SAMPLES, -(-repeats // jobs)
+        forecast(made.left + likelihood_seconds(jobs * made.epoch, config, *sizes, request.device))
 
     began = time.perf_counter()
-    where: dict[str, Any] = {"device": request.device, "folder": folder, "resume": request.resume}
+    where: dict[str, Any] = {
+        "device": request.device,
+        "folder": folder,
+        "resume": request.resume,
+        "estimate": estimate,
+    }
     if repeats == 1:
         found = [fit(config, data, split=split, **where, progress=figures(voice))]
     else:
@@ -157,7 +165,8 @@ def figures(voice: Voice) -> Callable[[dict[str, Any], int], None]:
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those that `curvae compare` takes: it chooses the curvature and the split itself."""
-    return {name: value for name, value in settings.items() if name not in _OWN_CHOICE}
+    known = described(GraphSettings) | described(RowSettings)
+    return {name: value for name, value in settings.items() if known[name].compared}
 
 
 def _scored(split: Split) -> tuple[NDArray[np.int64], str]:

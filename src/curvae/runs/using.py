@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Dataset, Schema, load, memory
+from ..data.covariates import code_values
 from ..data.missing import Missing, places
+from ..data.remarks import quoted
 from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood
 from ..training import Fitted, impute
@@ -30,13 +33,19 @@ _SAMPLES = 5000  # importance samples a row
 
 
 def _open(
-    run: Path, path: str, missing: Missing | None, device: torch.device | str, voice: Voice
+    run: Path, path: str, missing: Missing | None, device: torch.device | str, voice: Voice, decode: bool
 ) -> tuple[Fitted, Dataset, dict[str, Any]]:
-    """A run and new data, read as the run's own data were; so are rows that lack values, unless `missing` is given."""
+    """A run and new data, read as the run's own data were; so are rows that lack values, unless `missing` is given.
+
+    Covariates must be there for whoever is told them: the encoder, and the decoder if it is going to `decode`.
+    """
     fitted, _, description = load_fitted(run, device=device)
     schema = Schema.from_json(description["data"]["schema"])
     data, _ = load(path, schema=schema, missing=missing_as_run(missing, description))
-    choose_likelihood(data.x, fitted.config.likelihood, fitted.layout)
+    choose_likelihood(data.x, fitted.config.likelihood, replace(fitted.layout, names=data.names))
+    if schema.covariates and data.context is None and (decode or fitted.config.encode_covariates):
+        names = quoted(column.name for column in schema.covariates)
+        raise CurvaeError(f"{Path(path).name} needs the covariates that the model was trained with: {names}; add them")
     for text in data.notes:
         voice.say(text)
     for text in data.warnings:
@@ -62,9 +71,9 @@ def embed_run(
     if kind_of(run) == "graph":
         table = graph_using.embedded(run, path, nodes, missing, device, voice)
     elif nodes is not None:
-        raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave --nodes out")
+        raise CurvaeError(f"{run} holds a model of a table, which has no nodes; leave out nodes=…")
     else:
-        fitted, data, _ = _open(run, path, missing, device, voice)
+        fitted, data, _ = _open(run, path, missing, device, voice, decode=False)
         table = embedding_table(embed(fitted, data), data.ids, data.labels, "new")
     target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
     write_table(target, table)
@@ -101,7 +110,7 @@ def impute_run(
     if kind_of(run) == "graph":
         raise CurvaeError(f"{run} holds a model of a graph, which fills no gaps; give a run of curvae fit")
     require_count("samples", samples, "importance_samples")
-    fitted, data, description = _open(run, path, "model", device, voice)
+    fitted, data, description = _open(run, path, "model", device, voice, decode=True)
     schema = Schema.from_json(description["data"]["schema"])
     images = schema.kind == "images"
     name = f"{Path(path).name.split('.')[0]}-imputed.{'npy' if images else 'csv'}"
@@ -140,48 +149,59 @@ def sample_run(
     count: int,
     output: Path | None = None,
     *,
+    covariates: Mapping[str, str] | None = None,
     seed: int = 0,
     force: bool = False,
     device: torch.device | str = "cpu",
 ) -> list[Path]:
     """Draw new rows; returns the files: a CSV table, or for images an array and a picture.
 
-    From a model of a graph, new graphs: a CSV table of edges.
+    A model with covariates needs a value of each, which all rows share. From a model of a graph, new graphs: a CSV
+    table of edges.
     """
     if count < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {count}")
     if kind_of(run) == "graph":
+        if covariates:
+            raise CurvaeError(f"{run} holds a model of a graph, which has no covariates; leave them out")
         target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
         write_table(target, graph_using.drawn(run, count, seed, device))
         return [target]
     fitted, _, description = load_fitted(run, device=device)
     schema = Schema.from_json(description["data"]["schema"])
+    context = torch.from_numpy(code_values(schema.covariates, covariates)).to(fitted.model.device, fitted.model.dtype)
     # Noise, outputs, draws and their text.
     memory.require(64 * count * len(schema.names), f"a table of {count:,} samples", mend="draw fewer with -n")
     generator = torch.Generator(fitted.model.device).manual_seed(seed)
-    rows = fitted.scaling.invert(fitted.model.sample(count, generator).cpu().double().numpy())
+    rows = fitted.scaling.invert(fitted.model.sample(count, generator, context=context).cpu().double().numpy())
     if schema.kind != "images":
         target = output_file(output, Path(f"{run.resolve().name}-samples.csv"), force)
-        write_table(target, _table(rows, schema))
+        write_table(target, _table(rows, schema).assign(**(covariates or {})))
         return [target]
     target = output_file(output, Path(f"{run.resolve().name}-samples.npy"), force)
     picture = output_file(None, target.with_suffix(".png"), force)
     generator.manual_seed(seed)
-    means = fitted.scaling.invert(fitted.model.sample(min(count, 100), generator, mean=True).cpu().double().numpy())
+    made = fitted.model.sample(min(count, 100), generator, mean=True, context=context)
+    means = fitted.scaling.invert(made.cpu().double().numpy())
     write_bytes(target, _npy(rows.reshape(-1, *schema.shape).astype(np.float32)))
     write_bytes(picture, pages.samples_picture(means.reshape(-1, *schema.shape)).png)
     return [target, picture]
 
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
-    """Features as columns of the source, a block of categories as the one with the largest value."""
+    """Features as columns of the source: categories by name, yes and no as 1 and 0, counts for an exposure of 1."""
     columns: dict[str, Any] = {}
     start = 0
     for column in schema.columns:
         block = rows[:, start : start + len(column.features)]
-        categories = column.categories
-        columns[column.name] = block[:, 0] if categories is None else np.array(categories)[block.argmax(1)]
+        if column.categories is not None:
+            columns[column.name] = np.array(column.categories)[block.argmax(1)]
+        else:
+            whole = column.binary and bool(np.isin(block, (0, 1)).all())
+            columns[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
         start += len(column.features)
+    if schema.exposure is not None:
+        columns[schema.exposure] = 1.0
     return pd.DataFrame(columns)
 
 
@@ -207,11 +227,11 @@ def evaluate_run(
     """
     if kind_of(run) == "graph":
         if samples is not None:
-            raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave --samples out")
+            raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave out samples=…")
         return graph_using.judged(run, path, seed, voice)
     samples = _SAMPLES if samples is None else samples
     require_count("samples", samples, "importance_samples")
-    fitted, data, description = _open(run, path, missing, device, voice)
+    fitted, data, description = _open(run, path, missing, device, voice, decode=True)
     # The run's own data are reported by part: rows that were trained on say nothing about new ones.
     same = data.fingerprint == description["data"].get("fingerprint")
     names = fitted.split.names(len(data)) if same else np.full(len(data), "new")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,12 +74,12 @@ def view_run(request: ViewRequest, voice: Voice = Voice()) -> tuple[Path, View]:
 def _check_names(request: ViewRequest, description: Mapping[str, Any], target: Path) -> None:
     if target.suffix.lower() == ".html":
         raise CurvaeError(
-            "--names is for pictures, a page has names by itself; choose a picture with -o, or leave it out"
+            "names=… is for pictures, a page has names by itself; choose a picture with output=…, or leave it out"
         )
     if description.get("kind") != "graph":
-        raise CurvaeError(f"{request.run} is no run of curvae graph: no row has more edges; leave --names out")
+        raise CurvaeError(f"{request.run} is no run of curvae graph: no row has more edges; leave out names=…")
     if request.anonymous:
-        raise CurvaeError("--anonymous leaves out names; give --names or --anonymous, not both")
+        raise CurvaeError("anonymous=True leaves out names; give names=… or anonymous=True, not both")
 
 
 def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
@@ -155,10 +156,10 @@ def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, n
     asked = [name for name in (request.label or (name if name in own else None), *request.show) if name is not None]
     for column in asked:
         if column not in known:
-            where = "give the table it is in with --data FILE" if request.data is None else f"there are {quoted(known)}"
+            where = "give the table it is in with data=…" if request.data is None else f"there are {quoted(known)}"
             raise CurvaeError(f"there is no column {column!r} to show; {where}")
         if request.anonymous and np.array_equal(texts_of(known[column], strip=True), table["id"].str.strip()):
-            raise CurvaeError(f"column {column!r} holds the ids, which --anonymous leaves out; show another")
+            raise CurvaeError(f"column {column!r} holds the ids, which anonymous=True leaves out; show another")
     return {column: known[column] for column in asked}
 
 
@@ -170,7 +171,7 @@ def _numbers(texts: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -> dict[str, Any]:
-    """Columns of the table given with --data, its rows in the order of the run's."""
+    """Columns of the table given as data, its rows in the order of the run's."""
     if request.data is None or (schema is not None and schema.kind == "images"):
         return {}
     path = Path(request.data)
@@ -201,10 +202,12 @@ def _images(request: ViewRequest, description: Mapping[str, Any], schema: Schema
     name = str(description.get("source", {}).get("name"))
     if schema is None or schema.kind != "images":
         raise CurvaeError(
-            f"{request.run} was not trained on images, so there are no thumbnails; leave --thumbnails out"
+            f"{request.run} was not trained on images, so there are no thumbnails; leave out thumbnails=True"
         )
     if request.data is None and name not in BUILT_IN:
-        raise CurvaeError(f"the images are not in the run; give them with --data, as in --data {name}")
+        raise CurvaeError(
+            f"the images are not in the run; give them with data=…, as in data={json.dumps(name, ensure_ascii=False)}"
+        )
     missing = description["source"].get("missing", "error")
     data, _ = load(request.data or name, schema=schema, missing=missing)
     if data.fingerprint != description["data"]["fingerprint"]:

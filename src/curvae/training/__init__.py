@@ -5,6 +5,7 @@ from .comparison import Comparison, compare
 from .config import Config
 from .evaluate import Embedding, embed
 from .fitted import Fitted
+from .fitting import fit, fit_many
 from .graphs import (
     FittedGraph,
     GraphConfig,
@@ -16,7 +17,6 @@ from .graphs import (
     neighbourhood,
 )
 from .imputation import impute
-from .loop import fit, fit_many
 from .rows import Rows, Scaling
 from .splits import Split, random_split
 

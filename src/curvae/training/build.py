@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ..data import memory
+from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
-from ..nn import Curvature, decoder, mlp
+from ..nn import NETWORKS, Conditioned, Curvature
 from .config import Config
+from .effects import Effects
 
-__all__ = ["build", "seeded"]
+__all__ = ["build", "require_buildable", "seeded"]
 
 # Fresh weights come from torch's one generator, which threads share.
 _LOCK = Lock()
@@ -31,42 +34,94 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def build(
-    config: Config, layout: Layout | int, blocks: tuple[int, ...] = (), mean: NDArray[np.float64] | None = None
-) -> VAE:
-    """A model with weights drawn from the configuration's seed.
-
-    Arguments:
-        config: with a likelihood other than "auto".
-        layout: of the data; or the number of their columns, with the blocks of one-hot columns.
-        blocks: for each column the number of its categories; see `Layout`.
-        mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
-    """
-    if not isinstance(layout, Layout):
-        layout = Layout(layout, tuple(blocks))
+def require_buildable(config: Config, layout: Layout) -> None:
+    """Raise for a model that these data cannot have, or that is too large to be built, without building it."""
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
-    sizes = (layout.inputs, *config.hidden, config.dim)
+    if config.encode_covariates and not layout.covariates:
+        raise CurvaeError(
+            "there are no covariates that the encoder could be told; give some, or drop encode_covariates"
+        )
+    sizes = (NETWORKS[config.network].width(_shape(layout), layout.inputs), *config.hidden, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
         f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
         mend="lower hidden or the dimension",
     )
+
+
+def _shape(layout: Layout) -> tuple[int, ...]:
+    return layout.shape or (layout.features,)
+
+
+def build(
+    config: Config,
+    features: int | Layout,
+    blocks: tuple[int, ...] = (),
+    mean: NDArray[np.float64] | None = None,
+    effects: Effects | None = None,
+) -> VAE:
+    """A model with weights drawn from the configuration's seed.
+
+    Arguments:
+        config: with a likelihood other than "auto".
+        features: columns of the data; or the whole layout of the data.
+        blocks: for each column the number of its categories; see `Layout`.
+        mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
+        effects: of the covariates on the (scaled) data; the decoder starts with them, and an MLP as encoder without a
+            look at them. A decoder that had to find them first would let the latent space tell the batches apart, and
+            unlearn that slowly if at all.
+    """
+    layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
+    require_buildable(config, layout)
+    network, shape = NETWORKS[config.network], _shape(layout)
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
-        hidden = config.hidden
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
+        encoder, decoder = network.make(
+            shape, layout.inputs, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
+        )
+        context = layout.covariates
         model = VAE(
-            mlp(layout.inputs, *hidden),
-            decoder(config.decoder, config.dim, hidden[::-1], likelihood.outputs, curvature),
-            Posterior(hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
+            _conditioned(encoder, context, config.hidden[0]) if config.encode_covariates else encoder,
+            Conditioned(decoder, context) if context else decoder,
+            Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
             likelihood,
             layout.missing,
         )
     if mean is not None:
-        last = [layer for layer in model.decoder.modules() if isinstance(layer, nn.Linear)][-1]
         with torch.no_grad():
-            last.bias.copy_(model.likelihood.start(torch.from_numpy(mean)))
+            _start(model, torch.from_numpy(mean), effects)
     return model
+
+
+def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
+    """Let the last layer of the decoder start at the means, and at those of every covariate where it is told them."""
+    start, network = model.likelihood.start, model.decoder
+    layers: Any = network.layers if isinstance(network, Conditioned) else network
+    bias = start(mean)
+    if isinstance(network, Conditioned) and network.last is not None and effects is not None:
+        slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
+        network.last.weight.copy_(slopes.T)
+        bias = bias - torch.from_numpy(effects.centre) @ slopes
+        _blind(model.encoder, torch.from_numpy(effects.slopes))
+    layers.start(bias)
+
+
+def _conditioned(encoder: Any, context: int, width: int) -> Conditioned:
+    """An encoder whose first dense layer, of the given width, is told the context."""
+    first = next(place for place, layer in enumerate(encoder) if isinstance(layer, nn.Linear))
+    return Conditioned(encoder, context, {first: width})
+
+
+def _blind(encoder: nn.Module, slopes: Tensor) -> None:
+    """Let an MLP start without a look at the directions in which covariates move rows."""
+    layers = encoder.layers if isinstance(encoder, Conditioned) else encoder
+    first = layers[1] if isinstance(layers, nn.Sequential) and len(layers) > 1 else None
+    if isinstance(first, nn.Linear) and first.in_features >= slopes.shape[1]:
+        _, sizes, directions = torch.linalg.svd(slopes, full_matrices=False)
+        moved = directions[sizes > 1e-6 * sizes.max()].to(first.weight.dtype)
+        seen = first.weight[:, : slopes.shape[1]]
+        seen -= seen @ moved.T @ moved

@@ -1,62 +1,155 @@
-"""The engine on CUDA: a step is one captured graph, replayed without waiting for the host."""
+"""The engine on CUDA: a step is one captured graph, replayed without waiting for the host.
+
+Where the rows lie on the device, the graph gathers its batch from them. Where they do not, it reads static tensors,
+into which the next batch is copied beside the computation (`feeding`). On a CPU the same steps are called one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from ..models import Batch, Terms
 from ..models.tracing import trace
-from .batches import BatchEngine, losses
-from .engine import Failure, Passed
+from .engine import Advance, BatchEngine, Failure, Passed, losses
+from .feeding import Feed
+from .sources import Gathered, Stacked
 
 __all__ = ["Captured"]
 
 # Milliseconds that compiling saves a step, about: of any stack, and of every model in it; and what it costs.
 _SAVED, _SAVED_EACH, _COMPILING = 2.0, 0.03, 15e3
 
-_WATCHED = 512  # validation rows at once
+
+class _Pieces(ABC):
+    """Pieces of `size` rows of every model, as a captured step reads them: from tensors that stay where they are.
+
+    Arguments:
+        source: the rows.
+        size: of a piece.
+        noise: for a window of rows, (models, k, rows, d), to be overwritten; a whole number of pieces.
+    """
+
+    paced: bool
+    """whether the host waits for the device, so that its clock tells how long steps take"""
+
+    def __init__(self, source: Stacked, size: int, noise: Tensor) -> None:
+        self.source, self.size, self.noise = source, size, noise
+        self.counter = torch.zeros((), dtype=torch.int64, device=noise.device)
+        self._range = torch.arange(size, device=noise.device)
+
+    @abstractmethod
+    def read(self) -> tuple[Batch, Tensor, Tensor]:
+        """A piece with its noise, and for each of its rows 1, or 0 where the last piece is filled up; captured."""
+
+    @abstractmethod
+    def visit(self, generators: Sequence[Generator] | None) -> Iterator[None]:
+        """Make ready the pieces of an epoch one after the other; the order is taken from the generators at once."""
+
+    def load(self, start: int, noise: Tensor) -> None:
+        """Begin a window, of the rows from `start` on."""
+        self.noise[:, :, : noise.shape[2]].copy_(noise)
+        self.counter.zero_()
 
 
-class _Loop:
-    """A captured step over rows that are visited in pieces of one size; those beyond the last row have weight 0."""
+class _Resident(_Pieces):
+    """Rows on the device of the models."""
 
-    def __init__(self, rows: int, size: int, device: torch.device, step: Callable[[Tensor, Tensor, Tensor], None]):
-        self.rows, self.size, self.step = rows, size, step
-        self.counter = torch.zeros((), dtype=torch.int64, device=device)
-        self.range = torch.arange(size, device=device)
-        self.graph: Any = None
+    paced = False
 
-    def __call__(self) -> None:
-        index = self.counter * self.size + self.range
-        self.step(index.clamp(max=self.rows - 1), (index < self.rows).double(), self.counter)
-        self.counter += 1
+    def __init__(self, source: Gathered, size: int, noise: Tensor) -> None:
+        super().__init__(source, size, noise)
+        self._rows, self._order = source, source.order(None)
+        self._index = self._order[:, :1].repeat(1, noise.shape[2])
+        self._last = torch.full((), noise.shape[2] - 1, device=noise.device)
+
+    def read(self) -> tuple[Batch, Tensor, Tensor]:
+        index = self.counter * self.size + self._range
+        inside = torch.minimum(index, self._last)
+        rows = self._rows.gather(self._index.index_select(1, inside))
+        return rows, self.noise.index_select(2, inside), (index <= self._last).double()
+
+    def visit(self, generators: Sequence[Generator] | None) -> Iterator[None]:
+        self._order = self._rows.order(generators)
+        return iter([None] * -(-len(self._rows) // self.size))
+
+    def load(self, start: int, noise: Tensor) -> None:
+        super().load(start, noise)
+        count = noise.shape[2]
+        self._index[:, :count].copy_(self._order[:, start : start + count])
+        self._last.fill_(count - 1)
+
+
+class _Fed(_Pieces):
+    """Rows that are elsewhere, or have to be made."""
+
+    paced = True
+
+    def __init__(self, source: Stacked, size: int, noise: Tensor) -> None:
+        super().__init__(source, size, noise)
+        self._feed = Feed(next(source.batches(None, size)), size, noise.device)
+
+    def read(self) -> tuple[Batch, Tensor, Tensor]:
+        index = self.counter * self.size + self._range
+        return self._feed.rows, self.noise.index_select(2, index), self._feed.kept
+
+    def visit(self, generators: Sequence[Generator] | None) -> Iterator[None]:
+        return self._feed.run(self.source.batches(generators, self.size))
+
+
+class _Pass:
+    """One visit of all rows, a step for each piece.
+
+    Arguments:
+        pieces: of the rows.
+        function: from (rows, noise, kept) to what `update` takes, together with the number of the piece.
+        update: what comes of it.
+    """
+
+    def __init__(self, pieces: _Pieces, function: Callable[..., Any], update: Callable[[Any, Tensor], None]) -> None:
+        self.pieces, self.function, self.update = pieces, function, update
+        self.replay: Callable[[], None] = self.step
+
+    def step(self) -> None:
+        self.update(self.function(*self.pieces.read()), self.pieces.counter)
+        self.pieces.counter += 1
 
     def capture(self) -> None:
-        """Warm up, which moves whatever the step moves, and capture."""
+        """Warm up, which moves whatever the step moves, and capture; nothing where there is no CUDA."""
+        if self.pieces.noise.device.type != "cuda":
+            return
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):
-                self()
+                self.step()
         torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        self.replay = graph.replay
 
-    def run(self) -> None:
-        """Visit all rows once."""
-        self.counter.zero_()
-        for _ in range(-(-self.rows // self.size)):
-            self.graph.replay()
+    def run(self, generators: Sequence[Generator] | None, windows: Iterator[Tensor]) -> Iterator[tuple[int, bool]]:
+        """After every piece its number in the epoch, and whether a window of noise ends with it."""
+        pieces, row, end = self.pieces, 0, 0
+        ready = pieces.visit(generators)
+        for noise in windows:
+            pieces.load(row, noise)
+            row += noise.shape[2]
+            begin, end = end, -(-row // pieces.size)
+            for number in range(begin + 1, end + 1):
+                next(ready)
+                self.replay()
+                yield number, number == end
 
 
 class Captured(BatchEngine):
-    """Gather of the batch, forward, backward and optimiser of all models in one CUDA graph."""
+    """Batch, forward, backward and optimiser of all models in one CUDA graph."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -65,16 +158,13 @@ class Captured(BatchEngine):
         self._values = [stack.tensors[name] for name in self._names]
         self._totals = torch.zeros(2, len(stack), dtype=torch.float64, device=device)
         self._failed = torch.zeros(len(stack), dtype=torch.int64, device=device)
-        self._index = torch.zeros_like(self.train)
-        samples, dim = self.config.samples, stack.models[0].dim
-        self._noise_now = torch.zeros(len(stack), samples, self.train.shape[1], dim, device=device)
-        self._training: _Loop | None = None
-        self._validating: _Loop | None = None
+        self._training: _Pass | None = None
+        self._validating: _Pass | None = None
 
     @property
     def _worth_compiling(self) -> bool:
         left = (self.config.epochs or 0) * self.steps - self.step
-        return left * (_SAVED + _SAVED_EACH * len(self)) > _COMPILING
+        return self.stack.device.type == "cuda" and left * (_SAVED + _SAVED_EACH * len(self)) > _COMPILING
 
     def _terms(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor) -> Terms:
         named = dict(zip(self._names, tensors, strict=True))
@@ -89,15 +179,21 @@ class Captured(BatchEngine):
     def _figures(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
         return _sums(self._terms(tensors, buffers, rows, noise), kept)
 
-    def _traced(self, function: Callable[..., Any], rows: Tensor, size: int, gradient: bool) -> Callable[..., Any]:
-        """The function as a graph of its own, for pieces of `size` rows; compiled where steps are many."""
+    def _pieces(self, source: Stacked, size: int) -> _Pieces:
+        stack, size = self.stack, min(size, len(source))
+        window = -(-self.window(len(source), size) // size) * size
+        noise = torch.zeros(len(stack), self.config.samples, window, stack.models[0].dim, device=stack.device)
+        if isinstance(source, Gathered) and source.device == stack.device:
+            return _Resident(source, size, noise)
+        return _Fed(source, size, noise)
+
+    def _traced(self, function: Callable[..., Any], pieces: _Pieces, gradient: bool) -> Callable[..., Any]:
+        """The function as a graph of its own, for pieces of one size; compiled where steps are many."""
         compiled = gradient and self._worth_compiling
-        stack, config = self.stack, self.config
         values = [t.detach().requires_grad_() for t in self._values] if gradient else self._values
-        parts, spec = tree_flatten(self.rows.batch(rows[:, :1].expand(-1, size)))
-        noise = torch.zeros(len(stack), config.samples, size, stack.models[0].dim, device=stack.device)
-        kept = torch.ones(size, dtype=torch.float64, device=stack.device)
-        buffers = list(stack.buffers.values())
+        rows, noise, kept = pieces.read()
+        parts, spec = tree_flatten(rows)
+        buffers = list(self.stack.buffers.values())
 
         def plain(
             tensors: list[Tensor], buffers: list[Tensor], parts: list[Tensor], noise: Tensor, kept: Tensor
@@ -109,68 +205,69 @@ class Captured(BatchEngine):
             graph = trace(plain, values, buffers, parts, noise, kept, compiled=compiled)
         return lambda rows, noise, kept: graph(self._values, buffers, tree_leaves(rows), noise, kept)
 
-    def _capture_training(self) -> _Loop:
-        size = self.config.batch_size
-        graph = self._traced(self._gradients, self.train, size, gradient=True)
+    def _learned(self, found: Any, counter: Tensor) -> None:
+        gradients, loss, sums = found
+        self._descend(dict(zip(self._names, gradients, strict=True)))
+        first = (self._failed == 0) & ~loss.isfinite()
+        self._failed += first * (counter + 1)
+        self._totals += sums
 
-        def step(index: Tensor, weight: Tensor, counter: Tensor) -> None:
-            rows = self.rows.batch(self._index.index_select(1, index))
-            gradients, loss, sums = graph(rows, self._noise_now.index_select(2, index), weight)
-            self._descend(dict(zip(self._names, gradients, strict=True)))
-            first = (self._failed == 0) & ~loss.isfinite()
-            self._failed += first * (counter + 1)
-            self._totals += sums
+    def _seen(self, found: Tensor, counter: Tensor) -> None:
+        self._totals += found
 
-        loop = _Loop(self.train.shape[1], size, self.stack.device, step)
+    def _capture_training(self) -> _Pass:
+        pieces = self._pieces(self.train, self.config.batch_size)
+        made = _Pass(pieces, self._traced(self._gradients, pieces, gradient=True), self._learned)
         state = [*self._values, *(moment for pair in self.moments.values() for moment in pair)]
         before = [t.clone() for t in state]
         with torch.no_grad():
-            loop.capture()
+            made.capture()
             for t, value in zip(state, before, strict=True):
                 t.copy_(value)
             for own in self.optimiser.state.values():
                 own["step"].fill_(float(self.step))
-        return loop
+        return made
 
-    def _capture_validation(self) -> _Loop:
-        size = min(_WATCHED, self.validation.shape[1])
-        graph = self._traced(self._figures, self.validation, size, gradient=False)
-        noise = self.watch()
-
-        def step(index: Tensor, weight: Tensor, counter: Tensor) -> None:
-            rows = self.rows.batch(self.validation.index_select(1, index))
-            self._totals += graph(rows, noise.index_select(2, index), weight)
-
-        loop = _Loop(self.validation.shape[1], size, self.stack.device, step)
+    def _capture_validation(self, source: Stacked) -> _Pass:
+        pieces = self._pieces(source, self.watched_size)
+        made = _Pass(pieces, self._traced(self._figures, pieces, gradient=False), self._seen)
         with torch.no_grad():
-            loop.capture()
-        return loop
+            made.capture()
+        return made
 
-    def epoch(self, epoch: int) -> Passed:
+    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> Passed:
         if self._training is None:
             self._training = self._capture_training()
-        order, noise = self.draws(epoch)
-        self._index.copy_(self.train.gather(1, order))
-        self._noise_now.copy_(noise)
         self._totals.zero_()
         self._failed.zero_()
-        self._training.run()
+        failures: dict[int, Failure] = {}
+        generators, pieces, before = self._generators(epoch), self._training.pieces, 0
+        windows = self.windows(generators, len(self.train), pieces.size)
+        with torch.no_grad():
+            for step, ends in self._training.run(generators, windows):
+                if ends:
+                    failures |= {
+                        i: Failure(before + failed, "the loss was not a number", self.where(i))
+                        for i, failed in enumerate(self._failed.tolist())
+                        if failed and i not in failures
+                    }
+                    before = step
+                if ends or pieces.paced:
+                    advance(step * self.share)
         self.step += self.steps
-        failures = {
-            i: Failure(step, "the loss was not a number", self.where(i))
-            for i, step in enumerate(self._failed.tolist())
-            if step
-        }
-        return Passed(self._totals.T.cpu() / self.train.shape[1], failures)
+        return Passed(self._totals.T.cpu() / len(self.train), failures)
 
     def validate(self) -> Tensor | None:
-        if not self.validation.shape[1]:
+        if self.validation is None:
             return None
         if self._validating is None:
-            self._validating = self._capture_validation()
+            self._validating = self._capture_validation(self.validation)
         self._totals.zero_()
-        self._validating.run()
-        return self._totals.T.cpu() / self.validation.shape[1]
+        windows = self.watched(len(self.validation), self._validating.pieces.size)
+        with torch.no_grad():
+            for _ in self._validating.run(None, windows):
+                pass
+        return self._totals.T.cpu() / len(self.validation)
 
 
 def _sums(terms: Terms, weight: Tensor) -> Tensor:

@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from ..errors import CurvaeError
-from .files import make_folder, read_metadata, remove_files
-from .fitted import METRICS
+from ..settings import ADDED
+from .files import (
+    make_folder,
+    read_metadata,
+    read_tensors,
+    remove_files,
+    require_finite_tensors,
+    write_records,
+    write_tensors,
+)
+from .fitted import METRICS, Record
+from .problems import Member
 
-__all__ = ["Checkpoint", "begun", "fitting", "seen"]
+__all__ = ["Checkpoint", "State", "begun", "fitting", "seen"]
+
+Tensors = dict[str, Tensor]
 
 _FOLDER = "checkpoint"
+
+
+@dataclass
+class State:
+    """How far a stack is, besides what its members hold."""
+
+    active: list[Member]
+    """those that the engine trains, though some may be done"""
+    passed: int = 0
+    """epochs"""
+    step: int = 0
+    best: Tensors = field(default_factory=dict)
+    """weights of the epoch that was best on validation data, with early stopping"""
+    moments: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """of the optimiser"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +83,97 @@ class Checkpoint:
         """Which of the models has its records written."""
         return self.places.index(0) if 0 in self.places else None
 
+    def write(self, members: Sequence[Member], state: State) -> None:
+        """All that is needed to go on as if nothing had happened."""
+        tensors: Tensors = {}
+        for name, _ in members[0].model.named_parameters():
+            tensors[f"model.{name}"] = torch.stack([m.model.get_parameter(name).detach() for m in members])
+        if state.active:
+            tensors |= {f"best.{name}": t for name, t in state.best.items()}
+            for name, (first, second) in state.moments.items():
+                tensors |= {f"first.{name}": first, f"second.{name}": second}
+        for key in {key: None for member in members for record in member.history for key in record}:
+            rows = [[record.get(key, math.nan) for record in member.history] for member in members]
+            longest = max(map(len, rows))
+            padded = [row + [math.nan] * (longest - len(row)) for row in rows]
+            tensors[f"history.{key}"] = torch.tensor(padded, dtype=torch.float64)
+        counters = {
+            "places": list(self.places),
+            "configs": [member.task.config.flat() for member in members],
+            "data": [dict(member.task.data) for member in members],
+            "passed": state.passed,
+            "step": state.step,
+            "active": [members.index(member) for member in state.active],
+            "members": [
+                {
+                    "epochs": len(member.history),
+                    "best": repr(member.best),
+                    "best_epoch": member.best_epoch,
+                    "failure": member.failure,
+                    "finished": member.finished,
+                }
+                for member in members
+            ],
+        }
+        if self.watched is not None and members[self.watched].history:
+            write_records(self.metrics, members[self.watched].history)
+        write_tensors(self.path, tensors, {"state": json.dumps(counters)})
+
+    def read(self, members: Sequence[Member]) -> State:
+        """The state, where there is one to go on from; what was reached is written into the fresh members."""
+        if not self.resume or not self.path.exists():
+            return State(list(members))
+        # Histories of unequal length are filled up with NaN, and the moments of a model that failed may be anything.
+        kinds = ("first.", "second.")
+        tensors, metadata = read_tensors(self.path, gaps=("history.", *kinds))
+        with fitting(self.folder):
+            counters = json.loads(metadata["state"])
+            good = [k for k, i in enumerate(counters["active"]) if counters["members"][i]["failure"] is None]
+            own = {name: t[good] for name, t in tensors.items() if name.startswith(kinds)}
+        require_finite_tensors(self.path, own)
+        with fitting(self.folder):
+            _require_same(members, counters["configs"], counters["data"])
+            keys = {name.removeprefix("history."): t for name, t in tensors.items() if name.startswith("history.")}
+            for i, (member, known) in enumerate(zip(members, counters["members"], strict=True)):
+                with torch.no_grad():
+                    for name, parameter in member.model.named_parameters():
+                        parameter.copy_(tensors[f"model.{name}"][i])
+                epochs = int(known["epochs"])
+                member.history = [_plain({k: t[i, e].item() for k, t in keys.items()}) for e in range(epochs)]
+                member.best, member.best_epoch = float(known["best"]), int(known["best_epoch"])
+                member.failure, member.finished = known["failure"], bool(known["finished"])
+            device, names = members[0].model.device, [name for name, _ in members[0].model.named_parameters()]
+            state = State([members[i] for i in counters["active"]], int(counters["passed"]), int(counters["step"]))
+            state.best = {name: tensors[f"best.{name}"].to(device) for name in names if f"best.{name}" in tensors}
+            if state.active:
+                state.moments = {name: (tensors[f"first.{name}"], tensors[f"second.{name}"]) for name in names}
+        if state.passed > (asked := members[0].task.config.epochs or 0):
+            raise CurvaeError(
+                f"{self.path} was trained for {state.passed} epochs and {asked} are asked for; ask for at least "
+                f"{state.passed} epochs, or start again in another folder"
+            )
+        return state
+
+
+def _require_same(members: Sequence[Member], configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]) -> None:
+    """A run may be given more epochs; all else must be as it was."""
+    for member, known, marks in zip(members, configs, data, strict=True):
+        task, own = member.task, member.task.config.flat()
+        known = {**ADDED, **known}
+        other = [name for name in own if name != "epochs" and own[name] != known.get(name)]
+        if other:
+            raise ValueError(f"{other[0]} was {known.get(other[0])}, not {own[other[0]]}")
+        other = [name for name in task.data if task.data[name] != marks.get(name)]
+        if other:
+            raise ValueError(f"other data: not the {other[0]} that {task.name} was begun with")
+    if len({member.task.config.epochs for member in members}) > 1:
+        raise ValueError("models that were trained together must be given the same epochs")
+
+
+def _plain(record: dict[str, float]) -> Record:
+    """A record as it was: the number of the epoch is whole."""
+    return {key: int(value) if key == "epoch" else value for key, value in record.items()}
+
 
 @contextmanager
 def fitting(folder: Path) -> Iterator[None]:
@@ -61,7 +184,7 @@ def fitting(folder: Path) -> Iterator[None]:
         message = str(error).splitlines()[0]
         raise CurvaeError(
             f"the checkpoint in {folder / _FOLDER} does not fit this run ({message}); "
-            "start again with --force, or in another folder"
+            "start again in another folder, or without resume=True"
         ) from error
 
 

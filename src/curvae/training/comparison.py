@@ -20,16 +20,17 @@ from sklearn.decomposition import PCA
 from ..data import Arrays
 from ..data.missing import has_missing
 from ..errors import CurvaeError
-from .build import build
-from .checkpoints import seen
+from ..models import Layout
+from .build import require_buildable
 from .config import Config
-from .course import Tick, Warn
-from .device import choose_device
+from .effects import Effects
 from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
-from .loop import planned, run
+from .fitting import RowsProblem, planned
+from .pace import Estimate
 from .paired import Outcome, Paired, by_split, curved_values
-from .rows import Matrix
+from .problems import Listener
 from .splits import Split, random_split
+from .stacks import train_stack
 from .tasks import Data, Task, resolve, scaling_for
 from .workers import processes, seen_by_workers, spread
 
@@ -151,6 +152,7 @@ def compare(
     resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> Comparison:
     """Train curvature 0 and each of `curvatures` on `repeats` splits of the data, and judge on rows kept apart.
 
@@ -171,6 +173,7 @@ def compare(
         folder, resume: keep checkpoints, and go on from them; as of `fit_many`. What was trained is not trained again.
         progress: told the epochs done and to do, counted over all models.
         warn: told of models that failed.
+        estimate: told how long the trainings will take, once, when a second of steps has shown it.
     """
     data = Arrays.of(x, blocks)
     values, splits = plan(config, data, curvatures, repeats, groups)
@@ -183,13 +186,13 @@ def compare(
     tasks, sources, known = planned(configs, data, (), [splits[i] for i, _ in cells], None, folder, resume)
     results = spread(
         tasks,
-        sources,
-        partial(_judged, samples=samples, device=device, folder=folder, resume=resume),
+        partial(_judged, RowsProblem(sources, device), samples=samples, folder=folder, resume=resume),
         jobs=jobs or processes(device),
         scheduler=scheduler,
         begun=known,
         progress=progress,
         warn=warn,
+        estimate=estimate,
     )
     kept = by_split(results, values, config.seed, warn)
     found = [
@@ -197,7 +200,7 @@ def compare(
             config.seed + i,
             {c: r.validation for c, r in mine.items()},
             {c: r.test for c, r in mine.items()},
-            _pca(data.x, splits[i], tasks[0].config),
+            _pca(data, splits[i], tasks[0].config, tasks[0].layout),
         )
         for i, mine in kept.items()
     ]
@@ -226,8 +229,9 @@ def plan(
     splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
     if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
         raise CurvaeError(f"{len(data)} rows are too few for a comparison; at least 20 rows (or groups) are needed")
+    resolved, layout, _ = resolve(config, data, splits[0])
     for c in values:
-        build(*resolve(replace(config, curvature=c), data, splits[0])[:2])
+        require_buildable(replace(resolved, curvature=c), layout)
     return values, splits
 
 
@@ -240,19 +244,11 @@ class _Result:
 
 
 def _judged(
-    tasks: Sequence[Task],
-    sources: Sequence[Arrays],
-    tick: Tick,
-    warn: Warn,
-    samples: int,
-    device: str,
-    folder: Path | None,
-    resume: bool,
+    problem: RowsProblem, tasks: Sequence[Task], listener: Listener, samples: int, folder: Path | None, resume: bool
 ) -> list[_Result]:
     """A stack, trained and judged where it was trained: only figures and maps travel."""
-    place = choose_device(device)
-    fitted = run(tasks, sources, place, folder=seen(folder, warn), resume=resume, progress=tick, warn=warn)
-    data = [sources[task.source] for task in tasks]
+    fitted = train_stack(problem, tasks, listener, folder=folder, resume=resume)
+    data = [problem.sources[task.source] for task in tasks]
     validation, test = (
         likelihoods_many(
             fitted, [x.take(getattr(task.split, part)) for x, task in zip(data, tasks, strict=True)], samples
@@ -265,11 +261,14 @@ def _judged(
     ]
 
 
-def _pca(x: Matrix, split: Split, config: Config) -> float | None:
-    """Held-out log-likelihood of probabilistic PCA, in the same units."""
+def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | None:
+    """Held-out log-likelihood of probabilistic PCA, in the same units, after what is linear in the covariates."""
+    x = data.x
     if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
         return None
     if has_missing(x):
         return None
-    scaled = scaling_for(config, x, split).apply(x)
+    scaled = scaling_for(config, layout, data, split).apply(x)
+    if data.context is not None:
+        scaled = Effects.of(scaled[split.train], data.context[split.train]).removed(scaled, data.context)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))

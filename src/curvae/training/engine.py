@@ -1,10 +1,10 @@
-"""Steps of many models at once, or of one."""
+"""Steps of many models at once, or of one: an epoch over their data, the loss, the optimiser."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Generic, Self, TypeVar
@@ -13,14 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models import Stack
+from ..models import VAE, Batch, Stack, Terms
 from ..models.stack import Stackable
-from .config import Settings
+from .config import Config, Settings
+from .sources import Stacked
 
-__all__ = ["Engine", "Failure", "Passed"]
+__all__ = ["WINDOW", "Advance", "BatchEngine", "Engine", "Failure", "Passed", "losses"]
 
 Model = TypeVar("Model", bound=Stackable)
-Config = TypeVar("Config", bound=Settings)
+Kind = TypeVar("Kind", bound=Settings)
+Advance = Callable[[float], None]
+"""told which share of the epoch is done"""
+
+WINDOW = 1 << 21
+"""numbers of noise that are made at once for a model, unless a batch takes more"""
+
+_WATCHED = 512  # validation rows at once, at least
+_FORWARD = 0.4  # time of a validation row over that of a training row
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ class Passed:
     failures: dict[int, Failure] = field(default_factory=dict)
 
 
-class Engine(ABC, Generic[Model, Config]):
+class Engine(ABC, Generic[Model, Kind]):
     """A stack of models with its optimiser: what all kinds of models have in common. Their data are a matter of the
     descendants.
 
@@ -52,7 +61,7 @@ class Engine(ABC, Generic[Model, Config]):
             they have in common.
     """
 
-    def __init__(self, models: Sequence[Model], configs: Sequence[Config]) -> None:
+    def __init__(self, models: Sequence[Model], configs: Sequence[Kind]) -> None:
         self.stack, self.configs, self.config = Stack(models), list(configs), configs[0]
         self.step = 0
         self._build_optimiser()
@@ -103,7 +112,7 @@ class Engine(ABC, Generic[Model, Config]):
         return new
 
     @abstractmethod
-    def epoch(self, epoch: int) -> Passed:
+    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> Passed:
         """One pass over the training data."""
 
     def validate(self) -> Tensor | None:
@@ -156,7 +165,135 @@ class Engine(ABC, Generic[Model, Config]):
         every = [t.reshape(len(self), -1).isfinite().all(1) for t in self.stack.tensors.values()]
         return torch.stack(every).all(0).tolist()
 
+    def _generators(self, epoch: int | None) -> list[torch.Generator]:
+        """Where the randomness of each model comes from in an epoch, or with None in the validation; equal seeds share
+        it.
+        """
+        made = {seed: self._generator(seed, epoch) for seed in {config.seed for config in self.configs}}
+        return [made[config.seed] for config in self.configs]
+
     def _generator(self, seed: int, epoch: int | None) -> torch.Generator:
-        """The source of randomness of an epoch; None stands for the validation."""
         entropy = np.random.SeedSequence([seed, 0 if epoch is None else epoch + 1]).generate_state(1, np.uint64)[0]
         return torch.Generator(self.stack.device).manual_seed(int(entropy >> 1))
+
+
+def losses(terms: Terms, config: Config, beta: Tensor | float, weight: Tensor | None = None) -> Tensor:
+    """The loss of every model, (models,); rows count by their `weight`, if given, (rows,) or (models, rows)."""
+    reconstruction, kl = terms
+    if config.objective == "iwae":
+        rows = math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2)
+    elif weight is None:
+        return (beta * kl - reconstruction).mean((-2, -1))
+    else:
+        rows = (beta * kl - reconstruction).mean(-2)
+    return rows.mean(-1) if weight is None else (rows * weight).sum(-1) / weight.sum(-1)
+
+
+class BatchEngine(Engine[VAE, Config]):
+    """A stack of models with its optimiser and rows: what one epoch and one validation are made of.
+
+    Model k sees its own rows in its own order with its own noise, all from (its seed, epoch) alone. Noise is made some
+    batches at a time, as many for a model in a stack as for one alone.
+
+    Arguments:
+        models, configs: as of `Engine`.
+        train, validation: rows of every model.
+    """
+
+    def __init__(
+        self, models: Sequence[VAE], configs: Sequence[Config], train: Stacked, validation: Stacked | None = None
+    ) -> None:
+        super().__init__(models, configs)
+        self.train = train
+        self.validation = validation if validation is not None and len(validation) else None
+        self.beta = self._weights(2)
+        self._watch: list[Tensor] = []
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return math.ceil(len(self.train) / self.config.batch_size)
+
+    @property
+    def watched_size(self) -> int:
+        """Validation rows at once."""
+        return max(self.config.batch_size, _WATCHED)
+
+    def _subset(self, places: list[int]) -> Self:
+        return type(self)(
+            [self.stack.models[i] for i in places],
+            [self.configs[i] for i in places],
+            self.train.keep(places),
+            None if self.validation is None else self.validation.keep(places),
+        )
+
+    # --- noise ------------------------------------------------------------------------------------------------------
+
+    def window(self, rows: int, size: int) -> int:
+        """Rows whose noise is made at once: all, or as many whole batches as the window holds."""
+        batch = self.config.samples * size * self.stack.models[0].dim
+        return min(rows, size * max(1, WINDOW // batch))
+
+    def windows(self, generators: Sequence[torch.Generator], rows: int, size: int) -> Iterator[Tensor]:
+        """Noise for so many rows of each model in batches of `size`, a window (models, k, rows, d) at a time."""
+        model, samples, most = self.stack.models[0], self.config.samples, self.window(rows, size)
+        for start in range(0, rows, most):
+            count = min(most, rows - start)
+            made = {one: model.noise(count, samples, one) for one in dict.fromkeys(generators)}
+            yield torch.stack([made[one] for one in generators])
+
+    def watched(self, rows: int, size: int) -> Iterator[Tensor]:
+        """The same for validation rows, equal in every epoch; a single window is kept."""
+        if self.window(rows, size) < rows:
+            return self.windows(self._generators(None), rows, size)
+        self._watch = self._watch or list(self.windows(self._generators(None), rows, size))
+        return iter(self._watch)
+
+    # --- an epoch ---------------------------------------------------------------------------------------------------
+
+    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> Passed:
+        generators, size, stack = self._generators(epoch), self.config.batch_size, self.stack
+        batches = self.train.batches(generators, size)  # takes the order from the generators, before the noise
+        noises = (
+            noise for window in self.windows(generators, len(self.train), size) for noise in window.split(size, 2)
+        )
+        totals = torch.zeros(2, len(stack), dtype=torch.float64, device=stack.device)
+        failures: dict[int, Failure] = {}
+        share = self.share
+        for model in stack.models:
+            model.train()
+        for step, (rows, noise) in enumerate(zip(batches, noises, strict=True), 1):
+            terms = self._step_terms(rows, noise)
+            self._learn(losses(terms, self.config, self.beta, rows.weight), step, failures)
+            if len(failures) == len(stack):
+                break
+            totals += torch.stack([term.detach().mean(-2).sum(-1) for term in terms]).view(2, -1)
+            advance(step * share)
+        return Passed(totals.T.cpu() / len(self.train), failures)
+
+    @property
+    def share(self) -> float:
+        """How much of an epoch a step is; the rest is the validation, about."""
+        watched = 0 if self.validation is None else len(self.validation)
+        return len(self.train) / (len(self.train) + _FORWARD * watched) / self.steps
+
+    def _step_terms(self, rows: Batch, noise: Tensor) -> Terms:
+        """Of the stack; without its dimension for a model alone, which would cost it some percent of the time."""
+        if len(self) > 1:
+            return self.stack.terms(rows, noise)
+        return self.stack.models[0].terms(rows.map(lambda part: part[0]), noise[0])
+
+    def validate(self) -> Tensor | None:
+        """Mean reconstruction and divergence of the validation rows, (models, 2), with the same noise every time."""
+        if self.validation is None:
+            return None
+        count, size = len(self.validation), self.watched_size
+        noises = (noise for window in self.watched(count, size) for noise in window.split(size, 2))
+        totals = torch.zeros(2, len(self), dtype=torch.float64, device=self.stack.device)
+        for model in self.stack.models:
+            model.eval()
+        with torch.no_grad():
+            for rows, noise in zip(self.validation.batches(None, size), noises, strict=True):
+                terms = self.stack.terms(rows, noise)
+                totals += torch.stack([term.mean(-2).sum(-1) for term in terms])
+        return totals.T.cpu() / count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..geometry import Lorentz, PoincareBall
 from ..models import Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
 from .fitted import Fitted
-from .rows import Pool
+from .sources import Pool
 from .tasks import Data
 
 __all__ = [
@@ -145,15 +146,29 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
     return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
 
 
-def reconstruct(fitted: Fitted, space: Array) -> Array:
-    """E[x | z] in original units at points S."""
+def reconstruct(fitted: Fitted, space: Array, *, context: Array | None = None, size: Array | None = None) -> Array:
+    """E[x | z] in original units at points S.
+
+    Arguments:
+        fitted: the model.
+        space: points S, (rows, d).
+        context: covariates of each row, which a model that was trained with some needs.
+        size: exposure of each row, for counts; by default 1.
+    """
     with torch.no_grad():
         model = fitted.model
-        pieces = [
-            model.likelihood.mean(model.decode(part.to(model.device))).cpu()
-            for part in torch.from_numpy(np.array(space, dtype=np.float64)).split(_ROWS)
-        ]
-    return fitted.scaling.invert(torch.cat(pieces).double().numpy())
+        points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
+        known = {
+            name: torch.from_numpy(part).to(model.device, model.dtype)
+            for name, part in (("context", context), ("size", size))
+            if part is not None
+        }
+        told = Batch(points, **known)
+        pieces = []
+        for index in torch.arange(len(points), device=points.device).split(_ROWS):
+            batch = told.map(partial(torch.index_select, dim=0, index=index))
+            pieces.append(model.likelihood.mean(model.decode(batch.x, batch.context), batch))
+    return fitted.scaling.invert(torch.cat(pieces).cpu().double().numpy())
 
 
 @dataclass(frozen=True)
@@ -249,12 +264,10 @@ def likelihoods_many(
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
-        length, features = data[places[0]].x.shape
-        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // features)
-        for index in torch.arange(length, device=rows.device).split(at_once):
+        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // data[places[0]].features)
+        for batch in rows.part().batches(None, at_once):
             if shared:
                 generator.set_state(state)
-            batch = rows.batch(index.expand(len(places), -1))
             batch = batch.map(lambda part: part[0]) if len(places) == 1 else batch
             parts.append(marginal_likelihood(model, batch, samples, generator, shared, _times(advance, places), tf32))
         figures = [

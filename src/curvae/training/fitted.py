@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..data import Arrays, Dataset
+from ..errors import CurvaeError
 from ..models import VAE, Layout
 from .config import Config
 from .rows import Matrix, Rows, Scaling
@@ -37,9 +38,14 @@ class Fitted:
     layout: Layout = field(default_factory=lambda: Layout(0))
     """of the data that it was trained on"""
 
-    def arrays(self, x: Arrays | Dataset | Matrix) -> Arrays:
-        """New data; NaN are missing values if the model was trained with such."""
-        arrays = Arrays.of(x)
+    def arrays(self, data: Arrays | Dataset | Matrix) -> Arrays:
+        """New data, with all that the model must be told about them; raises where that is absent.
+
+        NaN are missing values if the model was trained with such.
+        """
+        arrays = Arrays.of(data)
+        if self.layout.size and arrays.size is None:
+            raise CurvaeError("the model was trained with an exposure for each row; give it: Arrays(x, size=exposure)")
         return replace(arrays, missing=True) if self.layout.missing else arrays
 
     def rows(self, x: Arrays | Dataset | Matrix) -> Rows:

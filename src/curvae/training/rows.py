@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +10,13 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from ..data import Arrays
 from ..data.missing import column_means, extremes, has_missing, missing_counts
 from ..models import Batch, Layout
 from ..models.likelihoods.base import Matrix
 
-__all__ = ["Matrix", "Pool", "Rows", "Scaling", "layout_of"]
+__all__ = ["Matrix", "Rows", "Scaling", "assemble", "layout_of"]
 
 _SMALL = 1e-140  # squares of smaller numbers lose digits, and those of numbers beyond 1/_SMALL are infinite
 
@@ -58,6 +56,13 @@ class Scaling:
         if np.isnan(first).any():
             first = np.nan_to_num(extremes(x)[0])
         return cls(np.where(constant, first, mean), np.where(constant, 1.0, deviation), constant)
+
+    def only(self, features: NDArray[np.bool_]) -> Scaling:
+        """This scaling of some features; the others are left as they are."""
+        if features.all():
+            return self
+        constant = None if self.constant is None else self.constant & features
+        return Scaling(np.where(features, self.shift, 0.0), np.where(features, self.scale, 1.0), constant)
 
     @property
     def log_jacobian(self) -> float:
@@ -114,10 +119,10 @@ _BLOCK = 4096
 def layout_of(arrays: Arrays) -> Layout:
     """What a model must know about the data to be built for them."""
     covariates = 0 if arrays.context is None else arrays.context.shape[1]
-    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing)
+    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing, arrays.size is not None)
 
 
-def _batch(parts: dict[str, Tensor], missing: bool) -> Batch:
+def assemble(parts: dict[str, Tensor], missing: bool) -> Batch:
     """A batch of the given parts; where entries may be missing they are NaN, and `observed` tells which."""
     if missing:
         observed = ~parts["x"].isnan()
@@ -126,7 +131,7 @@ def _batch(parts: dict[str, Tensor], missing: bool) -> Batch:
 
 
 class Rows:
-    """Rows of data, ready for batches; with `whole`, a sparse matrix is spread out on CUDA where it fits."""
+    """Rows of data in memory, ready for batches; with `whole`, a sparse matrix is spread out."""
 
     def __init__(
         self,
@@ -138,22 +143,16 @@ class Rows:
     ) -> None:
         arrays = Arrays.of(data)
         x = arrays.x
-        self.shape, self.missing = x.shape, arrays.missing
+        self.shape, self.layout = x.shape, layout_of(arrays)
         self.device, self._dtype = torch.device(device), dtype
         self._scaling = scaling
-        self.sparse = sparse.issparse(x) and not (whole and self._room())
+        self.sparse = sparse.issparse(x) and not whole
         self._x = sparse.csr_array(x) if sparse.issparse(x) else None
         others = {name: part for name, part in arrays.per_row.items() if name != "x"}
-        self.parts = {name: torch.from_numpy(part).to(self.device, dtype) for name, part in others.items()}
+        self.parts = {name: torch.tensor(part, device=self.device, dtype=dtype) for name, part in others.items()}
         """what is resident on the device, by name; all but sparse x"""
         if not self.sparse:
             self.parts = {"x": self._scaled(x if self._x is None else self._x), **self.parts}
-
-    def _room(self) -> bool:
-        if self.device.type != "cuda":
-            return False
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return 2 * self.shape[0] * self.shape[1] * self._dtype.itemsize < free
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -172,60 +171,4 @@ class Rows:
         parts = {name: part[index] for name, part in self.parts.items()}
         if self.sparse and self._x is not None:
             parts = {"x": self._scaled(self._x[index.cpu().numpy()]), **parts}
-        return _batch(parts, self.missing)
-
-
-class Pool:
-    """Rows of many models: distinct data once, and for every model which are its own.
-
-    Example:
-        >>> few = Rows(np.eye(3), Scaling.identity(3))
-        >>> Pool([few, few]).batch(torch.tensor([[0, 1], [2, 2]]))
-        Batch(x: (2, 2, 3))
-    """
-
-    def __init__(self, rows: Sequence[Rows]) -> None:
-        self.rows = list(rows)
-        self.device = rows[0].device
-        parts = list({id(part): part for part in rows}.values())
-        self.sparse = any(part.sparse for part in parts)
-        if not self.sparse:
-            self._parts = {
-                name: part if len(parts) == 1 else torch.cat([other.parts[name] for other in parts])
-                for name, part in parts[0].parts.items()
-            }
-            starts = dict(zip(map(id, parts), np.cumsum([0, *map(len, parts)]), strict=False))
-            offset = [int(starts[id(part)]) for part in rows]
-            self._offset = torch.tensor(offset, device=self.device).unsqueeze(1) if any(offset) else None
-
-    @classmethod
-    def of(
-        cls,
-        sources: Sequence[tuple[Arrays | Matrix, Scaling]],
-        device: torch.device | str,
-        dtype: torch.dtype,
-        whole: bool = False,
-    ) -> Pool:
-        """From data and scaling of every model; what is the same is held once."""
-        made: dict[Any, Rows] = {}
-        rows = []
-        for data, scaling in sources:
-            arrays = Arrays.of(data)
-            held = tuple(id(part) for part in arrays.per_row.values())
-            key = held, scaling.shift.tobytes(), scaling.scale.tobytes()
-            if key not in made:
-                made[key] = Rows(arrays, scaling, device, dtype, whole)
-            rows.append(made[key])
-        return cls(rows)
-
-    def keep(self, places: Sequence[int]) -> Pool:
-        """For some of the models."""
-        return Pool([self.rows[i] for i in places])
-
-    def batch(self, index: Tensor) -> Batch:
-        """Rows of every model by index (models, n); the parts have the models as first dimension."""
-        if self.sparse:
-            each = [rows.batch(own) for rows, own in zip(self.rows, index, strict=True)]
-            return tree_map(lambda *parts: torch.stack(parts), *each)
-        places = index if self._offset is None else index + self._offset
-        return _batch({name: part[places] for name, part in self._parts.items()}, self.rows[0].missing)
+        return assemble(parts, self.layout.missing)

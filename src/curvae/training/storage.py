@@ -1,4 +1,7 @@
-"""A trained model on disk: `config.json`, `model.safetensors`, `metrics.jsonl`. No pickle: loading cannot run code."""
+"""A trained model on disk: `config.json`, `model.safetensors`, `embedding.safetensors`, `metrics.jsonl`.
+
+No pickle: loading cannot run code.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from .config import Config, Settings
 from .evaluate import Embedding
 from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
 from .fitted import METRICS, Fitted, Record
+from .migrations import FORMAT, migrated
 from .rows import Scaling
 from .splits import Split
 
@@ -46,11 +50,9 @@ __all__ = [
     "write_model",
 ]
 
-FORMAT = 2
-"""in format 1, flat models of gyroplanes had a linear layer in place of those"""
+CONFIG, MODEL, EMBEDDING = "config.json", "model.safetensors", "embedding.safetensors"
 
-CONFIG, MODEL = "config.json", "model.safetensors"
-
+_SUMS = {MODEL: "model_sha256", EMBEDDING: "embedding_sha256"}
 _KINDS = {"vae": "a model of a table", "graph": "a model of a graph", "comparison": "a comparison"}
 _COMMANDS = {"vae": "curvae fit", "graph": "curvae graph", "comparison": "curvae compare"}
 _MODELS = ("vae", "graph")
@@ -102,6 +104,7 @@ def write_model(
     fitted: Savable,
     embedding: Embedding,
     arrays: Mapping[str, NDArray[Any]],
+    split: Mapping[str, NDArray[Any]],
     kind: str,
     description: Mapping[str, Any],
 ) -> None:
@@ -112,30 +115,37 @@ def write_model(
         fitted: what was trained.
         embedding: of its training data.
         arrays: what else the model needs, by name.
+        split: of its training data, by name.
         kind: of the run.
         description: what else `config.json` shall hold.
     """
     tensors = {f"model.{name}": t.float() for name, t in fitted.model.state_dict().items()}
-    arrays = {**arrays, "embedding.space": embedding.space, "embedding.sigma": embedding.sigma}
+    places = {"space": embedding.space, "sigma": embedding.sigma, **split}
     write_records(folder / METRICS, fitted.history)
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
-    write_json(
-        folder / CONFIG,
-        {**description_of(fitted.config, kind), "model_sha256": _digest(folder / MODEL), **description},
-    )
+    write_tensors(folder / EMBEDDING, {name: torch.from_numpy(a) for name, a in places.items()})
+    sums = {name: _digest(folder / file) for file, name in _SUMS.items()}
+    write_json(folder / CONFIG, {**description_of(fitted.config, kind), **sums, **description})
 
 
-def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What `write_model` wrote, as it was written: the description and the tensors."""
+def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """What `write_model` wrote, as it was written: the description, the tensors of the model and of the embedding."""
     description = read_description(folder, kind)
     if "model_sha256" not in description:
         raise CurvaeError(f"{folder} is not finished; go on with {_COMMANDS[kind]} --resume")
-    tensors, _ = read_tensors(folder / MODEL)
-    if _digest(folder / MODEL) != description["model_sha256"]:
+    tensors = _read(folder, MODEL, description)
+    if description["format"] < 3:  # one file held it all
+        return description, tensors, {name.removeprefix("embedding."): t for name, t in tensors.items()}
+    return description, tensors, _read(folder, EMBEDDING, description)
+
+
+def _read(folder: Path, file: str, description: Mapping[str, Any]) -> dict[str, Tensor]:
+    tensors, _ = read_tensors(folder / file)
+    if _digest(folder / file) != description.get(_SUMS[file]):
         raise CurvaeError(
-            f"{folder / MODEL} is not the file that was written (its checksum differs); restore it or train again"
+            f"{folder / file} is not the file that was written (its checksum differs); restore it or train again"
         )
-    return description, tensors
+    return tensors
 
 
 @contextmanager
@@ -160,10 +170,9 @@ def restore(tensors: Mapping[str, Tensor], inputs: int, config: Settings, make: 
     return model.eval()
 
 
-def restore_embedding(tensors: Mapping[str, Tensor], curvature: Tensor) -> Embedding:
+def restore_embedding(places: Mapping[str, Tensor], curvature: Tensor) -> Embedding:
     """The embedding of the training data."""
-    space, sigma = (tensors[f"embedding.{name}"].numpy() for name in ("space", "sigma"))
-    return Embedding(space, sigma, float(curvature.detach()))
+    return Embedding(places["space"].numpy(), places["sigma"].numpy(), float(curvature.detach()))
 
 
 def scaling_arrays(scaling: Scaling) -> dict[str, NDArray[Any]]:
@@ -190,15 +199,8 @@ def save_fitted(folder: Path, fitted: Fitted, embedding: Embedding, description:
     rows = sum(len(part) for part in (fitted.split.train, fitted.split.validation, fitted.split.test))
     split = np.zeros(rows, np.int8)
     split[fitted.split.validation], split[fitted.split.test] = 1, 2
-    arrays = {**scaling_arrays(fitted.scaling), "split": split}
-    write_model(
-        folder,
-        fitted,
-        embedding,
-        arrays,
-        "vae",
-        {"likelihood_reason": fitted.reason, "layout": fitted.layout.to_json(), **description},
-    )
+    more = {"likelihood_reason": fitted.reason, "layout": fitted.layout.to_json(), **description}
+    write_model(folder, fitted, embedding, scaling_arrays(fitted.scaling), {"split": split}, "vae", more)
 
 
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
@@ -219,18 +221,7 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
         )
     if kind is not None and description.get("kind") != kind:
         raise _wrong_kind(folder, description, _KINDS[kind], command)
-    return _of_today(description)
-
-
-def _of_today(description: dict[str, Any]) -> dict[str, Any]:
-    """What an older Curvae wrote, in the words of this one."""
-    config = description.get("config")
-    if description["format"] > 1 or description.get("kind") != "vae" or not isinstance(config, dict):
-        return description
-    flat = config.get("curvature") == 0 and not config.get("learn_curvature")
-    if flat and config.get("decoder") in ("gyroplane", "gyroplane_scalar"):
-        return {**description, "config": {**config, "decoder": "log_mlp"}}
-    return description
+    return migrated(description)
 
 
 def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, command: str) -> CurvaeError:
@@ -247,24 +238,27 @@ def kind_of(folder: Path) -> str:
     return str(kind)
 
 
+def _layout_without(schema: Schema) -> Layout:
+    """Of runs that stored none: blocks were told apart only where all columns were categorical."""
+    widths = tuple(len(column.features) for column in schema.columns)
+    all_categorical = all(column.categories is not None for column in schema.columns)
+    return Layout(len(schema.names), widths if all_categorical else ())
+
+
 def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitted, Embedding, dict[str, Any]]:
     """A model written by `save_fitted`, the embedding of its training data, and the whole of its `config.json`."""
-    description, tensors = read_model(folder, "vae")
+    description, tensors, places = read_model(folder, "vae")
     with whole_run(folder):
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
-        layout = (
-            Layout.from_json(description["layout"])
-            if "layout" in description
-            else Layout(len(schema.names), schema.blocks)
-        )
+        layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)
         model = restore(tensors, layout.inputs, config, lambda: build(config, layout))
         scaling = restore_scaling(tensors)
-        split = tensors["split"].numpy()
+        split = places["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))
         fitted = Fitted(config, model, scaling, reason, parts, read_records(folder / METRICS), layout=layout)
         require_figures(fitted.last)
-        embedding = restore_embedding(tensors, fitted.double().model.prior.curvature())
+        embedding = restore_embedding(places, fitted.double().model.prior.curvature())
     fitted.model.to(device)
     return fitted, embedding, description

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from ..data import Arrays, Dataset, memory
 from ..data.dataset import hash_rows
 from ..errors import CurvaeError
-from ..models import Layout
+from ..models import LIKELIHOODS, Layout
 from ..models.likelihoods import choose_likelihood
 from .config import Config
-from .course import Planned
+from .effects import Effects
+from .problems import Planned
 from .rows import Matrix, Scaling, layout_of
 from .splits import Split, random_split
 
@@ -27,6 +28,8 @@ __all__ = ["Data", "Task", "fingerprinted", "plan_tasks", "resolve", "scaling_fo
 
 Kind = TypeVar("Kind", bound=Planned)
 Data = Arrays | Dataset | Matrix
+
+_EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
 
 
 @dataclass(frozen=True)
@@ -54,18 +57,30 @@ class Task:
 
 def resolve(config: Config, data: Arrays | Dataset | Matrix, split: Split) -> tuple[Config, Layout, str]:
     """The configuration with its "auto" choices made for the data, their layout, and why this likelihood."""
-    arrays = Arrays.of(data)
-    layout = layout_of(arrays)
-    likelihood, reason = choose_likelihood(arrays.x, config.likelihood, layout)
+    likelihood, layout, reason = _chosen(Arrays.of(data), config.likelihood)
     return _settled(config, likelihood, split, layout.features), layout, reason
+
+
+def _chosen(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
+    """The likelihood for the data, their layout as it takes them, and why this likelihood."""
+    layout = layout_of(arrays)
+    name, reason = choose_likelihood(arrays.x, asked, layout)
+    family, size = LIKELIHOODS[name], arrays.size
+    if size is not None:
+        if not family.uses_size:
+            able = " or ".join(f'"{other}"' for other, known in LIKELIHOODS.items() if known.uses_size)
+            raise CurvaeError(f'exposure needs likelihood={able}, not "{name}"; ask for it, or leave exposure out')
+        if size.shape != (len(arrays),) or not bool((np.isfinite(size) & (size > 0)).all()):
+            raise CurvaeError("exposure must be a positive, finite number for every row; correct it")
+    return name, family.layout(arrays.x, layout), reason
 
 
 def _settled(config: Config, likelihood: str, split: Split, features: int) -> Config:
     train = len(split.train)
     rows = min(config.batch_size, train)
-    # The outputs of a step with their gradients, and the noise of an epoch: far from all that it takes.
+    # The outputs of a step with their gradients, or its noise: far from all that it takes.
     memory.require(
-        8.0 * config.samples * max(rows * features, train * config.dim),
+        8.0 * config.samples * rows * max(features, config.dim),
         f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
         mend="lower batch_size or samples",
     )
@@ -78,12 +93,18 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
     return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
 
 
-def scaling_for(config: Config, x: Matrix, split: Split) -> Scaling:
-    """How columns are scaled, from all rows that are not test rows."""
-    if not config.scales:
-        return Scaling.identity(x.shape[1])
-    seen = np.setdiff1d(np.arange(x.shape[0]), split.test) if len(split.test) else slice(None)
-    return Scaling.standard(x[seen])
+def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
+    """How columns are scaled, from all rows that are not test rows: to the variance that covariates leave."""
+    features = config.scaled(layout)
+    if not features.any():
+        return Scaling.identity(data.features)
+    seen = data.take(np.setdiff1d(np.arange(len(data)), split.test) if len(split.test) else slice(None))
+    scaling = Scaling.standard(seen.x)
+    if seen.context is None:
+        return scaling.only(features)
+    left = 1 - Effects.of(seen.x, seen.context).variance(seen.context) / scaling.scale**2
+    left = np.where(left > _EXPLAINED, left, 1.0)
+    return replace(scaling, scale=scaling.scale * np.sqrt(left)).only(features)
 
 
 def plan_tasks(
@@ -117,13 +138,19 @@ def plan_tasks(
             places[id(given)] = len(sources)
             sources.append(Arrays.of(given, blocks))
         source = places[id(given)]
-        x, rows, layout = sources[source].x, len(sources[source]), layout_of(sources[source])
+        arrays = sources[source]
+        x, rows = arrays.x, len(arrays)
         share, seed = config.validation, config.seed
         split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
-        likelihood, reason = once(partial(choose_likelihood, x, config.likelihood, layout), source, config.likelihood)
+        likelihood, layout, reason = once(partial(_chosen, arrays, config.likelihood), source, config.likelihood)
         config = _settled(config, likelihood, split, x.shape[1])
         scaling = (
-            once(partial(scaling_for, config, x, split), source, config.scales, split.test.tobytes())
+            once(
+                partial(scaling_for, config, layout, sources[source], split),
+                source,
+                config.scaled(layout).tobytes(),
+                split.test.tobytes(),
+            )
             if scalings is None
             else scalings[i]
         )
@@ -137,11 +164,16 @@ def fingerprinted(tasks: Sequence[Task], sources: Sequence[Arrays]) -> list[Task
     made: dict[Any, str] = {}
 
     def rows(task: Task) -> str:
-        key = task.source, task.layout
+        key = task.source, task.layout, task.config.likelihood
         if key not in made:
-            arrays = sources[task.source]
-            about = [arrays.x.shape, task.layout.blocks, *(["missing"] if arrays.missing else [])]
-            digest = hashlib.sha256(json.dumps(about).encode())
+            arrays, blocks = sources[task.source], task.layout.blocks
+            # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it
+            # is in checkpoints of before columns of several kinds were told apart.
+            if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
+                blocks = ()
+            digest = hashlib.sha256(
+                json.dumps([arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]).encode()
+            )
             for part in arrays.per_row.values():
                 hash_rows(part.reshape(len(arrays), -1), digest)
             made[key] = digest.hexdigest()

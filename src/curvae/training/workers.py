@@ -14,47 +14,49 @@ from typing import Any, TypeVar
 import joblib
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from .course import Planned, Tick, Warn
 from .device import choose_device
 from .fitted import Record
+from .pace import Clock, Estimate
+from .problems import Listener, Planned, Warn
 from .tasks import stacks
 
 __all__ = ["processes", "seen_by_workers", "spread"]
 
 Task = TypeVar("Task", bound=Planned)
-Source = TypeVar("Source")
 Result = TypeVar("Result")
-Work = Callable[[Sequence[Task], Sequence[Source], Tick, Warn], list[Result]]
+Work = Callable[[Sequence[Task], Listener], list[Result]]
 
 _LOOK_EVERY = 0.2  # seconds between two looks at what the processes have done
 
 
 def spread(
     tasks: Sequence[Task],
-    sources: Sequence[Source],
-    work: Work[Task, Source, Result],
+    work: Work[Task, Result],
     *,
     jobs: int = 1,
     scheduler: str | None = None,
     begun: Sequence[Sequence[int]] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> list[Result]:
     """What `work` makes of every stack, in the order of the tasks.
 
     Arguments:
         tasks: what to train.
-        sources: the data that they name.
-        work: called with the tasks of a stack, the data, and two functions: one to tell of every epoch, one to warn.
+        work: called with the tasks of a stack and who is to be told how it goes.
         jobs: processes on this machine, with one thread each; 1 is this process.
         scheduler: address of a Dask cluster to use instead, one stack a worker; work whose worker dies is done again.
         begun: places of the tasks of stacks that have checkpoints, and go on as they are.
         progress: told the epochs done and to do, counted over all models; an epoch that is done again counts once.
         warn: told what stacks have to say.
+        estimate: told how long it will take, once.
     """
-    total = sum(task.config.epochs or 0 for task in tasks)
+    epochs = [task.config.epochs or 0 for task in tasks]
+    total, clock = sum(epochs), Clock(epochs, estimate)
     found: dict[int, Result] = {}
     if jobs == 1 and scheduler is None:
         counts = np.zeros(len(tasks), np.int64)
@@ -63,13 +65,20 @@ def spread(
             _count(counts, place, record)
             progress(int(counts.sum()), total)
 
+        listener = Listener(tick, clock.reached, warn)
         for stack in stacks(tasks, begun=begun):
-            found |= zip((task.place for task in stack), work(stack, sources, tick, warn), strict=True)
+            found |= zip((task.place for task in stack), work(stack, listener), strict=True)
     else:
-        with _workers(scheduler, jobs) as (parallel, shares), _counters(len(tasks), total, progress) as path:
+
+        def look(counts: NDArray[np.int64]) -> None:
+            progress(int(counts.sum()), total)
+            if len(going := np.flatnonzero(counts)):
+                clock.reached(going, counts[going])
+
+        with _workers(scheduler, jobs) as (parallel, shares), _counters(len(tasks), look) as path:
             pieces = stacks(tasks, shares, begun)
             owner = os.getpid() if scheduler is None else None
-            calls = (joblib.delayed(_apart)(work, stack, sources, path, owner) for stack in pieces)
+            calls = (joblib.delayed(_apart)(work, stack, path, owner) for stack in pieces)
             for stack, (results, warnings) in zip(pieces, parallel(calls), strict=True):
                 found |= zip((task.place for task in stack), results, strict=True)
                 for text in warnings:
@@ -94,7 +103,7 @@ def _count(counts: Any, place: int, record: Record) -> None:
 
 
 def _apart(
-    work: Work[Task, Source, Result], stack: Sequence[Task], sources: Sequence[Source], path: str, owner: int | None
+    work: Work[Task, Result], stack: Sequence[Task], path: str, owner: int | None
 ) -> tuple[list[Result], list[str]]:
     """In a process of its own: the results, and what there was to warn of; ends with the process that owns it."""
     torch.set_num_threads(1)
@@ -108,7 +117,7 @@ def _apart(
         if counts is not None:
             _count(counts, place, record)
 
-    return work(stack, sources, tick, warnings.append), warnings
+    return work(stack, Listener(tick, warn=warnings.append)), warnings
 
 
 @contextmanager
@@ -138,18 +147,18 @@ def _workers(scheduler: str | None, jobs: int) -> Iterator[tuple[joblib.Parallel
 
 
 @contextmanager
-def _counters(tasks: int, total: int, progress: Callable[[int, int], None]) -> Iterator[str]:
+def _counters(tasks: int, look: Callable[[NDArray[np.int64]], None]) -> Iterator[str]:
     """A file in which processes count epochs, and someone who reads it."""
     with tempfile.TemporaryDirectory(prefix="curvae-") as folder:
         path = str(Path(folder) / "epochs")
         counts: Any = np.memmap(path, np.int64, "w+", shape=(tasks,))
         ended = threading.Event()
 
-        def look() -> None:
+        def read() -> None:
             while not ended.wait(_LOOK_EVERY):
-                progress(int(counts.sum()), total)
+                look(np.array(counts))
 
-        reader = threading.Thread(target=look, daemon=True)
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
         try:
             yield path

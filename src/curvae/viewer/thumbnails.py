@@ -33,7 +33,7 @@ def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:
     side = min(_LARGEST, math.isqrt(_PIXELS // max(1, rows)))
     if side < _SMALLEST:
         raise CurvaeError(
-            f"{rows:,} thumbnails do not fit into a page; leave --thumbnails out, or embed fewer rows "
+            f"{rows:,} thumbnails do not fit into a page; leave out thumbnails=True, or embed fewer rows "
             f"(at most {_PIXELS // _SMALLEST**2:,})"
         )
     factor = max(1.0, max(height, width) / side)

@@ -58,7 +58,7 @@ def read_edge_list(path: Path, weighted: bool) -> GraphDraft:
         column = weight_column(path.name, header, width)
         weights = _weights(lines, frame[column], skipped, separator, remarks)
     elif width > 2:
-        remarks.note(f"left out: {count(width - 2, 'column')} beside the names; use --weighted to read weights.")
+        remarks.note(f"left out: {count(width - 2, 'column')} beside the names; use weighted=True to read weights.")
     names, links = name_nodes(frame[left], frame[right])
     if header is None:
         _judge_first(names, links, remarks)
@@ -117,7 +117,7 @@ def _weights(lines: Lines, cells: Any, skipped: int, separator: str, remarks: Re
         row = int(np.argmax(wrong))
         raise CurvaeError(
             f"{lines.name}: line {lines.number(row + skipped)} has weight {cells.iloc[row]!r}; "
-            "give positive numbers, or leave --weighted out"
+            "give positive numbers, or leave out weighted=True"
         )
     return texts.to_numpy(dtype=np.str_).astype(np.float64)
 

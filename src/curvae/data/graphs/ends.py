@@ -59,7 +59,7 @@ def weight_column(source: str, header: Sequence[str] | None, width: int) -> int:
     named = [folded.index(name) for name in _WEIGHTS if name in folded]
     others = [column for column in range(width) if column not in end_columns(header)]
     if not others:
-        raise CurvaeError(f"{source} has no third column for weights; add it, or leave --weighted out")
+        raise CurvaeError(f"{source} has no third column for weights; add it, or leave out weighted=True")
     return next((column for column in named if column in others), others[0])
 
 

@@ -172,5 +172,5 @@ class _Reader:
                 self.weights.append(float(text or ""))
             except ValueError:
                 said = "without a weight" if text is None else f"of weight {text!r}"
-                raise self._error(f"an edge {said}; give positive numbers, or leave --weighted out") from None
+                raise self._error(f"an edge {said}; give positive numbers, or leave out weighted=True") from None
             self.lines.append(self.parser.CurrentLineNumber)

@@ -15,7 +15,7 @@ from .graph import Graph
 
 __all__ = ["WEIGHTS_LEFT_OUT", "GraphDraft"]
 
-WEIGHTS_LEFT_OUT = "weights were left out; use --weighted to read them."
+WEIGHTS_LEFT_OUT = "weights were left out; use weighted=True to read them."
 
 
 @dataclass
@@ -59,7 +59,7 @@ class GraphDraft:
             place = f"the edge of {quoted(self.names[self.links[link]])}" if where is None else where(link)
             raise CurvaeError(
                 f"{self.source}: {place} has weight {self.weights[link]:g}; "
-                "give positive numbers, or leave --weighted out"
+                "give positive numbers, or leave out weighted=True"
             )
 
     def finish(self) -> Graph:

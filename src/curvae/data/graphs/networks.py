@@ -37,7 +37,7 @@ def weight_numbers(source: str, weights: Iterable[Any]) -> NDArray[np.float64]:
             numbers.append(float(weight))
         except (TypeError, ValueError):
             said = "an edge without a weight" if weight is None else f"weight {weight!r}"
-            raise CurvaeError(f"{source} has {said}; give positive numbers, or leave --weighted out") from None
+            raise CurvaeError(f"{source} has {said}; give positive numbers, or leave out weighted=True") from None
     return np.array(numbers, dtype=np.float64)
 
 
@@ -75,7 +75,7 @@ def from_geometric(data: Any, weighted: bool) -> GraphDraft:
     weights = next((w for w in (data.edge_weight, data.edge_attr) if w is not None and w.numel() == len(links)), None)
     if weighted:
         if weights is None:
-            raise CurvaeError(f"{source} has no edge_weight; set it, or leave --weighted out")
+            raise CurvaeError(f"{source} has no edge_weight; set it, or leave out weighted=True")
         draft.weights = _array(weights).reshape(-1).astype(np.float64)
         draft.check_weights()
     elif weights is not None:

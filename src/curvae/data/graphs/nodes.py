@@ -47,7 +47,7 @@ def describe_nodes(
     elif draft.attributes is not None and len(draft.attributes.columns):
         source, frame, rows = Path(draft.source), draft.attributes, np.arange(len(draft.names))
     elif asked:
-        raise CurvaeError(f"{draft.source} has no column {asked[0]!r} of nodes; give a table with --nodes")
+        raise CurvaeError(f"{draft.source} has no column {asked[0]!r} of nodes; give a table with nodes=…")
     else:
         return
     columns = [str(name) for name in frame.columns]
@@ -59,7 +59,7 @@ def describe_nodes(
         if empty := int((draft.labels == "").sum()):
             draft.remarks.note(f"{count(empty, 'node')} without a label in column {label!r}; the label is left empty.")
     if features:
-        mend = "choose columns of numbers for --features"
+        mend = "choose columns of numbers for features=…"
         numbers = numbers_of(source, frame[list(features)], tuple(map(Column, features)), mend, draft.remarks)
         draft.features = _fill(source.name, _pick(numbers, rows, np.nan), features, missing, draft)
         draft.feature_names = tuple(features)
@@ -110,10 +110,10 @@ def _add(draft: GraphDraft, source: Path, added: NDArray[np.str_], isolated: boo
     if not isolated:
         raise CurvaeError(
             f"{source.name} names {count(len(added), 'node')} that {draft.source} does not have: {quoted(added)}; "
-            "remove them, or add them without edges with --isolated"
+            "remove them, or add them without edges with isolated=True"
         )
     if draft.features is not None:
-        raise CurvaeError(f"{draft.source} has features for its own nodes only; leave --isolated out")
+        raise CurvaeError(f"{draft.source} has features for its own nodes only; leave out isolated=True")
     draft.names = np.concatenate([draft.names, added])
     if draft.labels is not None:
         draft.labels = np.concatenate([draft.labels, np.full(len(added), "")])
@@ -123,7 +123,7 @@ def _report(draft: GraphDraft, source: Path, lacking: NDArray[np.str_], refused:
     if lacking.size:
         what = f"{source.name} lacks {count(len(lacking), 'node')} of {draft.source}: {quoted(lacking)}"
         if refused:
-            raise CurvaeError(f"{what}; add them, or use --missing mean")
+            raise CurvaeError(f'{what}; add them, or use missing="mean"')
         draft.remarks.warn(f"{what}; add them.")
 
 
@@ -139,8 +139,8 @@ def _fill(
     counts = missing_counts(x)
     where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
     if counts.any() and missing == "error":
-        raise CurvaeError(f"{source} lacks values of nodes, counted by column: {where}; use --missing mean")
+        raise CurvaeError(f'{source} lacks values of nodes, counted by column: {where}; use missing="mean"')
     if (counts == len(x)).any():
-        raise CurvaeError(f"{source} has columns without a single value: {where}; leave them out of --features")
+        raise CurvaeError(f"{source} has columns without a single value: {where}; leave them out of features=…")
     filled, _ = resolve(x, names, column_means(x), missing, draft.remarks)
     return filled

@@ -50,7 +50,7 @@ def from_pairs(source: Any, weighted: bool) -> GraphDraft:
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise CurvaeError(f"{what} has shape {pairs.shape}; give {_FORMS}")
     if weighted:
-        raise CurvaeError(f"{what} has no weights; give a frame with a column 'weight', or leave --weighted out")
+        raise CurvaeError(f"{what} has no weights; give a frame with a column 'weight', or leave out weighted=True")
     if pairs.dtype.kind == "f" and bool((pairs % 1 == 0).all()):
         pairs = pairs.astype(np.int64)
     if pairs.dtype.kind in "iu":

@@ -95,7 +95,7 @@ def load_graph(
     if isinstance(features, str):
         raise CurvaeError(f"features is the text {features!r}; give a list of columns")
     if isolated and nodes is None:
-        raise CurvaeError("only a table of nodes can name nodes without edges; give it with --nodes")
+        raise CurvaeError("only a table of nodes can name nodes without edges; give it with nodes=…")
     try:
         draft = _read(source, weighted)
         describe_nodes(draft, nodes, label, features, isolated, missing)

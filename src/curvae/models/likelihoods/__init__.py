@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
+from ... import settings
 from ...errors import CurvaeError
 from ..layout import Layout
 from .base import Family, Likelihood, Matrix, stored_values
-from .bernoulli import BERNOULLI, Bernoulli
-from .categorical import CATEGORICAL, Categorical
-from .gaussian import GAUSSIAN, UNIT_GAUSSIAN, Gaussian
-from .poisson import POISSON, Poisson
+from .bernoulli import Bernoulli
+from .categorical import Categorical
+from .gaussian import Gaussian
+from .mixed import Mixed
+from .poisson import Poisson
 
 __all__ = [
     "LIKELIHOODS",
@@ -17,23 +21,44 @@ __all__ = [
     "Family",
     "Gaussian",
     "Likelihood",
+    "Mixed",
     "Poisson",
     "choose_likelihood",
 ]
 
-# Every likelihood that can be asked for by name.
-LIKELIHOODS: dict[str, Family] = {
-    family.name: family for family in (BERNOULLI, GAUSSIAN, UNIT_GAUSSIAN, CATEGORICAL, POISSON)
-}
+
+def _family(place: str) -> Family:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f".{module}", __name__), name)
+
+
+LIKELIHOODS: dict[str, Family] = {name: _family(place) for name, place in settings.LIKELIHOODS.items()}
+"""every likelihood that can be asked for by name"""
 
 
 def choose_likelihood(x: Matrix, asked: str = "auto", layout: Layout | None = None) -> tuple[str, str]:
     """The name of the likelihood for the data, and the reason; raises when the data do not fit the one asked for."""
-    if asked == "auto":
-        values = stored_values(x)
-        if values.size == 0 or bool(((values == 0) | (values == 1)).all()):
-            return "bernoulli", "all values are 0 or 1"
+    layout = layout or Layout(x.shape[1])
+    if sum(layout.widths) != x.shape[1]:
+        raise CurvaeError(
+            f"blocks {layout.blocks} stand for {sum(layout.widths)} columns, not {x.shape[1]}; correct them"
+        )
+    name, why = _automatic(x, layout) if asked == "auto" else (asked, "as asked")
+    if (asked != "auto" or any(layout.blocks)) and (reason := LIKELIHOODS[name].refusal(x, layout)):
+        raise CurvaeError(f"likelihood {name} {reason}")
+    return name, why
+
+
+def _automatic(x: Matrix, layout: Layout) -> tuple[str, str]:
+    """By the kinds of the columns where they are known, otherwise by the values."""
+    values, blocks = stored_values(x), layout.blocks
+    if blocks and min(blocks) > 1:
+        return "categorical", "all columns hold categories"
+    if max(blocks, default=0) < 2 and bool(((values == 0) | (values == 1) | (values != values)).all()):
+        return "bernoulli", "all values are 0 or 1"
+    if not any(blocks):
         return "gaussian", "not all values are 0 or 1; a standard deviation is learned for every column"
-    if reason := LIKELIHOODS[asked].refusal(x, layout or Layout(x.shape[1])):
-        raise CurvaeError(f"likelihood {asked} {reason}")
-    return asked, "as asked"
+    kinds = {"numbers": blocks.count(0), "yes and no": blocks.count(1), "categories": sum(n > 1 for n in blocks)}
+    told = ", ".join(f"{n} of {kind}" for kind, n in kinds.items() if n)
+    noun = " column of" if told.startswith("1 ") else " columns of"
+    return "mixed", f"{told.replace(' of', noun, 1)}: each has its own likelihood"

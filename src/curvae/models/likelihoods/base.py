@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
@@ -88,14 +89,30 @@ class Family:
         summary: which data it is for, in one line.
         make: the likelihood of data with such a layout.
         refusal: why it does not fit the data, given as matrix and layout, and what to do; None where it does.
-        standardise: whether columns are centred and scaled before they are seen.
+        standardise: whether features are centred and scaled before they are seen; or a function of the layout that
+            says which.
+        columns: which blocks of the data (see `Layout`) the likelihood tells apart; None where it treats all features
+            alike.
+        uses_size: whether it knows what the exposure of a row is for.
     """
 
     name: str
     summary: str
     make: Callable[[Layout], Likelihood]
     refusal: Callable[[Matrix, Layout], str | None] = lambda x, layout: None
-    standardise: bool = False
+    standardise: bool | Callable[[Layout], NDArray[np.bool_]] = False
+    columns: Callable[[Matrix, Layout], tuple[int, ...]] | None = None
+    uses_size: bool = False
+
+    def standardised(self, layout: Layout) -> NDArray[np.bool_]:
+        """Which features are centred and scaled."""
+        if isinstance(self.standardise, bool):
+            return np.full(layout.features, self.standardise)
+        return self.standardise(layout)
+
+    def layout(self, x: Matrix, layout: Layout) -> Layout:
+        """The layout of data as the likelihood takes them."""
+        return layout if self.columns is None else replace(layout, blocks=self.columns(x, layout))
 
 
 def stored_values(x: Matrix) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from ..layout import Layout
 from .base import Family, Likelihood, Matrix
 from .bernoulli import outside_unit_interval
 
-__all__ = ["CATEGORICAL", "Categorical"]
+__all__ = ["CATEGORICAL", "Categorical", "wrong_sum"]
 
 
 class Categorical(Likelihood):
@@ -25,9 +26,15 @@ class Categorical(Likelihood):
         self.blocks = list(blocks) or [features]
         if sum(self.blocks) != features:
             raise ValueError(f"blocks of {self.blocks} columns do not add up to {features} features")
+        # Neighbours of one width are normalised at once: how many, and their width.
+        self._runs = [(len(list(run)), width) for width, run in groupby(self.blocks)]
 
     def _log_softmax(self, outputs: Tensor) -> Tensor:
-        return torch.cat([part.log_softmax(-1) for part in outputs.split(self.blocks, -1)], -1)
+        parts = outputs.split([count * width for count, width in self._runs], -1)
+        return torch.cat(
+            [part.unflatten(-1, run).log_softmax(-1).flatten(-2) for part, run in zip(parts, self._runs, strict=True)],
+            -1,
+        )
 
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
         return batch.target * self._log_softmax(outputs)
@@ -50,8 +57,20 @@ class Categorical(Likelihood):
         return f"{self.features}, blocks={self.blocks}"
 
 
+def _columns(x: Matrix, layout: Layout) -> tuple[int, ...]:
+    """The blocks; none where no column has categories of its own, for then all features are those of one column."""
+    return layout.blocks if max(layout.blocks, default=0) > 1 else ()
+
+
 def _widths(layout: Layout) -> tuple[int, ...]:
-    return layout.widths if layout.blocks else (layout.features,)
+    return layout.widths if max(layout.blocks, default=0) > 1 else (layout.features,)
+
+
+def wrong_sum(x: Matrix) -> bool:
+    """Whether the columns of a block do not sum to 1 in some row; a row that is missing as a whole, NaN, may."""
+    sums = np.asarray(x.sum(1)).ravel()
+    lacking = np.isnan(sums)
+    return not np.allclose(sums[~lacking], 1.0, atol=1e-4) or (bool(lacking.any()) and _partly_missing(x))
 
 
 def _refusal(x: Matrix, layout: Layout) -> str | None:
@@ -59,14 +78,11 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
         return reason
     ends = np.cumsum(_widths(layout))
     starts = (0, *ends[:-1])
-    blocks = [x[:, start:end] for start, end in zip(starts, ends, strict=True)]
-    sums = np.stack([np.asarray(block.sum(1)).ravel() for block in blocks], 1)
-    lacking = np.isnan(sums)
-    if np.allclose(sums[~lacking], 1.0, atol=1e-4) and not (lacking.any() and any(map(_partly_missing, blocks))):
+    if not any(wrong_sum(x[:, start:end]) for start, end in zip(starts, ends, strict=True)):
         return None
     return (
         "needs one-hot columns (each block of columns sums to 1 in every row, or is missing as a whole); name the text "
-        "columns with --categorical, or use another likelihood"
+        "columns with categorical=…, or use another likelihood"
     )
 
 
@@ -81,4 +97,5 @@ CATEGORICAL = Family(
     "one-hot columns, one category a block",
     lambda layout: Categorical(layout.features, _widths(layout)),
     _refusal,
+    columns=_columns,
 )

@@ -51,4 +51,4 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
     return None
 
 
-POISSON = Family("poisson", "counts", lambda layout: Poisson(layout.features), _refusal)
+POISSON = Family("poisson", "counts", lambda layout: Poisson(layout.features), _refusal, uses_size=True)

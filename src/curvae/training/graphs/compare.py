@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from ...data import Graph, split_edges
-from ..checkpoints import seen
-from ..course import Tick, Warn
-from ..device import choose_device
 from ..evaluate import Embedding, Stability, stability
+from ..pace import Estimate
 from ..paired import Outcome, Paired, by_split, curved_values
+from ..problems import Listener, Warn
+from ..stacks import train_stack
 from ..workers import processes, seen_by_workers, spread
 from .config import GraphConfig
 from .evaluate import Links, embed_graph, hidden_links
-from .fitting import GraphTask, plan_graphs, run_graphs
+from .fitting import GraphProblem, GraphTask, plan_graphs
 
 __all__ = ["GraphComparison", "GraphRepeat", "compare_graph"]
 
@@ -116,6 +116,7 @@ def compare_graph(
     resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> GraphComparison:
     """Train curvature 0 and each of `curvatures` on `repeats` splits of the edges, and judge on edges kept apart.
 
@@ -126,7 +127,7 @@ def compare_graph(
         graph: whose edges are split 85/5/10.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
-        device, jobs, scheduler, folder, resume, progress, warn: as of `curvae.training.compare`.
+        device, jobs, scheduler, folder, resume, progress, warn, estimate: as of `curvae.training.compare`.
     """
     values = curved_values(curvatures, repeats, config.learn_curvature)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
@@ -141,13 +142,13 @@ def compare_graph(
     )
     results = spread(
         tasks,
-        [graph],
-        partial(_judged, device=device, folder=folder, resume=resume),
+        partial(_judged, GraphProblem([graph], device), folder=folder, resume=resume),
         jobs=jobs or processes(device),
         scheduler=scheduler,
         begun=known,
         progress=progress,
         warn=warn,
+        estimate=estimate,
     )
     kept = by_split(results, values, config.seed, warn)
     found = [
@@ -172,21 +173,13 @@ class _Result:
 
 
 def _judged(
-    tasks: Sequence[GraphTask],
-    sources: Sequence[Graph],
-    tick: Tick,
-    warn: Warn,
-    device: str,
-    folder: Path | None,
-    resume: bool,
+    problem: GraphProblem, tasks: Sequence[GraphTask], listener: Listener, folder: Path | None, resume: bool
 ) -> list[_Result]:
     """A stack, trained and judged where it was trained: only figures and maps travel."""
-    fitted = run_graphs(
-        tasks, sources, choose_device(device), folder=seen(folder, warn), resume=resume, progress=tick, warn=warn
-    )
+    fitted = train_stack(problem, tasks, listener, folder=folder, resume=resume)
     results = []
     for task, one in zip(tasks, fitted, strict=True):
         assert task.split is not None  # a comparison hides edges
-        embedding = embed_graph(one, sources[task.source])
+        embedding = embed_graph(one, problem.graphs[task.source])
         results.append(_Result(hidden_links(embedding, task.split), embedding, one.failure))
     return results

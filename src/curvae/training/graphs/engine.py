@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from ...data import Graph
-from ...models import GraphVAE, Pairs, PairSampler, Terms
+from ...models import GraphBatch, GraphVAE, PairSampler, Terms
 from ...models.pairs import exact
 from ...nn import normalised_adjacency
-from ..engine import Engine, Failure, Passed
+from ..engine import Advance, Engine, Failure, Passed
 from ..rows import Scaling
 from .config import GraphConfig
 
@@ -66,6 +67,10 @@ class Observed:
         dense = self.n_nodes <= _DENSE if dense is None else dense
         return normalised_adjacency(self.edges, self.n_nodes, weights, dense)
 
+    def batch(self, dtype: torch.dtype, dense: bool | None = None) -> GraphBatch:
+        """For a step in which every pair counts."""
+        return GraphBatch(self.adjacency(dtype, dense), self.edges, self.features)
+
 
 class GraphEngine(Engine[GraphVAE, GraphConfig]):
     """A stack of models with its optimiser and graphs; an epoch is one step over the whole graph.
@@ -82,13 +87,9 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         super().__init__(models, configs)
         self.seen = list(seen)
         self.nodes = seen[0].n_nodes
-        dtype, several = self.stack.dtype, len(models) > 1
-        adjacency = [part.adjacency(dtype, dense=several or None) for part in seen]
-        self._adjacency, self._edges, self._features = adjacency[0], seen[0].edges, seen[0].features
-        if several:
-            self._adjacency, self._edges = torch.stack(adjacency), torch.stack([part.edges for part in seen])
-            features = [part.features for part in seen if part.features is not None]
-            self._features = torch.stack(features) if features else None
+        several = len(models) > 1
+        each = [part.batch(self.stack.dtype, dense=several or None) for part in seen]
+        self._graph = tree_map(lambda *parts: torch.stack(parts), *each) if several else each[0]
         self._sampler = None if exact(self.nodes) else PairSampler(seen[0].edges, self.nodes)
         if several and self._sampler is not None:
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
@@ -102,16 +103,18 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         )
 
     def _terms(self, epoch: int) -> Terms:
-        generators = [self._generator(config.seed, epoch) for config in self.configs]
+        generators = self._generators(epoch)
         model, samples = self.stack.models[0], self.config.samples
-        noise = [model.noise(self.nodes, samples, generator) for generator in generators]
+        made = {one: model.noise(self.nodes, samples, one) for one in dict.fromkeys(generators)}
+        noise = [made[one] for one in generators]
         if len(self) > 1:
-            features = () if self._features is None else (self._features,)
-            return self.stack.terms(self._adjacency, self._edges, torch.stack(noise), *features)
-        pairs: Tensor | Pairs = self._edges if self._sampler is None else self._sampler.step(generators[0])
-        return model.terms(self._adjacency, pairs, noise[0], self._features)
+            return self.stack.terms(self._graph, torch.stack(noise))
+        graph = self._graph
+        if self._sampler is not None:
+            graph = GraphBatch(graph.adjacency, self._sampler.step(generators[0]), graph.features)
+        return model.terms(graph, noise[0])
 
-    def epoch(self, epoch: int) -> Passed:
+    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> Passed:
         reconstruction, kl = self._terms(epoch)
         kl = kl.sum(-1)
         failures: dict[int, Failure] = {}

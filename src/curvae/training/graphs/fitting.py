@@ -18,16 +18,27 @@ from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior, Prior
 from ...models.pairs import exact
 from ...nn import Curvature, GraphEncoder
 from ..build import seeded
-from ..checkpoints import begun, seen
-from ..course import Tick, Warn, train_tasks
+from ..checkpoints import begun
+from ..device import choose_device
 from ..fitted import Record
+from ..pace import Clock, Estimate
+from ..problems import Listener, Member, Warn
 from ..rows import Scaling
-from ..stacks import Member
+from ..stacks import train_stack
 from ..workers import seen_by_workers, spread
 from .config import GraphConfig
 from .engine import GraphEngine, Observed
 
-__all__ = ["START", "FittedGraph", "build_graph_model", "fit_graph", "fit_graphs", "plan_graphs", "run_graphs"]
+__all__ = [
+    "START",
+    "FittedGraph",
+    "GraphProblem",
+    "build_graph_model",
+    "fit_graph",
+    "fit_graphs",
+    "plan_graphs",
+    "require_buildable_graph",
+]
 
 START = 0.4
 """σ of every node at first.
@@ -67,6 +78,16 @@ class FittedGraph:
         return self.history[-1]
 
 
+def require_buildable_graph(config: GraphConfig, nodes: int, features: int | None = None) -> None:
+    """Raise for a model that is too large to be built, without building it; arguments as of `build_graph_model`."""
+    inputs = nodes if features is None else features
+    memory.require(
+        16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim),
+        f"a model of {nodes:,} nodes with {inputs:,} inputs",
+        mend="lower hidden or samples",
+    )
+
+
 def build_graph_model(config: GraphConfig, nodes: int, features: int | None = None) -> GraphVAE:
     """A model with weights drawn from the configuration's seed.
 
@@ -75,12 +96,8 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
         nodes: of the graph.
         features: of a node, if it has any.
     """
+    require_buildable_graph(config, nodes, features)
     inputs = nodes if features is None else features
-    memory.require(
-        16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim),
-        f"a model of {nodes:,} nodes with {inputs:,} inputs",
-        mend="lower hidden or samples",
-    )
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
         return GraphVAE(
@@ -126,6 +143,7 @@ def fit_graph(
     folder: Path | None = None,
     resume: bool = False,
     progress: Callable[[Record, int], None] = lambda record, epochs: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> FittedGraph:
     """Train a model of a graph.
 
@@ -133,7 +151,7 @@ def fit_graph(
         config: what to train.
         graph: with or without features of its nodes, which are centred and scaled.
         split: its edges for training; all of them without one.
-        device, dtype, folder, resume, progress: as of `curvae.training.fit`.
+        device, dtype, folder, resume, progress, estimate: as of `curvae.training.fit`.
 
     Example:
         >>> from curvae.data import load_graph
@@ -143,9 +161,8 @@ def fit_graph(
         [1, 2, 3]
     """
     tasks, _ = plan_graphs([config], [graph], [split], folder, resume)
-    (fitted,) = run_graphs(
-        tasks, [graph], device, dtype, folder, resume, lambda place, record: progress(record, config.epochs)
-    )
+    listener = Listener(lambda place, record: progress(record, config.epochs), Clock([config.epochs], estimate).reached)
+    (fitted,) = train_stack(GraphProblem([graph], device, dtype), tasks, listener, folder=folder, resume=resume)
     if fitted.failure is not None:
         raise CurvaeError(fitted.failure)
     return fitted
@@ -165,6 +182,7 @@ def fit_graphs(
     build: Build = build_graph_model,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> list[FittedGraph]:
     """Train many models of graphs at once, each as `fit_graph` would train it alone; see `curvae.training.fit_many`.
 
@@ -173,7 +191,7 @@ def fit_graphs(
         graphs: one for all of them, or one for each.
         splits: of each.
         build: makes a fresh model from a configuration, the number of nodes and of features, if they have any.
-        device, dtype, folder, resume, jobs, scheduler, progress, warn: as of `curvae.training.fit_many`.
+        device, dtype, folder, resume, jobs, scheduler, progress, warn, estimate: as of `curvae.training.fit_many`.
     """
     if not configs:
         raise CurvaeError("there is nothing to train: give one or more configurations")
@@ -184,9 +202,17 @@ def fit_graphs(
             raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
     folder = seen_by_workers(folder, jobs, scheduler)
     tasks, known = plan_graphs(configs, each, parts, folder, resume)
-    work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume, build=build)
-    sources = list({id(graph): graph for graph in each}.values())
-    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, begun=known, progress=progress, warn=warn)
+    problem = GraphProblem(list({id(graph): graph for graph in each}.values()), device, dtype, build)
+    return spread(
+        tasks,
+        partial(train_stack, problem, folder=folder, resume=resume),
+        jobs=jobs,
+        scheduler=scheduler,
+        begun=known,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )
 
 
 def plan_graphs(
@@ -212,59 +238,46 @@ def _digest(split: EdgeSplit | None) -> str:
     return "" if split is None else hashlib.sha256(split.train.astype("<i8").tobytes()).hexdigest()
 
 
-def _fitted(
-    tasks: Sequence[GraphTask], sources: Sequence[Graph], tick: Tick, warn: Warn, folder: Path | None, **settings: Any
-) -> list[FittedGraph]:
-    return run_graphs(tasks, sources, **settings, folder=seen(folder, warn), progress=tick, warn=warn)
+@dataclass(frozen=True)
+class GraphProblem:
+    """Models of graphs: what `train_stack` asks of them."""
 
+    graphs: Sequence[Graph]
+    """the distinct graphs of all tasks"""
+    asked: torch.device | str = "cpu"
+    """the device, or "auto"."""
+    dtype: torch.dtype = torch.float32
+    build: Build = build_graph_model
 
-def run_graphs(
-    tasks: Sequence[GraphTask],
-    sources: Sequence[Graph],
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Tick = lambda place, record: None,
-    warn: Warn = lambda text: None,
-    build: Build = build_graph_model,
-) -> list[FittedGraph]:
-    """Train one stack."""
-    scalings = [None if graph.features is None else Scaling.standard(graph.features) for graph in sources]
+    remedy = "lower hidden or samples"
 
-    def prepare(tasks: Sequence[GraphTask]) -> tuple[list[Member], Callable[[list[GraphVAE], list[int]], GraphEngine]]:
-        members = [
-            Member(task.name, task.config, build(task.config, nodes, features).to(device, dtype), data=task.data)
+    @property
+    def device(self) -> torch.device:
+        return choose_device(str(self.asked))
+
+    def models(self, tasks: Sequence[GraphTask]) -> list[GraphVAE]:
+        return [
+            self.build(task.config, nodes, features).to(self.device, self.dtype)
             for task in tasks
             for nodes, _, features in [task.sizes]
         ]
+
+    def engine(self, tasks: Sequence[GraphTask], models: Sequence[GraphVAE]) -> GraphEngine:
         shown = [
             Observed.of(
-                sources[task.source],
+                self.graphs[task.source],
                 None if task.split is None else task.split.train,
-                scalings[task.source],
-                device,
-                dtype,
+                self._scaling(task),
+                self.device,
+                self.dtype,
             )
             for task in tasks
         ]
+        return GraphEngine(models, [task.config for task in tasks], shown)
 
-        def engine(models: list[GraphVAE], places: list[int]) -> GraphEngine:
-            return GraphEngine(models, [tasks[i].config for i in places], [shown[i] for i in places])
+    def result(self, task: GraphTask, member: Member) -> FittedGraph:
+        return FittedGraph(task.config, member.model, self._scaling(task), task.split, member.history, member.failure)
 
-        return members, engine
-
-    members = train_tasks(
-        tasks,
-        prepare,
-        device=device,
-        folder=folder,
-        resume=resume,
-        progress=progress,
-        warn=warn,
-        mend="lower hidden or samples",
-    )
-    return [
-        FittedGraph(task.config, member.model, scalings[task.source], task.split, member.history, member.failure)
-        for task, member in zip(tasks, members, strict=True)
-    ]
+    def _scaling(self, task: GraphTask) -> Scaling | None:
+        features = self.graphs[task.source].features
+        return None if features is None else Scaling.standard(features)

@@ -49,10 +49,11 @@ def save_fitted_graph(
         arrays["labels"] = _packed(graph.labels)
     if graph.features is not None and fitted.scaling is not None:
         arrays |= {"features": graph.features, **scaling_arrays(fitted.scaling)}
+    split: dict[str, NDArray[Any]] = {}
     if fitted.split is not None:
-        arrays |= {f"split.{name}": np.ascontiguousarray(getattr(fitted.split, name).T) for name in _SPLIT}
+        split = {f"split.{name}": np.ascontiguousarray(getattr(fitted.split, name).T) for name in _SPLIT}
     data = {**description.get("data", {}), **graph_facts(graph)}
-    write_model(folder, fitted, embedding, arrays, "graph", {**description, "data": data})
+    write_model(folder, fitted, embedding, arrays, split, "graph", {**description, "data": data})
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def load_fitted_graph(
     folder: Path, device: torch.device | str = "cpu"
 ) -> tuple[FittedGraph, Graph, Embedding, dict[str, Any]]:
     """A model written by `save_fitted_graph`, its graph, the embedding of the nodes, and the whole of `config.json`."""
-    description, tensors = read_model(folder, "graph")
+    description, tensors, places = read_model(folder, "graph")
     with whole_run(folder):
         config, data = GraphConfig.from_json(description["config"]), description["data"]
         graph = Graph(
@@ -95,11 +96,11 @@ def load_fitted_graph(
         model = restore(tensors, inputs, config, lambda: build_graph_model(config, graph.n_nodes, features))
         scaling = None if features is None else restore_scaling(tensors)
         split = None
-        if "split.train" in tensors:
-            split = EdgeSplit(*(_columns(tensors[f"split.{name}"]) for name in _SPLIT))
+        if "split.train" in places:
+            split = EdgeSplit(*(_columns(places[f"split.{name}"]) for name in _SPLIT))
         fitted = FittedGraph(config, model, scaling, split, read_records(folder / METRICS))
         require_figures(fitted.last)
-        embedding = restore_embedding(tensors, fitted.double().model.prior.curvature())
+        embedding = restore_embedding(places, fitted.double().model.prior.curvature())
         if embedding.space.shape != (graph.n_nodes, config.dim) or embedding.sigma.shape != (graph.n_nodes,):
             raise ValueError("its embedding has another number of nodes or dimensions")
     fitted.model.to(device)

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..data import Arrays
 from ..data.missing import column_means
 from ..errors import CurvaeError
 from ..models import VAE
-from .batches import BatchEngine
 from .build import build
 from .captured import Captured
-from .checkpoints import begun, seen
+from .checkpoints import begun
 from .config import Config
-from .course import Tick, Warn, train_tasks
+from .device import choose_device
+from .effects import Effects
+from .engine import BatchEngine
 from .fitted import Fitted, Record
-from .rows import Pool, Scaling
+from .pace import Clock, Estimate
+from .problems import Listener, Member
+from .rows import Scaling
+from .sources import Pool
 from .splits import Split
-from .stacks import Member
+from .stacks import train_stack
 from .tasks import Data, Task, fingerprinted, plan_tasks
 from .workers import seen_by_workers, spread
 
-__all__ = ["fit", "fit_many", "planned", "run"]
+__all__ = ["RowsProblem", "fit", "fit_many", "planned"]
 
 # Steps from which on capturing a CUDA graph pays.
 _CAPTURE = 200
@@ -45,6 +50,7 @@ def fit(
     folder: Path | None = None,
     resume: bool = False,
     progress: Callable[[Record, int], None] = lambda record, epochs: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> Fitted:
     """Train a model.
 
@@ -64,6 +70,7 @@ def fit(
         resume: go on from the checkpoint in `folder`, if there is one; otherwise it is removed. Settings and data must
             be those of the start, but for more epochs.
         progress: called after each epoch with its record and the number of epochs.
+        estimate: told how long the training will take, once, when a second of steps has shown it.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3))
@@ -75,7 +82,8 @@ def fit(
         [config], x, blocks, None if split is None else [split], None if scaling is None else [scaling], folder, resume
     )
     epochs = tasks[0].config.epochs or 0
-    (fitted,) = run(tasks, sources, device, dtype, folder, resume, lambda place, record: progress(record, epochs))
+    listener = Listener(lambda place, record: progress(record, epochs), Clock([epochs], estimate).reached)
+    (fitted,) = train_stack(RowsProblem(sources, device, dtype), tasks, listener, folder=folder, resume=resume)
     if fitted.failure is not None:
         raise CurvaeError(fitted.failure)
     return fitted
@@ -96,6 +104,7 @@ def fit_many(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> list[Fitted]:
     """Train many models at once, each as `fit` would train it alone.
 
@@ -118,6 +127,7 @@ def fit_many(
         scheduler: address of a Dask cluster to spread them over instead, a stack a worker.
         progress: told the epochs done and to do, counted over all models.
         warn: told in one line of every model that failed.
+        estimate: told how long all of it will take, once, when a second of steps has shown it.
 
     Example:
         Twenty seeds by five curvatures, a hundred models, on rows that they all share:
@@ -132,8 +142,17 @@ def fit_many(
     """
     folder = seen_by_workers(folder, jobs, scheduler)
     tasks, sources, known = planned(configs, data, blocks, splits, scalings, folder, resume)
-    work = partial(_fitted, device=device, dtype=dtype, folder=folder, resume=resume)
-    return spread(tasks, sources, work, jobs=jobs, scheduler=scheduler, begun=known, progress=progress, warn=warn)
+    work = partial(train_stack, RowsProblem(sources, device, dtype), folder=folder, resume=resume)
+    return spread(
+        tasks,
+        work,
+        jobs=jobs,
+        scheduler=scheduler,
+        begun=known,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )
 
 
 def planned(
@@ -152,27 +171,57 @@ def planned(
     return fingerprinted(tasks, sources), sources, begun(folder, resume, len(tasks))
 
 
-def _fitted(
-    tasks: Sequence[Task], sources: Sequence[Arrays], tick: Tick, warn: Warn, folder: Path | None, **settings: Any
-) -> list[Fitted]:
-    return run(tasks, sources, **settings, folder=seen(folder, warn), progress=tick, warn=warn)
+def _start(arrays: Arrays) -> tuple[NDArray[np.float64], Effects | None]:
+    """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
+    unit = np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
+    effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
+    return column_means(arrays.x) / unit, effects
 
 
-def run(
-    tasks: Sequence[Task],
-    sources: Sequence[Arrays],
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Tick = lambda place, record: None,
-    warn: Warn = lambda text: None,
-) -> list[Fitted]:
-    """Train one stack. Where it does not fit into the memory of the device, one half after the other."""
-    prepare = partial(_prepare, sources=sources, device=device, dtype=dtype)
-    members = train_tasks(tasks, prepare, device=device, folder=folder, resume=resume, progress=progress, warn=warn)
-    return [
-        Fitted(
+@dataclass(frozen=True)
+class RowsProblem:
+    """Models of rows: what `train_stack` asks of them."""
+
+    sources: Sequence[Arrays]
+    """the distinct data of all tasks"""
+    asked: torch.device | str = "cpu"
+    """the device, or "auto"."""
+    dtype: torch.dtype = torch.float32
+
+    remedy = "lower hidden or batch_size"
+
+    @property
+    def device(self) -> torch.device:
+        return choose_device(str(self.asked))
+
+    def models(self, tasks: Sequence[Task]) -> list[VAE]:
+        starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
+        made = []
+        for task in tasks:
+            rows = task.source, id(task.split)
+            if rows not in starts:
+                starts[rows] = _start(self.sources[task.source].take(task.split.train))
+            mean, effects = starts[rows]
+            effects = None if effects is None else effects.scaled(task.scaling.scale)
+            model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects)
+            made.append(model.to(self.device, self.dtype))
+        return made
+
+    def engine(self, tasks: Sequence[Task], models: Sequence[VAE]) -> BatchEngine:
+        configs, cuda = [task.config for task in tasks], self.device.type == "cuda"
+        pool = Pool.of(
+            [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
+        )
+        train, validation = (
+            pool.part(torch.from_numpy(np.stack([getattr(task.split, part) for task in tasks])))
+            for part in ("train", "validation")
+        )
+        steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
+        captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
+        return (Captured if captured else BatchEngine)(models, configs, train, validation)
+
+    def result(self, task: Task, member: Member) -> Fitted:
+        return Fitted(
             task.config,
             member.model,
             task.scaling,
@@ -182,31 +231,3 @@ def run(
             member.failure,
             task.layout,
         )
-        for task, member in zip(tasks, members, strict=True)
-    ]
-
-
-def _prepare(
-    tasks: Sequence[Task], sources: Sequence[Arrays], device: torch.device | str, dtype: torch.dtype
-) -> tuple[list[Member], Callable[[list[VAE], list[int]], BatchEngine]]:
-    members = []
-    means: dict[Any, Any] = {}
-    for task in tasks:
-        x, scaling, rows = sources[task.source].x, task.scaling, (task.source, id(task.split))
-        if rows not in means:
-            means[rows] = column_means(x[task.split.train])
-        model = build(task.config, task.layout, mean=scaling.apply(means[rows])).to(device, dtype)
-        members.append(Member(task.name, task.config, model, task.config.patience, task.data))
-    pool = Pool.of([(sources[task.source], task.scaling) for task in tasks], device, dtype, whole=True)
-
-    def engine(models: list[VAE], places: list[int]) -> BatchEngine:
-        own = [tasks[place] for place in places]
-        train, validation = (
-            torch.from_numpy(np.stack([getattr(task.split, part) for task in own])).to(device)
-            for part in ("train", "validation")
-        )
-        steps = (own[0].config.epochs or 0) * -(-train.shape[1] // own[0].config.batch_size)
-        kind = Captured if pool.device.type == "cuda" and not pool.sparse and steps >= _CAPTURE else BatchEngine
-        return kind(models, [task.config for task in own], pool.keep(places), train, validation)
-
-    return members, engine

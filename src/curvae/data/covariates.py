@@ -1,0 +1,116 @@
+"""Covariates: columns that say under which circumstances a row was measured, as numbers for the networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..errors import CurvaeError
+from .cells import categories_of, is_text, numbers_of
+from .missing import has_missing, missing_counts
+from .onehot import one_hot
+from .remarks import Remarks, listing, quoted
+from .schema import Column
+
+__all__ = ["code_covariates", "code_values", "fit_covariates"]
+
+_FEW = 10  # whole numbers that may be names of batches
+
+
+def fit_covariates(
+    path: Path, frame: pd.DataFrame, names: Iterable[str], categorical: Iterable[str], remarks: Remarks
+) -> tuple[Column, ...]:
+    """What covariates are: categories where the cells are texts or where that is asked for, otherwise numbers.
+
+    Arguments:
+        path: of the table.
+        frame: that holds them.
+        names: of the covariates.
+        categorical: columns whose values are categories, whatever they look like.
+        remarks: told what was found.
+    """
+    chosen = set(categorical)
+    return tuple(_column(path, frame[name], str(name), name in chosen, remarks) for name in dict.fromkeys(names))
+
+
+def _column(path: Path, values: Any, name: str, categorical: bool, remarks: Remarks) -> Column:
+    if categorical or is_text(values):
+        column = Column(name, categories_of(values))
+        distinct = len(column.features)
+    else:
+        column = Column(name)
+        numbers = _numbers(path, values.to_frame(name), (column,))
+        distinct, whole = np.unique(numbers).size, bool((numbers == np.floor(numbers)).all())
+        column = Column(name, fill=float(numbers.mean()), scale=float(numbers.std()))
+        if whole and 2 < distinct <= _FEW:
+            remarks.note(
+                f"covariate {name!r} is taken as a number; if its values are names of batches, say that it is "
+                "categorical."
+            )
+    if distinct < 2:
+        raise CurvaeError(f"covariate {name!r} has the same value in every row of {path.name}; leave it out")
+    return column
+
+
+def _numbers(path: Path, frame: pd.DataFrame, columns: tuple[Column, ...]) -> NDArray[np.float64]:
+    numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Remarks())
+    if has_missing(numbers):
+        counted = zip(columns, missing_counts(numbers), strict=True)
+        where = listing(f"{column.name!r} ({n:,})" for column, n in counted if n)
+        raise CurvaeError(
+            f"covariates of {path.name} have missing or infinite values, counted by column: {where}; "
+            "fill them in, or remove these rows"
+        )
+    return numbers
+
+
+def code_covariates(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
+    """Covariates as numbers, (rows, covariates): categories one-hot, numbers from their mean in standard deviations.
+
+    Arguments:
+        path: of the table.
+        frame: that holds them.
+        columns: what they are, from `fit_covariates`.
+    """
+    columns = tuple(columns)
+    numbers = _numbers(path, frame[[column.name for column in columns]], columns)
+    for j, column in enumerate(columns):
+        if column.categories is None:
+            numbers[:, j] = (numbers[:, j] - column.fill) / column.scale
+    return one_hot(numbers, columns, path.name)
+
+
+def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, rows: int = 1) -> NDArray[np.float64]:
+    """Covariates that were given by name, a value for all rows or one for each, as numbers; see `code_covariates`.
+
+    Example:
+        >>> code_values([Column("batch", ("a", "b")), Column("age", fill=40.0, scale=10.0)], {"batch": "b", "age": 45})
+        array([[0. , 1. , 0.5]])
+    """
+    given: Mapping[str, Any] = {} if values is None else values
+    known = [column.name for column in columns]
+    if unknown := [name for name in given if name not in known]:
+        raise CurvaeError(
+            f"the model has no covariate {quoted(unknown)}; "
+            + (f"it has {quoted(known)}" if known else "it was trained without any, so leave them out")
+        )
+    if lacking := [column for column in columns if column.name not in given]:
+        raise CurvaeError(f"the model needs a value of the covariates {listing(map(_described, lacking))}")
+    if not columns:
+        return np.zeros((rows, 0))
+    try:
+        frame = pd.DataFrame({name: np.broadcast_to(np.asarray(given[name]), rows) for name in known})
+    except ValueError:
+        raise CurvaeError(f"give every covariate one value, or one for each of {rows:,} rows") from None
+    return code_covariates(Path("what was given"), frame, columns)
+
+
+def _described(column: Column) -> str:
+    if column.categories is None:
+        return f"{column.name!r} (a number, {column.fill:.4g} ± {column.scale:.4g} in training)"
+    return f"{column.name!r} (one of {quoted(column.categories)})"

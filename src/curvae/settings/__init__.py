@@ -1,0 +1,44 @@
+"""All settings: names, defaults, help and checks. Imports nothing heavy, so that the command line can show them."""
+
+from .checks import require_count
+from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
+from .names import LIKELIHOODS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .parts import (
+    DrawSettings,
+    EdgeSettings,
+    LayerSettings,
+    LikelihoodSettings,
+    NetworkSettings,
+    ObjectiveSettings,
+    SpaceSettings,
+    StepSettings,
+    TrainingSettings,
+)
+from .setting import Part, Setting, described
+
+__all__ = [
+    "ADDED",
+    "LIKELIHOODS",
+    "DecoderKind",
+    "DrawSettings",
+    "EdgeKind",
+    "EdgeSettings",
+    "GraphSettings",
+    "Law",
+    "LayerSettings",
+    "LikelihoodSettings",
+    "NetworkKind",
+    "NetworkSettings",
+    "ObjectiveKind",
+    "ObjectiveSettings",
+    "Part",
+    "RowSettings",
+    "Setting",
+    "Settings",
+    "SpaceSettings",
+    "StepSettings",
+    "TrainingSettings",
+    "described",
+    "flattened",
+    "require_count",
+]

@@ -1,0 +1,123 @@
+"""Configurations: all parts together, as one flat object that is nested in files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
+
+from ..errors import CurvaeError
+from .parts import (
+    DrawSettings,
+    EdgeSettings,
+    GraphLayerSettings,
+    GraphSpaceSettings,
+    GraphStepSettings,
+    LayerSettings,
+    LikelihoodSettings,
+    NetworkSettings,
+    ObjectiveSettings,
+    SpaceSettings,
+    StepSettings,
+    TrainingSettings,
+)
+from .setting import Part, described
+
+__all__ = ["ADDED", "GraphSettings", "RowSettings", "Settings", "flattened"]
+
+
+ADDED: Mapping[str, Any] = {"network": "mlp", "encode_covariates": False}
+"""settings that files written before there was such a setting do not name, with the value that stands for their time"""
+
+
+@dataclass(frozen=True)
+class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
+    """What the settings of all kinds of models have in common."""
+
+    parts: ClassVar[Mapping[str, type[Part]]]
+
+    @classmethod
+    def part_of(cls, name: str) -> str:
+        """The part that a setting belongs to."""
+        return next(part for part, kind in cls.parts.items() if name in described(kind))
+
+    @property
+    def architecture(self) -> Self:
+        """What the models of one stack have in common: these settings without the numbers that may differ."""
+        flat = not self.learn_curvature and self.curvature == 0
+        return dataclasses.replace(
+            self, seed=0, curvature=0.0 if flat else 1.0, prior_scale=1.0, learning_rate=1.0, beta=1.0
+        )
+
+    def flat(self) -> dict[str, Any]:
+        """As one dictionary of JSON values, by name."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """As JSON values, by part and name."""
+        values = self.flat()
+        return {part: {name: values[name] for name in described(kind)} for part, kind in self.parts.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """From `to_json`, or `flat`; names that are missing take their default, unknown ones are refused."""
+        given = flattened(values, cls.parts)
+        known = described(cls)
+        if unknown := sorted(set(given) - set(known)):
+            near = [match for name in unknown for match in get_close_matches(name.rpartition(".")[2], known, 1)]
+            meant = f"; did you mean {', '.join(near)}?" if near else ""
+            raise CurvaeError(f"unknown settings: {', '.join(unknown)}{meant}")
+        return cls(**given)
+
+
+def flattened(values: Mapping[str, Any], parts: Mapping[str, type[Part]]) -> dict[str, Any]:
+    """Settings by name, of a dictionary by part or by name; what is in the wrong part is called `part.name`."""
+    if not isinstance(values, Mapping):
+        raise CurvaeError(f"settings must be given by name, got {values!r}")
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in parts and isinstance(value, Mapping):
+            found |= {name if name in described(parts[key]) else f"{key}.{name}": v for name, v in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+@dataclass(frozen=True)
+class RowSettings(TrainingSettings, ObjectiveSettings, LikelihoodSettings, NetworkSettings, Settings):
+    """Everything that determines a trained model of rows, besides the data."""
+
+    parts: ClassVar[Mapping[str, type[Part]]] = {
+        "space": SpaceSettings,
+        "networks": NetworkSettings,
+        "likelihood": LikelihoodSettings,
+        "objective": ObjectiveSettings,
+        "training": TrainingSettings,
+    }
+
+    def check(self) -> None:
+        super().check()
+        if self.learn_curvature and self.learn_prior_scale:
+            raise CurvaeError(
+                "learn_curvature and learn_prior_scale cannot be combined: only c·σ0² can be told from data; drop one"
+            )
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the likelihood is a normal one."""
+        return self.likelihood in ("gaussian", "unit_gaussian")
+
+
+@dataclass(frozen=True)
+class GraphSettings(GraphStepSettings, EdgeSettings, GraphLayerSettings, GraphSpaceSettings, Settings):
+    """Everything that determines a trained model of a graph, besides the graph."""
+
+    parts: ClassVar[Mapping[str, type[Part]]] = {
+        "space": GraphSpaceSettings,
+        "networks": GraphLayerSettings,
+        "edges": EdgeSettings,
+        "objective": DrawSettings,
+        "training": GraphStepSettings,
+    }

@@ -1,0 +1,23 @@
+"""Names that settings choose from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+__all__ = ["LIKELIHOODS", "DecoderKind", "EdgeKind", "Law", "NetworkKind", "ObjectiveKind"]
+
+Law = Literal["riemannian", "wrapped"]
+NetworkKind = Literal["mlp", "conv"]
+DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
+ObjectiveKind = Literal["elbo", "iwae"]
+EdgeKind = Literal["geodesic", "fermi_dirac"]
+
+LIKELIHOODS: dict[str, str] = {
+    "bernoulli": "bernoulli:BERNOULLI",
+    "gaussian": "gaussian:GAUSSIAN",
+    "unit_gaussian": "gaussian:UNIT_GAUSSIAN",
+    "categorical": "categorical:CATEGORICAL",
+    "poisson": "poisson:POISSON",
+    "mixed": "mixed:MIXED",
+}
+"""every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""

@@ -1,0 +1,171 @@
+"""The parts of a configuration: names, defaults, help and checks of all settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..errors import CurvaeError
+from .checks import NOT_NEGATIVE, POSITIVE, Rule, number, whole
+from .names import LIKELIHOODS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .setting import Part, again, setting
+
+__all__ = [
+    "DrawSettings",
+    "EdgeSettings",
+    "GraphLayerSettings",
+    "GraphSpaceSettings",
+    "GraphStepSettings",
+    "LayerSettings",
+    "LikelihoodSettings",
+    "NetworkSettings",
+    "ObjectiveSettings",
+    "SpaceSettings",
+    "StepSettings",
+    "TrainingSettings",
+]
+
+# An unset number of epochs is chosen to make about this many steps.
+_STEPS = 8000
+_FEWEST, _MOST = 20, 1000
+
+_CURVATURE = Rule(NOT_NEGATIVE.holds, "be c ≥ 0, the space having curvature −c; got")
+_SHARE = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the rows, from 0 to below 1; got")
+_SEED = Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got")
+
+
+@dataclass(frozen=True)
+class SpaceSettings(Part):
+    """The latent space, and the distributions on it."""
+
+    dim: int = setting(2, "Dimension of the latent space.", flags=("-d",))
+    curvature: float = setting(
+        1.0, "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE.", flags=("-c",), rule=_CURVATURE, compared=False
+    )
+    learn_curvature: bool = setting(False, "Train c, from the value of curvature.", compared=False)
+    posterior: Law = setting("riemannian", "Distribution of posterior and prior.")
+    diagonal: bool = setting(False, "One posterior standard deviation an axis (wrapped only).")
+    prior_scale: float = setting(1.0, "Standard deviation σ0 of the prior.", rule=POSITIVE)
+    learn_prior_scale: bool = setting(False, "Train σ0, from the value of prior_scale.", compared=False)
+
+    def check(self) -> None:
+        super().check()
+        if self.learn_curvature and self.curvature == 0:
+            raise CurvaeError("a learned curvature must start above 0: set curvature to 1, say")
+        if self.diagonal and self.posterior != "wrapped":
+            raise CurvaeError(
+                'a diagonal posterior needs posterior="wrapped": the Riemannian normal has one standard deviation'
+            )
+
+
+@dataclass(frozen=True)
+class LayerSettings(Part):
+    """The layers of any network."""
+
+    hidden: tuple[int, ...] = setting(
+        (200,), "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200."
+    )
+
+
+@dataclass(frozen=True)
+class NetworkSettings(LayerSettings):
+    """The networks of a model of rows."""
+
+    network: NetworkKind = setting("mlp", "Encoder and decoder: mlp, or conv for images.")
+    decoder: DecoderKind = setting("gyroplane", "First layer of the decoder.")
+    encode_covariates: bool = setting(False, "Tell the encoder the covariates too, not the decoder alone.")
+
+
+@dataclass(frozen=True)
+class LikelihoodSettings(Part):
+    """How rows were measured."""
+
+    likelihood: str = setting(
+        "auto",
+        "Of a row given its point.",
+        choices=("auto", *LIKELIHOODS),
+        shown="auto: by the kinds of the columns",
+    )
+    standardise: bool = setting(True, "Centre and scale columns, for Gaussian likelihoods.")
+
+
+@dataclass(frozen=True)
+class DrawSettings(Part):
+    """What is maximised, for any model."""
+
+    samples: int = setting(1, "Draws of each row a step.")
+    beta: float = setting(1.0, "Weight of the divergence.", rule=NOT_NEGATIVE)
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings(DrawSettings):
+    """What is maximised, for a model of rows."""
+
+    objective: ObjectiveKind = setting("elbo", "What is maximised.")
+
+
+@dataclass(frozen=True)
+class StepSettings(Part):
+    """The training of any model."""
+
+    epochs: int | None = setting(None, "Passes over the data.", shown="about 8,000 steps")
+    learning_rate: float = setting(1e-3, "Of Adam.", flags=("--lr",), rule=POSITIVE)
+    tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
+    seed: int = setting(0, "Seed of everything random.", rule=_SEED, bounds=(0, 2**32 - 1))
+
+
+@dataclass(frozen=True)
+class TrainingSettings(StepSettings):
+    """The training of a model of rows."""
+
+    batch_size: int = setting(64, "Rows a step.")
+    validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
+    patience: int | None = setting(
+        None, "Stop after so many epochs without progress on them, and keep the best weights.", shown="never"
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.patience is not None and self.validation == 0:
+            raise CurvaeError("early stopping needs validation rows: set validation to 0.1, say, or drop patience")
+
+    def epochs_for(self, rows: int) -> int:
+        """Number of epochs for so many training rows: those that are set, or about 8,000 steps in 20 to 1,000."""
+        if self.epochs is not None:
+            return self.epochs
+        return min(_MOST, max(_FEWEST, math.ceil(_STEPS / math.ceil(rows / self.batch_size))))
+
+
+# --- graphs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GraphSpaceSettings(SpaceSettings):
+    """The latent space of a graph."""
+
+    posterior: Law = again(SpaceSettings, "posterior", "wrapped")
+
+
+@dataclass(frozen=True)
+class GraphLayerSettings(LayerSettings):
+    """The graph convolutions."""
+
+    hidden: tuple[int, ...] = again(
+        LayerSettings, "hidden", (32,), help="Widths of the graph convolutions, such as 32 or 64,32."
+    )
+
+
+@dataclass(frozen=True)
+class EdgeSettings(Part):
+    """How edges come about."""
+
+    edges: EdgeKind = setting("geodesic", "How the probability of an edge falls with distance.")
+    weight: float = setting(2.0, "How often the likelihood counts every pair of nodes.", rule=POSITIVE)
+
+
+@dataclass(frozen=True)
+class GraphStepSettings(StepSettings):
+    """The training of a model of a graph."""
+
+    epochs: int = again(StepSettings, "epochs", 800, help="Steps over the whole graph.")
+    learning_rate: float = again(StepSettings, "learning_rate", 1e-2)

@@ -1,0 +1,140 @@
+"""One setting: its default, its help and the values it takes; and the base of all parts of a configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ..errors import CurvaeError
+from .checks import Rule, count, require_count
+
+__all__ = ["Part", "Setting", "again", "described", "setting"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known about a setting besides its value.
+
+    Arguments:
+        help: one sentence, without the default.
+        default: the default value.
+        shown: the default in words, where the value does not speak for itself.
+        flags: short names on the command line, such as "-d".
+        rule: which values it takes, beyond what its type says.
+        choices: names that it takes, where its type does not list them.
+        bounds: the least and the largest number that the command line takes.
+        compared: whether a comparison leaves it to the user; otherwise it chooses the value itself.
+        type: of the value; None is not part of it.
+        optional: whether it may be None.
+        name: of the setting.
+    """
+
+    help: str
+    default: Any
+    shown: str | None = None
+    flags: Sequence[str] = ()
+    rule: Rule | None = None
+    choices: Sequence[str] = ()
+    bounds: tuple[int, int] | None = None
+    compared: bool = True
+    type: Any = None
+    optional: bool = False
+    name: str = ""
+
+    @property
+    def default_text(self) -> str:
+        """The default as help shows it; empty for what is off by default."""
+        if self.shown is not None:
+            return self.shown
+        if isinstance(self.default, bool):
+            return "yes" if self.default else ""
+        if isinstance(self.default, tuple):
+            return ",".join(map(str, self.default))
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+    @property
+    def text(self) -> str:
+        """Help with choices and default."""
+        said = self.help.removesuffix(".")
+        if not all(choice in said for choice in self.choices):
+            said += f": {', '.join(self.choices[:-1])} or {self.choices[-1]}"
+        return f"{said} ({self.default_text})." if self.default_text else f"{said}."
+
+    def require(self, value: Any) -> None:
+        """Raise unless the setting takes the value."""
+        if value is None and self.optional:
+            return
+        if self.choices and (not isinstance(value, str) or value not in self.choices):
+            raise CurvaeError(f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}")
+        if self.type is bool and not isinstance(value, bool):
+            raise CurvaeError(f"{self.name} must be true or false, got {value!r}")
+        if get_origin(self.type) is tuple and not (isinstance(value, tuple) and value and all(map(count, value))):
+            raise CurvaeError(
+                f"{self.name} must hold one or more positive widths, such as {self.default}; got {value!r}"
+            )
+        if self.rule is not None:
+            self.rule.require(self.name, value)
+        elif self.type is int:
+            require_count(self.name, value)
+
+
+def setting(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the name of the thing
+    """A field of a `Part`; for the arguments see `Setting`.
+
+    A whole number is at least 1 and not absurdly large, unless a `rule` says otherwise.
+    """
+    return dataclasses.field(default=default, metadata={"setting": Setting(help, default, **more)})
+
+
+def again(part: type[Part], name: str, default: Any, **more: Any) -> Any:
+    """A setting of another part with another default, and what else is different."""
+    (known,) = (field.metadata["setting"] for field in dataclasses.fields(part) if field.name == name)
+    changed = dataclasses.replace(known, default=default, **{"shown": None, **more})
+    return dataclasses.field(default=default, metadata={"setting": changed})
+
+
+@dataclass(frozen=True)
+class Part:
+    """Settings that belong together; each field is made by `setting`."""
+
+    def __post_init__(self) -> None:
+        for name, known in described(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, list):
+                value = tuple(value)
+                object.__setattr__(self, name, value)
+            known.require(value)
+        self.check()
+
+    def check(self) -> None:
+        """Raise for values that do not go together."""
+
+
+_described: dict[type[Part], dict[str, Setting]] = {}
+
+
+def described(part: type[Part]) -> dict[str, Setting]:
+    """The settings of a part by name, in order.
+
+    Example:
+        >>> from curvae.settings import SpaceSettings
+        >>> described(SpaceSettings)["dim"].text
+        'Dimension of the latent space (2).'
+    """
+    if part in _described:
+        return _described[part]
+    hints = get_type_hints(part)
+    found: dict[str, Setting] = {}
+    for field in dataclasses.fields(part):
+        hint, known = hints[field.name], field.metadata["setting"]
+        options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        (kind,) = (option for option in options if option is not NoneType)
+        choices = get_args(kind) if get_origin(kind) is Literal else known.choices
+        found[field.name] = dataclasses.replace(
+            known, name=field.name, type=kind, optional=NoneType in options, choices=choices
+        )
+    _described[part] = found
+    return found

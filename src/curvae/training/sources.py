@@ -1,0 +1,217 @@
+"""Where the batches of a training come from: rows on the device, or rows that are made ready a batch at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+from torch.utils._pytree import tree_map
+
+from ..data import Arrays
+from ..models import Batch, Layout
+from .rows import Matrix, Rows, Scaling, assemble
+
+__all__ = ["Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
+
+
+class RowSource(Protocol):
+    """Rows that one model is trained on. What a file that is read in pieces must offer."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of a row."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches are."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, generator: Generator | None, size: int) -> Iterator[Batch]:
+        """Every row once, in batches of `size` rows; the last may be smaller.
+
+        Arguments:
+            generator: of (seed, epoch), which alone decides on the order. It also makes the noise of the epoch: take
+                from it what the order needs before returning, and nothing later. Without one, the order of the data.
+            size: rows of a batch.
+        """
+
+
+class Part:
+    """Some rows of those in memory, dense or sparse.
+
+    Example:
+        >>> part = Part(Rows(np.eye(3), Scaling.identity(3)), torch.tensor([2, 0]))
+        >>> [batch.x.tolist() for batch in part.batches(None, 1)]
+        [[[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]]
+    """
+
+    def __init__(self, rows: Rows, index: Tensor) -> None:
+        self.rows, self.index = rows, index
+
+    @property
+    def layout(self) -> Layout:
+        return self.rows.layout
+
+    @property
+    def device(self) -> torch.device:
+        return self.rows.device
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def batches(self, generator: Generator | None, size: int) -> Iterator[Batch]:
+        index = self.index if generator is None else self.index[_order(len(self), generator).to(self.index.device)]
+        return (self.rows.batch(part) for part in index.split(size))
+
+
+def _order(count: int, generator: Generator) -> Tensor:
+    return torch.randperm(count, generator=generator, device=generator.device)
+
+
+class Stacked(ABC):
+    """The rows of every model of a stack; parts of a batch have the models as first dimension.
+
+    Attributes:
+        device: where batches are.
+    """
+
+    device: torch.device
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Rows of each model."""
+
+    @abstractmethod
+    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
+        """As of `RowSource`, with the generator of each model. Models that share one see the same order."""
+
+    @abstractmethod
+    def keep(self, places: Sequence[int]) -> Self:
+        """For some of the models."""
+
+
+class Gathered(Stacked):
+    """Rows that lie on one device, from where a batch of all models is one gather."""
+
+    def __init__(self, pool: Pool, places: Tensor) -> None:
+        self.device, self._pool, self._places = pool.device, pool, places
+
+    def __len__(self) -> int:
+        return self._places.shape[1]
+
+    def keep(self, places: Sequence[int]) -> Self:
+        return type(self)(self._pool, self._places[list(places)])
+
+    def order(self, generators: Sequence[Generator] | None) -> Tensor:
+        """Places of the rows, (models, rows), in the order of an epoch; `gather` takes them."""
+        if generators is None:
+            return self._places
+        orders = {one: _order(len(self), one) for one in dict.fromkeys(generators)}
+        stacked = torch.stack([orders[one] for one in generators])
+        return self._places.gather(1, stacked.to(self.device))
+
+    def gather(self, places: Tensor) -> Batch:
+        """The rows at these places."""
+        return self._pool.gather(places)
+
+    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
+        return map(self.gather, self.order(generators).split(size, 1))
+
+
+class Zipped(Stacked):
+    """A source of its own for each model."""
+
+    def __init__(self, sources: Sequence[RowSource]) -> None:
+        self.sources, self.device = list(sources), sources[0].device
+
+    def __len__(self) -> int:
+        return len(self.sources[0])
+
+    def keep(self, places: Sequence[int]) -> Self:
+        return type(self)([self.sources[i] for i in places])
+
+    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
+        own = [None] * len(self.sources) if generators is None else _apart(generators)
+        each = [source.batches(one, size) for source, one in zip(self.sources, own, strict=True)]
+        return (tree_map(lambda *parts: torch.stack(parts), *batches) for batches in zip(*each, strict=True))
+
+
+def _apart(generators: Sequence[Generator]) -> list[Generator]:
+    """The generators, with a copy of its state for every further use of one."""
+    states = {one: one.get_state() for one in dict.fromkeys(generators)}
+    own: list[Generator] = []
+    for one in generators:
+        own.append(one if one not in own else Generator(one.device).set_state(states[one]))
+    return own
+
+
+class Pool:
+    """Rows of many models: distinct data once, and for every model which are its own.
+
+    Example:
+        >>> few = Rows(np.eye(3), Scaling.identity(3))
+        >>> part = Pool([few, few]).part(torch.tensor([[0, 1], [2, 2]]))
+        >>> list(part.batches(None, 2))
+        [Batch(x: (2, 2, 3))]
+    """
+
+    def __init__(self, rows: Sequence[Rows]) -> None:
+        self.rows, self.device = list(rows), rows[0].device
+        held = list({id(part): part for part in rows}.values())
+        self.resident = not any(part.sparse for part in held)
+        """whether all rows lie on the device as the models see them"""
+        if self.resident:
+            self.parts = {
+                name: part if len(held) == 1 else torch.cat([other.parts[name] for other in held])
+                for name, part in held[0].parts.items()
+            }
+            starts = dict(zip(map(id, held), np.cumsum([0, *map(len, held)]), strict=False))
+            self._starts = torch.tensor([[int(starts[id(part)])] for part in rows], device=self.device)
+
+    @classmethod
+    def of(
+        cls,
+        sources: Sequence[tuple[Arrays | Matrix, Scaling]],
+        device: torch.device | str,
+        dtype: torch.dtype,
+        whole: bool = False,
+    ) -> Pool:
+        """From data and scaling of every model; what is the same is held once.
+
+        With `whole`, rows lie on a CUDA device as the models see them, sparse ones spread out, where all of them fit
+        there; where they do not, they stay in the memory of the host.
+        """
+        keys, distinct = [], {}
+        for data, scaling in sources:
+            arrays = Arrays.of(data)
+            held = tuple(id(part) for part in arrays.per_row.values())
+            keys.append((held, scaling.shift.tobytes(), scaling.scale.tobytes()))
+            distinct[keys[-1]] = arrays, scaling
+        device = torch.device(device)
+        spread = False
+        if whole and device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            spread = (
+                sum(2 * arrays.x.shape[0] * arrays.features for arrays, _ in distinct.values()) * dtype.itemsize < free
+            )
+            device = device if spread else torch.device("cpu")
+        made = {key: Rows(arrays, scaling, device, dtype, spread) for key, (arrays, scaling) in distinct.items()}
+        return cls([made[key] for key in keys])
+
+    def gather(self, places: Tensor) -> Batch:
+        """Rows by their places in `parts`, (models, n)."""
+        return assemble({name: part[places] for name, part in self.parts.items()}, self.rows[0].layout.missing)
+
+    def part(self, index: Tensor | None = None) -> Stacked:
+        """Rows of every model by index, (models, rows); all of them by default."""
+        if index is None:
+            index = torch.arange(len(self.rows[0])).expand(len(self.rows), -1)
+        index = index.to(self.device)
+        if self.resident:
+            return Gathered(self, index + self._starts)
+        return Zipped([Part(rows, own) for rows, own in zip(self.rows, index, strict=True)])

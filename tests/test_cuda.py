@@ -1,0 +1,92 @@
+"""Captured steps on a CUDA device: those of the plain engine, wherever the rows lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from curvae.training import Config, Scaling, build, engine, fit, fit_many
+from curvae.training.captured import Captured
+from curvae.training.engine import BatchEngine
+from curvae.training.sources import Pool
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+SMALL = Config(hidden=(16,), posterior="wrapped", likelihood="gaussian", epochs=3, batch_size=8, learning_rate=0.02)
+
+
+def numbers(rows, columns):
+    x = np.random.default_rng(0).normal(size=(rows, columns))
+    x[x < 0] = 0.0
+    return x
+
+
+def made(kind, configs, x, device, train):
+    """An engine in float64 on CUDA; the rows are on the device that is given."""
+    scaling = Scaling.identity(x.shape[1])
+    pool = Pool.of([(x, scaling)] * len(configs), device, torch.float64)
+    index = torch.arange(x.shape[0]).expand(len(configs), -1)
+    models = [build(config, x.shape[1]).to("cuda", torch.float64) for config in configs]
+    return kind(models, configs, pool.part(index[:, :train]), pool.part(index[:, train:]))
+
+
+def trained(own, epochs):
+    figures = [(own.epoch(epoch).means, own.validate()) for epoch in range(epochs)]
+    return own.step, figures, {name: t.clone() for name, t in own.stack.tensors.items()}
+
+
+@pytest.mark.parametrize(("form", "device"), [(np.asarray, "cuda"), (np.asarray, "cpu"), (sparse.csr_array, "cpu")])
+@pytest.mark.parametrize("window", [1, 40, 1 << 20])
+@pytest.mark.parametrize("count", [1, 3])
+def test_captured_steps_are_the_plain_ones(form, device, window, count):
+    """Gathered in the graph, or fed from the host; the last batch is smaller than the others."""
+    configs, x = [replace(SMALL, seed=seed, beta=1.0 + seed) for seed in range(count)], numbers(44, 5)
+    with mock.patch.object(engine, "WINDOW", window), mock.patch.object(engine, "_WATCHED", 3):
+        found = trained(made(Captured, configs, form(x), device, 35), 3)
+        expected = trained(made(BatchEngine, configs, x, "cuda", 35), 3)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_batches_are_not_mixed_up_over_many_steps():
+    """Copies of 13 MB a step beside the computation of the step before."""
+    configs, x = [replace(SMALL, seed=seed, batch_size=512, epochs=4) for seed in range(4)], numbers(30_000, 784)
+    fed, resident = (trained(made(Captured, configs, x, device, 29_500), 4) for device in ("cpu", "cuda"))
+    torch.testing.assert_close(fed, resident, rtol=1e-6, atol=1e-6)
+
+
+def test_failures_are_found_in_batches_that_are_fed():
+    x = numbers(44, 5)
+    x[20] = np.inf
+    configs = [replace(SMALL, seed=seed) for seed in range(3)]
+    steps = []
+    for kind, device in ((Captured, "cpu"), (Captured, "cuda"), (BatchEngine, "cuda")):
+        with mock.patch.object(engine, "WINDOW", 40):
+            passed = made(kind, configs, x, device, 35).epoch(0)
+        steps.append({i: failure.step for i, failure in passed.failures.items()})
+    assert steps[0] == steps[1] == steps[2] and len(steps[0]) == 3
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_rows_that_do_not_fit_stay_on_the_host(form):
+    x, settings = numbers(60, 5), {"device": "cuda", "dtype": torch.float64}
+    expected = fit(SMALL, x, **settings)
+    with mock.patch("torch.cuda.mem_get_info", return_value=(0, 1 << 30)):
+        found = fit(SMALL, form(x), **settings)
+        many = fit_many([SMALL, replace(SMALL, seed=1)], form(x), **settings)
+    for one in (found, many[0]):
+        for a, b in zip(one.history, expected.history, strict=True):
+            assert {k: v for k, v in a.items() if k != "seconds"} == pytest.approx(
+                {k: v for k, v in b.items() if k != "seconds"}, rel=1e-7
+            )
+
+
+def test_the_time_that_is_left_is_told():
+    told = []
+    config = replace(SMALL, epochs=3000, batch_size=64)
+    fit(config, numbers(640, 50), device="cuda", estimate=told.append)
+    assert len(told) == 1 and told[0].left > 0 and told[0].epoch < 1
