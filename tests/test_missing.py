@@ -342,8 +342,8 @@ class TestCommands:
         table.fillna({"a": 0, "b": 0, "c": 0, "d": 0, "colour": "red"}).to_csv("full.csv", index=False)
         curvae("fit", "full.csv", *self.read, *SMALL, "-o", "run")
         for command in ("embed", "evaluate"):
-            refused(command, "run", "t.csv", "--missing", "model", says=["not trained with missing"])
-        refused("impute", "run", "t.csv", says=["not trained with missing"])
+            refused(command, "run", "t.csv", "--missing", "model", says=["not trained with --missing model"])
+        refused("impute", "run", "t.csv", says=["not trained with --missing model"])
         refused("diagnose", "t.csv", *self.read, "--missing", "model", says=["--missing"])
 
     def test_compare(self, table):
@@ -352,6 +352,23 @@ class TestCommands:
             "--jobs", "1", "--json",
         )  # fmt: skip
         assert found.code == 0 and all(repeat["pca"] is None for repeat in found.json["repeats"])
+
+    def test_exposure_and_covariates_stay(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        rng = np.random.default_rng(0)
+        counts = rng.poisson(4.0, (40, 3)).astype(float)
+        counts[3, 1] = counts[8, 2] = NAN
+        frame = pd.DataFrame(counts, columns=list("abc")).assign(
+            days=rng.integers(1, 9, 40), age=rng.normal(40, 10, 40).round(1), batch=rng.choice(["u", "v"], 40)
+        )
+        frame.to_csv("t.csv", index=False)
+        told = ("--exposure", "days", "--covariate", "age", "--covariate", "batch", "--likelihood", "poisson")
+        assert curvae("fit", "t.csv", *told, "--missing", "model", *SMALL, "-o", "run").code == 0
+        found = curvae("impute", "run", "t.csv", "-o", "full.csv", "--samples", "20")
+        assert found.code == 0 and "2 values in 2 rows\nnext: curvae view run\n" in found.out
+        full = pd.read_csv("full.csv")
+        pd.testing.assert_frame_equal(full[["days", "age", "batch"]], frame[["days", "age", "batch"]])
+        assert (full["a"] == frame["a"]).all() and full["b"].notna().all()
 
     def test_images(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

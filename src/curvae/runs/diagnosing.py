@@ -124,7 +124,9 @@ def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
             raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
         raise
     if data.missing:
-        raise CurvaeError('missing="model" leaves gaps, between which no distance is known; use "drop" or "mean"')
+        raise CurvaeError(
+            'missing="model" leaves gaps, between which no distance is known; use missing="drop" or missing="mean"'
+        )
     for text in data.warnings:
         voice.warn(text)
     progress = _steps(voice)

@@ -281,7 +281,9 @@ def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
     """What to do about missing values in data for a run: what is asked for, or what the run did."""
     told = bool(description.get("layout", {}).get("missing"))  # whether its encoder is told of them
     if missing == "model" and not told:
-        raise CurvaeError('the run was not trained with missing="model"; use missing="drop" or "mean", or train again')
+        raise CurvaeError(
+            'the run was not trained with missing="model"; use missing="drop" or missing="mean", or train again'
+        )
     source = description.get("source")
     default = "model" if told else "error"
     return missing or (source.get("missing", default) if isinstance(source, dict) else default)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data import Dataset, Schema, load, memory
+from ..data import Column, Dataset, Schema, load, memory
 from ..data.covariates import code_values
 from ..data.missing import Missing, places
 from ..data.remarks import quoted
@@ -104,8 +105,8 @@ def impute_run(
 ) -> Imputed:
     """Fill the gaps of data with what a trained run expects there; writes a CSV table, or for images an array.
 
-    The table has the columns of the source that the run knows, those of ids, labels and groups first. Of a categorical
-    column, the most probable category is filled in.
+    The table has the columns of the source that the run knows, those of ids, labels and groups first, exposure and
+    covariates last. Of a categorical column, the most probable category is filled in.
     """
     if kind_of(run) == "graph":
         raise CurvaeError(f"{run} holds a model of a graph, which fills no gaps; give a run of curvae fit")
@@ -122,14 +123,17 @@ def impute_run(
         write_bytes(target, _npy(filled.reshape(-1, *schema.shape)))
     else:
         dense = filled if isinstance(filled, np.ndarray) else filled.toarray()
-        write_table(target, pd.concat([_roles(data, schema), _table(dense, schema).apply(_typed)], axis=1))
+        table = _table(dense, schema).assign(**_beside(data, schema)).apply(_typed)
+        write_table(target, pd.concat([_roles(data, schema), table], axis=1))
     source = Source(str(target))
     if isinstance(stored := description.get("source"), dict):
         source = replace(source.again(stored), missing="error")
     # A category is one gap, however many features it has.
     column_of = np.repeat(np.arange(len(schema.columns)), [len(column.features) for column in schema.columns])
     gaps = len(set(zip(rows.tolist(), column_of[columns].tolist(), strict=True)))
-    return Imputed(target, gaps, lacking, source.command("diagnose"))
+    plain = source.exposure is None and not source.covariates  # all that a diagnosis takes
+    following = source.command("diagnose") if plain else shlex.join(["curvae", "view", str(run)])
+    return Imputed(target, gaps, lacking, following)
 
 
 def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -142,6 +146,20 @@ def _roles(data: Dataset, schema: Schema) -> pd.DataFrame:
     """Ids, labels and groups by the names of their columns."""
     known = {schema.id: data.ids, schema.label: data.labels, schema.group: data.groups}
     return pd.DataFrame({name: texts for name, texts in known.items() if name is not None and texts is not None})
+
+
+def _beside(data: Dataset, schema: Schema) -> dict[str, Any]:
+    """Exposure and covariates by the names of their columns."""
+    found: dict[str, Any] = {}
+    if schema.exposure is not None and data.exposure is not None:
+        found[schema.exposure] = data.exposure
+    if data.context is not None:
+        for column in schema.covariates:
+            values = _columns(data.context, schema.covariates)[column.name]
+            if column.categories is None:  # without what rounding left when it was standardised
+                values = [float(f"{value * column.scale + column.fill:.12g}") for value in values]
+            found[column.name] = values
+    return found
 
 
 def sample_run(
@@ -190,19 +208,25 @@ def sample_run(
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
     """Features as columns of the source: categories by name, yes and no as 1 and 0, counts for an exposure of 1."""
-    columns: dict[str, Any] = {}
-    start = 0
-    for column in schema.columns:
-        block = rows[:, start : start + len(column.features)]
-        if column.categories is not None:
-            columns[column.name] = np.array(column.categories)[block.argmax(1)]
-        else:
-            whole = column.binary and bool(np.isin(block, (0, 1)).all())
-            columns[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
-        start += len(column.features)
+    columns = _columns(rows, schema.columns)
     if schema.exposure is not None:
         columns[schema.exposure] = 1.0
     return pd.DataFrame(columns)
+
+
+def _columns(rows: NDArray[np.float64], columns: Sequence[Column]) -> dict[str, Any]:
+    """Columns of the source by name, from the numbers that they became."""
+    found: dict[str, Any] = {}
+    start = 0
+    for column in columns:
+        block = rows[:, start : start + len(column.features)]
+        if column.categories is not None:
+            found[column.name] = np.array(column.categories)[block.argmax(1)]
+        else:
+            whole = column.binary and bool(np.isin(block, (0, 1)).all())
+            found[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
+        start += len(column.features)
+    return found
 
 
 def _npy(array: Any) -> bytes:
