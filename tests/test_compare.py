@@ -105,11 +105,11 @@ def tasks(x=X, repeats=4, config=SMALL, **how):
     """The trainings that a comparison asks for, without doing them."""
     seen = []
 
-    def record(tasks, sources, tick, warn, **how):
+    def record(problem, tasks, listener, **how):
         for task in tasks:
-            tick(task.place, {"epoch": 1})
+            listener.record(task.place, {"epoch": 1})
         seen.extend(tasks)
-        random, count = np.random.default_rng(len(seen)), sources[0].shape[0]
+        random, count = np.random.default_rng(len(seen)), len(problem.sources[0])
         embedding = Embedding(random.normal(size=(count, 2)), np.ones(count), 1.0)
         return [module._Result(0.0, task.config.curvature, embedding, None) for task in tasks]
 

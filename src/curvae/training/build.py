@@ -17,10 +17,10 @@ from ..data import memory
 from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
 from ..nn import NETWORKS, Conditioned, Curvature
-from .config import Config
+from .config import Config, Settings
 from .effects import Effects
 
-__all__ = ["build", "require_buildable", "seeded"]
+__all__ = ["build", "make_prior", "require_buildable", "seeded"]
 
 # Fresh weights come from torch's one generator, which threads share.
 _LOCK = Lock()
@@ -32,6 +32,12 @@ def seeded(seed: int) -> Iterator[None]:
     with _LOCK, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def make_prior(config: Settings, curvature: Curvature | None = None) -> Prior:
+    """The prior of a model, with the curvature that its parts share; raises where it reaches too far out."""
+    curvature = Curvature(config.curvature, config.learn_curvature) if curvature is None else curvature
+    return Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale)
 
 
 def require_buildable(config: Config, layout: Layout) -> None:
@@ -49,6 +55,7 @@ def require_buildable(config: Config, layout: Layout) -> None:
         f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
         mend="lower hidden or the dimension",
     )
+    make_prior(config)
 
 
 def _shape(layout: Layout) -> tuple[int, ...]:
@@ -87,7 +94,7 @@ def build(
             _conditioned(encoder, context, config.hidden[0]) if config.encode_covariates else encoder,
             Conditioned(decoder, context) if context else decoder,
             Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
-            Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
+            make_prior(config, curvature),
             likelihood,
             layout.missing,
         )

@@ -14,10 +14,10 @@ import torch
 
 from ...data import EdgeSplit, Graph, memory
 from ...errors import CurvaeError
-from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior, Prior
+from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
 from ...models.pairs import exact
 from ...nn import Curvature, GraphEncoder
-from ..build import seeded
+from ..build import make_prior, seeded
 from ..checkpoints import begun
 from ..device import choose_device
 from ..fitted import Record
@@ -79,13 +79,14 @@ class FittedGraph:
 
 
 def require_buildable_graph(config: GraphConfig, nodes: int, features: int | None = None) -> None:
-    """Raise for a model that is too large to be built, without building it; arguments as of `build_graph_model`."""
+    """Raise for a model that cannot be built, without building it; arguments as of `build_graph_model`."""
     inputs = nodes if features is None else features
     memory.require(
         16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim),
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
         mend="lower hidden or samples",
     )
+    make_prior(config)
 
 
 def build_graph_model(config: GraphConfig, nodes: int, features: int | None = None) -> GraphVAE:
@@ -103,7 +104,7 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
         return GraphVAE(
             GraphEncoder(inputs, config.hidden),
             Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal).start(START),
-            Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale),
+            make_prior(config, curvature),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
         )
