@@ -45,7 +45,6 @@ RESULT = Path(__file__).parent.parent / "results" / "images.json"
 NETWORKS: dict[str, dict[str, Any]] = {
     "mlp 600, 600": {"hidden": (600, 600)},
     "conv": {"network": "conv", "hidden": (600,)},
-    "mlp 600": {"hidden": (600,)},
 }
 CURVATURES = (0.0, 1.0)
 LAYOUT = Layout(784, shape=(28, 28))
