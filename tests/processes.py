@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import joblib
 import pytest
 
 from curvae.training import stacks
@@ -27,19 +28,21 @@ _SETTINGS = ("_CHECKPOINT_EVERY", "_CHECKPOINT_SHARE")
 
 
 def child(work: Callable[[], Any]) -> Any:
-    """Start a process that does some work, in this directory and with as many checkpoints as here."""
+    """Start a process that does some work in this directory, with as many checkpoints and cores as are set here."""
     if "forkserver" not in get_all_start_methods():
         pytest.skip("needs to fork")
     context = get_context("forkserver")
     context.set_forkserver_preload(["curvae.training"])
     settings = {name: getattr(stacks, name) for name in _SETTINGS}
-    process = context.Process(target=_do, args=(cloudpickle.dumps(work), settings, str(Path.cwd())))
+    place = str(Path.cwd()), joblib.cpu_count()
+    process = context.Process(target=_do, args=(cloudpickle.dumps(work), settings, *place))
     process.start()
     return process
 
 
-def _do(work: bytes, settings: dict[str, float], folder: str) -> None:
+def _do(work: bytes, settings: dict[str, float], folder: str, cores: int) -> None:
     os.chdir(folder)
+    joblib.cpu_count = lambda: cores
     for name, value in settings.items():
         setattr(stacks, name, value)
     cloudpickle.loads(work)()
