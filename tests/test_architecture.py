@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from curvae.data import Arrays
 from curvae.errors import CurvaeError
 from curvae.models import Stack
 from curvae.models.stack import architecture
@@ -107,14 +108,14 @@ def test_shapes_of_buffers_and_dtypes_are_part_of_it():
 def test_likelihoods_are_grouped_by_what_can_be_stacked():
     """As on CUDA, where a group is evaluated as a stack."""
     given = [fitted(**change, seed=seed) for seed in range(2) for change in KINDS]
-    x = [np.zeros((6, FEATURES))] * len(given)
+    x = [Arrays(np.zeros((6, FEATURES)))] * len(given)
     found = _alike(given, x)
     assert found == [[i, i + len(KINDS)] for i in range(len(KINDS))]
     for places in found:
         assert len(Stack([given[i].model for i in places])) == 2
     # Curvatures and prior scales may differ, numbers of rows may not.
     mixed = [fitted(curvature=c, prior_scale=s) for c, s in ((0.5, 1.0), (2.0, 0.7), (0.5, 1.0), (0.0, 1.0))]
-    sizes = [np.zeros((n, FEATURES)) for n in (6, 6, 7, 6)]
+    sizes = [Arrays(np.zeros((n, FEATURES))) for n in (6, 6, 7, 6)]
     assert _alike(mixed, sizes) == [[0, 1, 3], [2]]
     assert _alike([], []) == []
 

@@ -14,7 +14,7 @@ import curvae
 from curvae import Euclidean, Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
 from curvae.errors import CurvaeError
 from curvae.geometry import checks
-from curvae.models import VAE, Gaussian, GeodesicEdges, GraphVAE, Posterior, Prior
+from curvae.models import VAE, Gaussian, GeodesicEdges, GraphBatch, GraphVAE, Posterior, Prior
 from curvae.nn import (
     Curvature,
     ExpMap0,
@@ -249,7 +249,10 @@ def test_noise_of_the_wrong_shape_is_refused():
     graph, edges = graph_model(), torch.tensor([[0, 1, 2], [1, 2, 3]])
     adjacency = normalised_adjacency(edges, 4)
     for shape in ((4, 2), (2, 1, 2), (2, 4, 3), (2, 5, 2)):
-        for call in (graph.terms, lambda *args: graph.elbo(*args[:2], noise=args[2])):
+        for call in (
+            lambda *args: graph.terms(GraphBatch(*args[:2]), args[2]),
+            lambda *args: graph.elbo(*args[:2], noise=args[2]),
+        ):
             with pytest.raises(ValueError, match=exactly(f"noise must have shape (k, 4, 2) for k draws, got {shape}")):
                 call(adjacency, edges, torch.zeros(shape))
 

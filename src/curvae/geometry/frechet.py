@@ -11,6 +11,9 @@ from .functions import logsinhc
 __all__ = ["frechet_mean"]
 
 
+_STEPS = 12  # of Newton, which more than suffice
+
+
 def frechet_mean(S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:
     """The point that minimises Σ w·d² over points S of shape (…, N, d), for weights (…, N) that sum to 1; float64.
 
@@ -25,7 +28,7 @@ def frechet_mean(S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:
         xi = (w * h.time(S, k)).sum(-1)
         mean = mean / (xi**2 - c * h.dot(mean, mean)).sqrt().unsqueeze(-1)
         lengths = 0.5 ** torch.arange(8, dtype=S.dtype, device=S.device).unsqueeze(-1)
-        for _ in range(12):
+        for _ in range(_STEPS):
             step = _newton_step(mean, S, w, k)
             trials = h.expmap(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), k)
             cost = (w.unsqueeze(-2) * _log_square(trials.unsqueeze(-2), S.unsqueeze(-3), kk)[1]).sum(-1)

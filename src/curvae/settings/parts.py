@@ -86,7 +86,7 @@ class LikelihoodSettings(Part):
         choices=("auto", *LIKELIHOODS),
         shown="auto: by the kinds of the columns",
     )
-    standardise: bool = setting(True, "Centre and scale columns, for Gaussian likelihoods.")
+    standardise: bool = setting(True, "Centre and scale columns, where the likelihood is one of real numbers.")
 
 
 @dataclass(frozen=True)
