@@ -309,7 +309,7 @@ def test_a_mixed_table_on_the_command_line(tmp_path: Path, monkeypatch):
     people().to_csv("people.csv", index=False)
     fitted = curvae("fit", "people.csv", "--categorical", "colour", *SHORT, "-o", "run")
     assert "likelihood mixed: 2 columns of numbers, 1 of yes and no, 1 of categories" in fitted.err
-    assert config()["config"]["likelihood"] == "mixed" and config()["layout"]["blocks"] == [3, 0, 1, 0]
+    assert config()["config"]["likelihood"]["likelihood"] == "mixed" and config()["layout"]["blocks"] == [3, 0, 1, 0]
     report = Path("run/report.html").read_text(encoding="utf-8")
     assert "Columns of numbers were centred and scaled" in report and "Every number is shown from its mean" in report
     weights = Path("run/model.safetensors").read_bytes()
@@ -396,7 +396,7 @@ def test_models_with_and_without_exposure_are_trained_side_by_side():
 @pytest.mark.parametrize("name", ["auto", "gaussian", "mixed"])
 def test_exposure_needs_a_likelihood_that_uses_it(name):
     x, hours = counts(40)
-    with pytest.raises(CurvaeError, match=r'exposure needs likelihood="poisson", not "(gaussian|mixed)"'):
+    with pytest.raises(CurvaeError, match=r'exposure needs likelihood="poisson", not (gaussian|mixed)'):
         fit(replace(POISSON, likelihood=name), Arrays(x, size=hours))
 
 
@@ -436,7 +436,7 @@ def test_exposure_on_the_command_line(tmp_path: Path, monkeypatch):
     frame.to_csv("c.csv", index=False)
     frame.drop(columns="hours").to_csv("without.csv", index=False)
     settings = ("--exposure", "hours", *SHORT)
-    refused("fit", "c.csv", *settings, says=['exposure needs likelihood="poisson", not "gaussian"'])
+    refused("fit", "c.csv", *settings, says=["an exposure needs --likelihood poisson, not gaussian"])
     fitted = curvae("fit", "c.csv", *settings, "--likelihood", "poisson", "-o", "run")
     assert "next: curvae compare c.csv --exposure hours" in fitted.out
     curvae("embed", "run", "c.csv", "-o", "places.csv")

@@ -452,6 +452,7 @@ BAD = {
     "learn_prior_scale": ["yes", 1],
     "network": ["cnn", None],
     "decoder": ["linear", None],
+    "encode_covariates": ["yes", 1, None],
     "hidden": [(), 200, "200", None, (0,), (2.5,), (True,), (30, -1), ["a"], {}],
     "likelihood": ["weibull", None],
     "standardise": ["no", 0, None],

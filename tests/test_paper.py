@@ -18,7 +18,7 @@ import pytest
 import torch
 from scipy import optimize, stats
 
-from curvae.data import branching_diffusion
+from curvae.data import Arrays, branching_diffusion
 from curvae.errors import CurvaeError
 from curvae.geometry import PoincareBall
 from curvae.hierarchy import Embedded
@@ -291,7 +291,7 @@ def test_named_shards_others_settings_and_force(tmp_path):
     store, result = run(counted(calls), only=["s2"])
     assert calls == ["s2"] and result is None and store.states() == {"s0": "missing", "s1": "missing", "s2": "done"}
     run(counted(calls), only=["s2"])
-    assert calls == ["s2"] and "--force" in said[-1]
+    assert calls == ["s2"] and "force=True" in said[-1]
     run(counted(calls), only=["s2"], force=True)
     assert calls == ["s2", "s2"]
     assert Store(tmp_path, counted(calls, value=5), Plan()).states()["s2"] == "outdated"
@@ -355,7 +355,7 @@ def test_models_that_differ_in_layers_without_parameters_are_evaluated_apart():
     def one(kind):
         return SimpleNamespace(model=build(replace(TINY, decoder=kind), 3))
 
-    assert _alike([one("mlp"), one("log_mlp"), one("mlp")], [X] * 3) == [[0, 2], [1]]
+    assert _alike([one("mlp"), one("log_mlp"), one("mlp")], [Arrays(X)] * 3) == [[0, 2], [1]]
 
 
 def test_the_search_trains_what_was_best_on_rows_kept_apart(tmp_path):

@@ -158,12 +158,11 @@ def reconstruct(fitted: Fitted, space: Array, *, context: Array | None = None, s
     with torch.no_grad():
         model = fitted.model
         points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
-        known = {
-            name: torch.from_numpy(part).to(model.device, model.dtype)
-            for name, part in (("context", context), ("size", size))
-            if part is not None
-        }
-        told = Batch(points, **known)
+        told = Batch(
+            points,
+            context=None if context is None else torch.from_numpy(context).to(model.device, model.dtype),
+            size=None if size is None else torch.from_numpy(size).to(points),
+        )
         pieces = []
         for index in torch.arange(len(points), device=points.device).split(_ROWS):
             batch = told.map(partial(torch.index_select, dim=0, index=index))

@@ -69,7 +69,7 @@ def _chosen(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
     if size is not None:
         if not family.uses_size:
             able = " or ".join(f'"{other}"' for other, known in LIKELIHOODS.items() if known.uses_size)
-            raise CurvaeError(f'exposure needs likelihood={able}, not "{name}"; ask for it, or leave exposure out')
+            raise CurvaeError(f"an exposure needs likelihood={able}, not {name}; ask for it, or leave out exposure=…")
         if size.shape != (len(arrays),) or not bool((np.isfinite(size) & (size > 0)).all()):
             raise CurvaeError("exposure must be a positive, finite number for every row; correct it")
     return name, family.layout(arrays.x, layout), reason
