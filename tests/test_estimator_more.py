@@ -382,4 +382,4 @@ def test_a_saved_folder_knows_no_place(model, tmp_path):
     for path in (tmp_path / "run").iterdir():
         assert str(tmp_path).encode() not in path.read_bytes()
     description = json.loads(Path(tmp_path, "run", "config.json").read_text())
-    assert description["format"] == 2 and "device" not in json.dumps(description)
+    assert description["format"] == 3 and "device" not in json.dumps(description)
