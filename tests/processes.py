@@ -32,7 +32,7 @@ def child(work: Callable[[], Any]) -> Any:
     if "forkserver" not in get_all_start_methods():
         pytest.skip("needs to fork")
     context = get_context("forkserver")
-    context.set_forkserver_preload(["curvae.training"])
+    context.set_forkserver_preload(["warm"])
     settings = {name: getattr(stacks, name) for name in _SETTINGS}
     place = str(Path.cwd()), joblib.cpu_count()
     process = context.Process(target=_do, args=(cloudpickle.dumps(work), settings, *place))
