@@ -389,7 +389,7 @@ def test_values_by_name():
     np.testing.assert_array_equal(each, [[1, 0, 0], [0, 1, 0]])
     assert code_values([], None, 3).shape == (3, 0)
     for given, says in (
-        ({"age": 1}, "needs a value of the covariates 'batch' \\(one of 'a', 'b'\\)$"),
+        ({"age": 1}, "needs a value of the covariates 'batch' \\(one of 'a', 'b'\\); give"),
         (None, "'batch' .*, 'age' \\(a number, 40 ± 10 in training\\)"),
         ({"batch": "c", "age": 1}, "not trained on: 'c'; it knows 'a', 'b'"),
         ({"batch": "a", "age": "old"}, "text in column 'age'"),
@@ -538,3 +538,17 @@ def test_the_estimator_opens_runs_of_the_command_line(table):
     assert model.covariates == ["batch"]
     np.testing.assert_allclose(model.transform(table), model.embedding_, atol=1e-9)
     assert model.sample(2, covariates={"batch": "a"}).shape == (2, 3)
+
+
+def test_numbers_alone_are_covariates_too(tmp_path, monkeypatch):
+    """Columns of floats, which pandas hands out as a view that cannot be written to."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    write_table(Path("t.csv"), w=random.normal(size=40))
+    assert curvae("fit", "t.csv", "-o", "run", "--covariate", "w", *SMALL).code == 0
+    assert curvae("sample", "run", "-n", "3", "--covariate", "w=0.5").code == 0
+    refused("sample", "run", "-n", "3", "--covariate", "w", "--force", says=["--covariate takes COLUMN=VALUE", "'w'"])
+    refused("sample", "run", "-n", "3", "--force", says=["needs a value of the covariates 'w'", "with --covariate"])
+    x = random.normal(size=(30, 4))
+    model = PoincareVAE(covariates=[3], **FAST).fit(x)
+    assert model.sample(2, covariates={3: 0.1}).shape == (2, 3)

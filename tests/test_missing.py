@@ -381,3 +381,25 @@ class TestCommands:
         full = np.load("i-imputed.npy")
         assert np.isfinite(full).all()
         np.testing.assert_array_equal(full[~np.isnan(images)], images[~np.isnan(images)])
+
+
+def test_what_is_filled_in_are_values_that_data_have(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.normal(size=(40, 3)), columns=list("abc")).assign(smoker=random.integers(2, size=40))
+    gaps = frame.mask(random.random(frame.shape) < 0.15)
+    gaps.to_csv("t.csv", index=False)
+    assert curvae("fit", "t.csv", "-o", "run", "--missing", "model", *SMALL).code == 0
+    assert curvae("impute", "run", "t.csv", "-o", "filled.csv").code == 0
+    filled = pd.read_csv("filled.csv")
+    assert set(filled["smoker"]) == {0, 1} and bool(filled.notna().to_numpy().all())
+    known = gaps.notna()
+    np.testing.assert_allclose(filled.to_numpy()[known], gaps.to_numpy()[known])
+    assert curvae("embed", "run", "filled.csv").code == 0
+
+
+def test_rows_without_a_value_are_refused_by_the_estimator():
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    x[4] = np.nan
+    with pytest.raises(CurvaeError, match="rows without a single value: '4'"):
+        PoincareVAE(missing="model", epochs=1, hidden=(4,)).fit(x)

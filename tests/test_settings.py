@@ -199,7 +199,11 @@ def test_messages_in_flags(message, shown):
 def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("a,b,two words\n1,,x\n2,3,y\n", encoding="utf-8")
-    refused("fit", "t.csv", says=["use --categorical 'two words', --label 'two words' or --id 'two words'"])
+    refused(
+        "fit",
+        "t.csv",
+        says=["use --categorical 'two words', --covariate 'two words', --label 'two words' or --id 'two words'"],
+    )
     refused("fit", "t.csv", "--label", "two words", says=["use --missing drop or --missing mean"])
     refused("fit", "t.csv", "--label", "c", says=["no column 'c' for --label"])
     refused("fit", "t.csv", "--diagonal", says=["needs --posterior wrapped"])

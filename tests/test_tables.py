@@ -203,7 +203,11 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
         (
             CELLS,
             {"id": "name"},
-            ["'type' ('T' in row 1)", "'colour'", 'categorical=["type"], label="type" or id="type"'],
+            [
+                "'type' ('T' in row 1)",
+                "'colour'",
+                'categorical=["type"], covariates=["type"], label="type" or id="type"',
+            ],
         ),
         ("a,b\n1,\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'missing="drop" or missing="mean"']),
         ("a,b\nNA,2\n,5\n", {"missing": "mean"}, ["without a single value: 'a'"]),

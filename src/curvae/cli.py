@@ -129,7 +129,9 @@ def _typed(message: str) -> str:
         for name, parameter in _options(command).items():
             if parameter.param_type_name == "option":
                 known[name] = parameter.opts[0], next(iter(parameter.secondary_opts), None)
-    return in_flags(message, known)
+    known |= {"covariates": known["covariate"]}
+    first, _, rest = message.partition(" must ")
+    return in_flags(f"{known[first][0]} must {rest}" if first in known else message, known)
 
 
 @contextmanager
@@ -382,6 +384,8 @@ def sample(
     from .training.device import choose_device
     from .training.storage import kind_of
 
+    if wrong := [entry for entry in covariate or () if "=" not in entry]:
+        raise CurvaeError(f"--covariate takes COLUMN=VALUE, such as batch=a; got {wrong[0]!r}")
     told = dict(entry.partition("=")[::2] for entry in covariate or ())
     paths = sample_run(run, count, output, covariates=told, seed=seed or 0, force=force, device=choose_device(device))
     names = [str(path) for path in paths]

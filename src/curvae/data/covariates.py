@@ -78,7 +78,7 @@ def code_covariates(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) 
         columns: what they are, from `fit_covariates`.
     """
     columns = tuple(columns)
-    numbers = _numbers(path, frame[[column.name for column in columns]], columns)
+    numbers = _numbers(path, frame[[column.name for column in columns]], columns).copy()  # pandas may hand out a view
     for j, column in enumerate(columns):
         if column.categories is None:
             numbers[:, j] = (numbers[:, j] - column.fill) / column.scale
@@ -92,7 +92,7 @@ def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, row
         >>> code_values([Column("batch", ("a", "b")), Column("age", fill=40.0, scale=10.0)], {"batch": "b", "age": 45})
         array([[0. , 1. , 0.5]])
     """
-    given: Mapping[str, Any] = {} if values is None else values
+    given = {} if values is None else {str(name): value for name, value in values.items()}
     known = [column.name for column in columns]
     if unknown := [name for name in given if name not in known]:
         raise CurvaeError(
@@ -100,7 +100,10 @@ def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, row
             + (f"it has {quoted(known)}" if known else "it was trained without any, so leave them out")
         )
     if lacking := [column for column in columns if column.name not in given]:
-        raise CurvaeError(f"the model needs a value of the covariates {listing(map(_described, lacking))}")
+        raise CurvaeError(
+            f"the model needs a value of the covariates {listing(map(_described, lacking))}; "
+            "give them with covariates=…"
+        )
     if not columns:
         return np.zeros((rows, 0))
     try:

@@ -120,7 +120,9 @@ def resolve(
         keep = np.ones(x.shape[0], dtype=bool)
         keep[rows] = False
         if not keep.any():
-            raise CurvaeError(f'every row has a missing value, counted by column: {where}; use missing="mean"')
+            raise CurvaeError(
+                f'every row has a missing value, counted by column: {where}; use missing="mean" or missing="model"'
+            )
         remarks.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
         return x[keep], keep
     assert fills is not None

@@ -218,7 +218,7 @@ def _fit(
 ) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
     categories = {name: categories_of(frame[name]) for name in categorical}
     columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
-    mend = "use categorical=[{0}], label={0} or id={0}, or remove it"
+    mend = "use categorical=[{0}], covariates=[{0}], label={0} or id={0}, or remove it"
     return columns, numbers_of(path, frame, columns, mend, remarks)
 
 

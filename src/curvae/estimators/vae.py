@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from ..data import Arrays, Column, Schema, memory
 from ..data.covariates import code_covariates, code_values, fit_covariates
 from ..data.dataset import feature_names
-from ..data.missing import empty_columns
+from ..data.missing import empty_columns, empty_rows
 from ..data.remarks import Remarks, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
@@ -200,6 +200,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             ensure_all_finite="allow-nan" if self.missing == "model" else True,
             ensure_min_samples=2 if reset else 1,
         )
+        if self.missing == "model" and (empty := empty_rows(x)).size:
+            raise CurvaeError(f"X has rows without a single value: {quoted(empty)}; remove them")
         if reset and (empty := empty_columns(x)).size:
             raise CurvaeError(f"X has columns without a single value: {quoted(self._names()[empty])}; remove them")
         source = Path("X")

@@ -282,7 +282,7 @@ def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
     told = bool(description.get("layout", {}).get("missing"))  # whether its encoder is told of them
     if missing == "model" and not told:
         raise CurvaeError(
-            'the run was not trained with missing="model"; use missing="drop" or missing="mean", or train again'
+            'the run was not trained with missing="model", so its model knows no gaps; train one that was'
         )
     source = description.get("source")
     default = "model" if told else "error"

@@ -123,7 +123,11 @@ def impute_run(
         write_bytes(target, _npy(filled.reshape(-1, *schema.shape)))
     else:
         dense = filled if isinstance(filled, np.ndarray) else filled.toarray()
-        table = _table(dense, schema).assign(**_beside(data, schema)).apply(_typed)
+        table = (
+            _table(_likely(dense, schema, fitted.config.likelihood), schema)
+            .assign(**_beside(data, schema))
+            .apply(_typed)
+        )
         write_table(target, pd.concat([_roles(data, schema), table], axis=1))
     source = Source(str(target))
     if isinstance(stored := description.get("source"), dict):
@@ -134,6 +138,16 @@ def impute_run(
     plain = source.exposure is None and not source.covariates  # all that a diagnosis takes
     following = source.command("diagnose") if plain else shlex.join(["curvae", "view", str(run)])
     return Imputed(target, gaps, lacking, following)
+
+
+def _likely(x: NDArray[np.float64], schema: Schema, likelihood: str) -> NDArray[np.float64]:
+    """Expected values as values that data have: of yes and no the more probable, of counts the nearest whole number."""
+    if likelihood == "poisson":
+        return np.rint(x)
+    binary = np.repeat(
+        [column.binary for column in schema.columns], [len(column.features) for column in schema.columns]
+    )
+    return np.where(binary, np.rint(x), x)
 
 
 def _typed(column: pd.Series[Any]) -> pd.Series[Any]:

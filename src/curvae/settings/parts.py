@@ -94,14 +94,14 @@ class DrawSettings(Part):
     """What is maximised, for any model."""
 
     samples: int = setting(1, "Draws of each row a step.")
-    beta: float = setting(1.0, "Weight of the divergence.", rule=NOT_NEGATIVE)
+    beta: float = setting(1.0, "Weight of the divergence in the ELBO.", rule=NOT_NEGATIVE)
 
 
 @dataclass(frozen=True)
 class ObjectiveSettings(DrawSettings):
     """What is maximised, for a model of rows."""
 
-    objective: ObjectiveKind = setting("elbo", "What is maximised.")
+    objective: ObjectiveKind = setting("elbo", "What is maximised; iwae needs several samples to differ from elbo.")
 
 
 @dataclass(frozen=True)
