@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from .errors import CurvaeError
 from .flags import in_flags, option, takes_settings
-from .settings import GraphSettings, RowSettings, described
+from .settings import OPTIONS, GraphSettings, RowSettings, described
 from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
 
 __all__ = ["app", "main"]
@@ -129,9 +129,7 @@ def _typed(message: str) -> str:
         for name, parameter in _options(command).items():
             if parameter.param_type_name == "option":
                 known[name] = parameter.opts[0], next(iter(parameter.secondary_opts), None)
-    known |= {"covariates": known["covariate"]}
-    first, _, rest = message.partition(" must ")
-    return in_flags(f"{known[first][0]} must {rest}" if first in known else message, known)
+    return in_flags(message, known | {name: known[option] for name, option in OPTIONS.items()})
 
 
 @contextmanager
@@ -489,13 +487,13 @@ def compare(
 ) -> None:
     """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
     from .runs import CompareRequest, compare_run
-    from .runs.folder import FLAGS, GraphSource, Source
+    from .runs.folder import GraphSource, Source
 
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    rows = {*described(RowSettings), *(FLAGS.get(name, name) for name in vars(Source(data)))}
+    rows = {*described(RowSettings), *(OPTIONS.get(name, name) for name in vars(Source(data)))}
     graphs = {*described(GraphSettings), *vars(GraphSource(data))}
     if graph:
         _refuse(context, "with --graph", rows - graphs)

@@ -49,8 +49,7 @@ def option(*kinds: type[Settings], name: str, panel: bool = True) -> Any:
 def _help(known: Iterable[Setting]) -> str:
     """What all kinds of models say, or the first and then that of a graph."""
     first, *others = dict.fromkeys(one.text for one in known)
-    text = first + "".join(f" Of a graph: {other[0].lower()}{other[1:]}" for other in others)
-    return text.replace("prior_scale", "--prior-scale").replace("value of curvature", "value of --curvature")
+    return first + "".join(f" Of a graph: {other[0].lower()}{other[1:]}" for other in others)
 
 
 def _annotation(kinds: Iterable[type[Settings]], name: str) -> Any:
@@ -127,13 +126,16 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
     """A message of the library with parameters as they are typed on the command line.
 
     Arguments:
-        message: that names parameters as in `missing="drop"`, `weighted=True` or, of any value, `nodes=…`.
+        message: that names parameters as in `missing="drop"`, `weighted=True` or, of any value, `nodes=…`; or begins
+            with what one of them must be.
         options: the flag of each parameter, and the one that turns it off, if there is one.
 
     Example:
         >>> known = {"missing": ("--missing", None), "weighted": ("--weighted", None), "nodes": ("--nodes", None)}
         >>> in_flags('use missing="drop", weighted=True or nodes=…', known)
         'use --missing drop, --weighted or --nodes'
+        >>> in_flags("nodes must be a table", known)
+        '--nodes must be a table'
     """
 
     def typed(found: re.Match[str]) -> str:
@@ -152,4 +154,5 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
         entries = values if isinstance(values, list) else [values]
         return " ".join(f"{on} {shlex.quote(str(entry))}" for entry in entries)
 
-    return _ASSIGNED.sub(typed, message)
+    first, must, rest = message.partition(" must ")
+    return _ASSIGNED.sub(typed, f"{options[first][0]}{must}{rest}" if first in options else message)

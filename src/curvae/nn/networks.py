@@ -168,6 +168,10 @@ def decoder(kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: in
     return name_once(Decoder(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
 
 
+Dense = Callable[[int], Decoder]
+Pair = tuple[nn.Module, Decoder]
+
+
 @dataclass(frozen=True)
 class Network:
     """A pair of encoder and decoder by name.
@@ -177,36 +181,20 @@ class Network:
         width: how many numbers the dense layers see, from the shape of a row and the values that the encoder sees;
             raises for rows that do not fit.
         make: encoder and decoder, from the shape of a row, the values that the encoder sees, the widths of the dense
-            layers of the encoder (the decoder has them in reverse), the first layer of the decoder, the dimension of
-            the space, the number of outputs and the curvature.
+            layers of the encoder, the number of outputs, and what makes a `decoder` of dense layers with so many
+            outputs.
     """
 
     summary: str
     width: Callable[[Sequence[int], int], int]
-    make: Callable[[Sequence[int], int, Sequence[int], DecoderKind, int, int, Curvature], tuple[nn.Module, Decoder]]
+    make: Callable[[Sequence[int], int, Sequence[int], int, Dense], Pair]
 
 
-def _mlp(
-    shape: Sequence[int],
-    inputs: int,
-    hidden: Sequence[int],
-    kind: DecoderKind,
-    dim: int,
-    outputs: int,
-    curvature: Curvature,
-) -> tuple[nn.Module, Decoder]:
-    return mlp(inputs, *hidden), decoder(kind, dim, hidden[::-1], outputs, curvature)
+def _mlp(shape: Sequence[int], inputs: int, hidden: Sequence[int], outputs: int, dense: Dense) -> Pair:
+    return mlp(inputs, *hidden), dense(outputs)
 
 
-def _conv(
-    shape: Sequence[int],
-    inputs: int,
-    hidden: Sequence[int],
-    kind: DecoderKind,
-    dim: int,
-    outputs: int,
-    curvature: Curvature,
-) -> tuple[nn.Module, Decoder]:
+def _conv(shape: Sequence[int], inputs: int, hidden: Sequence[int], outputs: int, dense: Dense) -> Pair:
     """Convolutions that halve the image, then dense layers; dense layers, then convolutions that double it."""
     halved, pixels = grids(shape), math.prod(shape)
     if inputs % pixels or outputs % pixels:
@@ -225,11 +213,11 @@ def _conv(
     for i in reversed(levels):
         last += [Double(sizes[i], up[i + 1], up[i], last=i == 0), *([Offset(up[i]), nn.ReLU()] if i else [])]
     encoder = nn.Sequential(*first, *mlp(numbers(shape), *hidden))
-    dense = decoder(kind, dim, hidden[::-1], numbers(shape), curvature)
-    for layer in (*encoder, *dense):
+    begin = dense(numbers(shape))
+    for layer in (*encoder, *begin):
         if isinstance(layer, nn.Linear):
             keep_variance(layer)
-    return encoder, name_once(Decoder(*dense, *last, ToRow(), Offset(outputs)))
+    return encoder, name_once(Decoder(*begin, *last, ToRow(), Offset(outputs)))
 
 
 # Every network that can be asked for by name.

@@ -23,6 +23,7 @@ from ..data.reading import EXACT
 from ..data.spreadsheets import guard, unguard
 from ..errors import CurvaeError
 from ..report import Report, Section
+from ..settings import OPTIONS
 from ..training.evaluate import Embedding
 from ..training.files import write_text
 from ..training.locks import is_empty, locked
@@ -60,10 +61,6 @@ _OWN = (
     "report.html",
     CONFIG,
 )
-
-
-FLAGS = {"covariates": "covariate"}
-"""fields of what was given whose option is called otherwise, being given once for each entry"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ class Given:
         """
         options: list[str] = []
         for name, value in {**self.options, **(settings or {})}.items():
-            flag = f"--{FLAGS.get(name, name).replace('_', '-')}"
+            flag = f"--{OPTIONS.get(name, name).replace('_', '-')}"
             if name == "hidden":
                 options += [flag, ",".join(map(str, value))]
             elif isinstance(value, bool):

@@ -2,7 +2,7 @@
 
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
-from .names import LIKELIHOODS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, OPTIONS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
     EdgeSettings,
@@ -19,6 +19,7 @@ from .setting import Part, Setting, described
 __all__ = [
     "ADDED",
     "LIKELIHOODS",
+    "OPTIONS",
     "DecoderKind",
     "DrawSettings",
     "EdgeKind",

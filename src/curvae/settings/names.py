@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["LIKELIHOODS", "DecoderKind", "EdgeKind", "Law", "NetworkKind", "ObjectiveKind"]
+__all__ = ["LIKELIHOODS", "OPTIONS", "DecoderKind", "EdgeKind", "Law", "NetworkKind", "ObjectiveKind"]
 
 Law = Literal["riemannian", "wrapped"]
 NetworkKind = Literal["mlp", "conv"]
@@ -21,3 +21,6 @@ LIKELIHOODS: dict[str, str] = {
     "mixed": "mixed:MIXED",
 }
 """every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""
+
+OPTIONS: dict[str, str] = {"covariates": "covariate"}
+"""parameters whose option is called otherwise, being given once for each entry"""

@@ -42,11 +42,11 @@ class SpaceSettings(Part):
     curvature: float = setting(
         1.0, "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE.", flags=("-c",), rule=_CURVATURE, compared=False
     )
-    learn_curvature: bool = setting(False, "Train c, from the value of curvature.", compared=False)
+    learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
     posterior: Law = setting("riemannian", "Distribution of posterior and prior.")
     diagonal: bool = setting(False, "One posterior standard deviation an axis (wrapped only).")
     prior_scale: float = setting(1.0, "Standard deviation σ0 of the prior.", rule=POSITIVE)
-    learn_prior_scale: bool = setting(False, "Train σ0, from the value of prior_scale.", compared=False)
+    learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
 
     def check(self) -> None:
         super().check()

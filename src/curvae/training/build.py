@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from ..data import memory
 from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
-from ..nn import NETWORKS, Conditioned, Curvature
+from ..nn import NETWORKS, Conditioned, Curvature, decoder
 from .config import Config, Settings
 from .effects import Effects
 
@@ -86,13 +87,12 @@ def build(
     with seeded(config.seed):
         curvature = Curvature(config.curvature, config.learn_curvature)
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
-        encoder, decoder = network.make(
-            shape, layout.inputs, config.hidden, config.decoder, config.dim, likelihood.outputs, curvature
-        )
+        dense = partial(decoder, config.decoder, config.dim, config.hidden[::-1], curvature=curvature)
+        encoding, decoding = network.make(shape, layout.inputs, config.hidden, likelihood.outputs, dense)
         context = layout.covariates
         model = VAE(
-            _conditioned(encoder, context, config.hidden[0]) if config.encode_covariates else encoder,
-            Conditioned(decoder, context) if context else decoder,
+            _conditioned(encoding, context, config.hidden[0]) if config.encode_covariates else encoding,
+            Conditioned(decoding, context) if context else decoding,
             Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
             make_prior(config, curvature),
             likelihood,
