@@ -346,7 +346,7 @@ def test_kept_models_serve_again_unless_settings_differ(tmp_path):
     for a, b in zip(made, again, strict=True):
         assert likelihoods(a, data[0].test, 20).mean == likelihoods(b, data[0].test, 20).mean
     other = train(seeds(replace(TINY, curvature=0.3), 2), data, where, "kept")
-    assert float(other[0].model.prior.curvature()) == pytest.approx(0.3)
+    assert float(other[0].model.space.curvatures()[0]) == pytest.approx(0.3)
 
 
 def test_models_that_differ_in_layers_without_parameters_are_evaluated_apart():
@@ -478,7 +478,7 @@ def test_a_classifier_starts_at_the_decoder_s_first_layer():
                 assert torch.equal(t, made[0].state_dict()[name])
         if not plain:
             assert not made[0].curvature.learnable
-            assert float(made[0].curvature()) == float(fitted.model.prior.curvature().detach())
+            assert float(made[0].curvature()) == float(fitted.model.space.curvatures()[0].detach())
 
 
 @pytest.mark.parametrize(

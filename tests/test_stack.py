@@ -16,10 +16,10 @@ from curvae.distributions import table
 from curvae.errors import CurvaeError
 from curvae.geometry import hyperboloid as h
 from curvae.geometry.functions import arsinh, sinhc
-from curvae.models import VAE, Gaussian, Posterior, Prior, Stack, marginal, marginal_likelihood
+from curvae.models import VAE, Gaussian, Posterior, Stack, marginal, marginal_likelihood
 from curvae.models.stack import _linear, _Products
 from curvae.models.tracing import trace
-from curvae.nn import Curvature, decoder, mlp
+from curvae.nn import Curvature, Factor, Space, decoder, mlp
 from curvae.training import Config, build
 
 FEATURES, ROWS, DRAWS = 4, 5, 2
@@ -122,9 +122,9 @@ def test_models_of_curvature_0():
 
 def custom(encoder, curvature=None, seed=0, width=6):
     torch.manual_seed(seed)
-    curvature = curvature or Curvature(1.3)
-    heads = Posterior(width, 2, curvature), Prior(2, curvature)
-    return VAE(encoder(), decoder("gyroplane", 2, (6,), FEATURES, curvature), *heads, Gaussian(FEATURES)).double()
+    space = Space([Factor(2, curvature or 1.3)])
+    decoding = decoder("gyroplane", space, (6,), FEATURES)
+    return VAE(encoder(), decoding, Posterior(width, space), Gaussian(FEATURES)).double()
 
 
 def test_models_that_share_one_fixed_curvature():
@@ -141,7 +141,7 @@ def test_the_gradient_of_a_curvature_with_several_uses_is_their_sum():
     assert sum("log_c" in name for name in stack.tensors) == 1
     found = together(stack, x, noise)[1][name]
     for i, model in enumerate(given):
-        parameter, figures = model.prior.curvature.log_c, []
+        parameter, figures = model.space.factors[0].curvature.log_c, []
         for shift in (1e-5, -2e-5):
             parameter.data += shift
             figures.append(mixed(model.terms(x[i], noise[i])).item())
@@ -218,7 +218,7 @@ def test_parameters_of_the_models_are_views_of_the_stack(count):
 def test_each_asks_every_model():
     stack = Stack(models())
     torch.testing.assert_close(
-        stack.each(lambda model: model.prior.curvature()).double(), torch.tensor([0.2, 1, 2.5]).double()
+        stack.each(lambda model: model.space.curvatures()[0]).double(), torch.tensor([0.2, 1, 2.5]).double()
     )
 
 
@@ -242,7 +242,7 @@ def test_models_work_alone_after_a_stacked_call(learned):
         assert all(torch.equal(slopes[name], slope) for name, slope in known_slopes.items())
     for model, state in zip(given, states, strict=True):
         assert all(torch.equal(t, state[name]) for name, t in model.state_dict().items())
-        assert type(model.prior.curvature()) is torch.Tensor and model.prior.curvature().shape == ()
+        assert type(model.space.curvatures()[0]) is torch.Tensor and model.space.curvatures()[0].shape == ()
 
 
 # --- what cannot be stacked -----------------------------------------------------------------------------------------

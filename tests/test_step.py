@@ -13,8 +13,8 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from curvae import RiemannianNormal, WrappedNormal
 from curvae.distributions import step
 from curvae.distributions.step import _composed, draw_and_divergence
-from curvae.models import Posterior, Prior
-from curvae.nn import Curvature
+from curvae.models import Posterior
+from curvae.nn import Curvature, Factor, Space
 from oracles import ball_dist, ball_exp, log_riemannian, log_wrapped, lorentz_to_ball, mpf, random_directions, vector
 
 # torch.compile instantiates Function classes, which torch.autograd warns about.
@@ -115,10 +115,10 @@ def test_a_posterior_equal_to_its_prior(law, dim, c, scale):
 @pytest.mark.parametrize("other", [False, True])
 def test_divergence_from_oneself_is_zero_in_mean(law, other):
     """With the entropy in closed form single draws differ from 0; with another law for the prior the mean does too."""
-    dim, count, curvature = 3, 40_000, Curvature(0.7)
+    dim, count = 3, 40_000
     name, its = ("wrapped", "riemannian") if law is WrappedNormal else ("riemannian", "wrapped")
-    prior = Prior(dim, curvature, its if other else name, 1.2)
-    q, p = law.centred(tensor(1.2), curvature.lorentz(dim)), prior()
+    factor = Factor(dim, 0.7, distribution=its if other else name, prior_scale=1.2)
+    q, p = law.centred(tensor(1.2), factor.curvature.lorentz(dim)), factor.prior()
     kl = -q.entropy() - p.log_prob(q.transform(torch.randn(count, dim)))
     error = kl.std() / math.sqrt(count)
     assert kl.std() > 0.1
@@ -130,10 +130,10 @@ def test_divergence_from_oneself_is_zero_in_mean(law, other):
 def test_a_prior_beyond_the_reach_of_coordinates_is_refused(law, dim, c, scale):
     name = "wrapped" if law is WrappedNormal else "riemannian"
     if law is WrappedNormal:
-        assert Prior(dim, Curvature(c), name, scale).identifiable() == c * scale**2
+        assert Factor(dim, c, distribution=name, prior_scale=scale).identifiable() == c * scale**2
         scale *= 10
     with pytest.raises(ValueError, match=f"in {dim} dimensions.*lower the curvature or the prior's scale") as error:
-        Prior(dim, Curvature(c), name, scale)
+        Factor(dim, c, distribution=name, prior_scale=scale)
     assert "\n" not in str(error.value)
 
 
@@ -267,11 +267,10 @@ def test_stacked_modules(law):
     class Drawn(torch.nn.Module):
         def __init__(self, c):
             super().__init__()
-            self.posterior = Posterior(5, 2, Curvature(c), name)
-            self.prior = Prior(2, self.posterior.curvature, name)
+            self.posterior = Posterior(5, Space([Factor(2, c, distribution=name)]))
 
         def forward(self, features, noise):
-            return self.posterior.draw(features, noise, self.prior)
+            return self.posterior.draw(features, noise)
 
     models = [Drawn(c) for c in (0.0, 0.4, 1.3)]
     features, noise = torch.randn(4, 5), torch.randn(2, 4, 2)

@@ -40,6 +40,7 @@ from .shared import (
     config_of,
     coordinates,
     empty_folder,
+    learned_numbers,
     nearest,
     parameters,
     plain,
@@ -271,8 +272,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _take(self, fitted: Fitted) -> None:
         self._fitted = fitted.double()
         self.history_ = fitted.history
-        prior = self._fitted.model.prior
-        self.curvature_, self.prior_scale_ = (float(value.detach()) for value in (prior.curvature(), prior.scale()))
+        self.curvature_, self.prior_scale_ = learned_numbers(self._fitted.model.space)
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 

@@ -42,7 +42,7 @@ class Map:
     def __init__(self, fitted: Fitted, x: Any, draws: int = 0) -> None:
         self.fitted = fitted.double()
         model = self.fitted.model
-        self.c = float(model.prior.curvature().detach())
+        self.c = float(model.space.curvatures()[0].detach())
         self.ball = PoincareBall(2, self.c)
         with torch.no_grad():
             posterior = model.encode(self.fitted.rows(x).batch(torch.arange(len(x))))

@@ -209,7 +209,7 @@ def _posterior(fitted: Fitted, rows: Rows) -> dict[str, Any]:
             means.append(kl.mean(0))
             variances.append(kl.var(0) / _DRAWS)
         mean, variance, space = torch.cat(means), torch.cat(variances), torch.cat(centres).cpu().numpy()
-        scale, c = float(model.prior.scale()), float(model.prior.curvature())
+        _, _, c, scale = model.space.figures()[0]
     embedding = Embedding(space, np.empty(0), c)
     return {
         "kl": float(mean.mean()),

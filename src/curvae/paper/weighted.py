@@ -34,7 +34,7 @@ class WeightedGraphVAE(GraphVAE):
 
     def __init__(self, model: GraphVAE, nodes: int, edges: int) -> None:
         rest = nodes * nodes - 2 * edges
-        super().__init__(model.encoder, model.posterior, model.prior, model.edges, weight=nodes * nodes / rest)
+        super().__init__(model.encoder, model.posterior, model.edges, weight=nodes * nodes / rest)
         self.edge_weight = rest / (2 * edges)
 
     def log_likelihood(self, S: Tensor, pairs: Tensor | Pairs) -> Tensor:

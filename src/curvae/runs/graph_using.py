@@ -14,7 +14,7 @@ from ..data import Graph, memory
 from ..data.graphs.splits import absent_pairs
 from ..data.remarks import count, quoted
 from ..errors import CurvaeError
-from ..training.graphs.evaluate import embed_graph, neighbourhood, pair_distances
+from ..training.graphs.evaluate import embed_graph, neighbourhood
 from ..training.graphs.storage import load_fitted_graph
 from ..training.links import link_scores
 from .folder import GraphSource, Voice, embedding_table, missing_as_run
@@ -132,7 +132,7 @@ def judged(run: Path, path: str, seed: int, voice: Voice) -> dict[str, Any]:
         if len(part):
             random = np.random.default_rng(seed)
             absent = absent_pairs(Graph(own.names, every), len(part), random, mend="give fewer edges")
-            auc, ap = link_scores(*(-pair_distances(embedding, pairs) for pairs in (part, absent)))
+            auc, ap = link_scores(*(-embedding.distances_of(pairs) for pairs in (part, absent)))
             parts[name] = {"edges": len(part), "auc": auc, "ap": ap}
     near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
     return {

@@ -2,6 +2,7 @@
 
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
+from .factors import FactorSettings, parse_space
 from .names import LIKELIHOODS, OPTIONS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
@@ -24,6 +25,7 @@ __all__ = [
     "DrawSettings",
     "EdgeKind",
     "EdgeSettings",
+    "FactorSettings",
     "GraphSettings",
     "Law",
     "LayerSettings",
@@ -41,5 +43,6 @@ __all__ = [
     "TrainingSettings",
     "described",
     "flattened",
+    "parse_space",
     "require_count",
 ]

@@ -23,9 +23,10 @@ from ..data import Schema
 from ..data.files import refuse_dangling
 from ..errors import CurvaeError
 from ..models import Layout
+from ..nn import Space
 from .build import build
 from .config import Config, Settings
-from .evaluate import Embedding
+from .embedding import Embedding, placed_factors
 from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
 from .fitted import METRICS, Fitted, Record
 from .migrations import FORMAT, migrated
@@ -170,9 +171,9 @@ def restore(tensors: Mapping[str, Tensor], inputs: int, config: Settings, make: 
     return model.eval()
 
 
-def restore_embedding(places: Mapping[str, Tensor], curvature: Tensor) -> Embedding:
+def restore_embedding(places: Mapping[str, Tensor], space: Space, units: bool = True) -> Embedding:
     """The embedding of the training data."""
-    return Embedding(places["space"].numpy(), places["sigma"].numpy(), float(curvature.detach()))
+    return Embedding(places["space"].numpy(), places["sigma"].numpy(), placed_factors(space, units))
 
 
 def scaling_arrays(scaling: Scaling) -> dict[str, NDArray[Any]]:
@@ -259,6 +260,6 @@ def load_fitted(folder: Path, device: torch.device | str = "cpu") -> tuple[Fitte
         reason = str(description.get("likelihood_reason", ""))
         fitted = Fitted(config, model, scaling, reason, parts, read_records(folder / METRICS), layout=layout)
         require_figures(fitted.last)
-        embedding = restore_embedding(places, fitted.double().model.prior.curvature())
+        embedding = restore_embedding(places, fitted.double().model.space)
     fitted.model.to(device)
     return fitted, embedding, description

@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ...data import EdgeSplit, Graph
 from ...errors import CurvaeError
-from ...geometry.pairs import distances
-from ..evaluate import Embedding
-from ..evaluate import distances as all_distances
+from ..embedding import Embedding, placed
 from ..links import link_scores, neighbourhood_map
 from .fitting import FittedGraph
 
-__all__ = ["Links", "Neighbourhood", "embed_graph", "hidden_links", "link_figures", "neighbourhood", "pair_distances"]
+__all__ = ["Links", "Neighbourhood", "embed_graph", "hidden_links", "link_figures", "neighbourhood"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +32,7 @@ def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
     seen = fitted.seen(graph)
     with torch.no_grad():
         q = fitted.model.encode(seen.adjacency(torch.float64), seen.features)
-        c = float(fitted.model.prior.curvature())
-    return Embedding(q.loc.cpu().numpy(), q.scale.log().mean(-1).exp().cpu().numpy(), c)
-
-
-def pair_distances(embedding: Embedding, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Distances of pairs of nodes, (·, 2)."""
-    c = torch.tensor(embedding.c, dtype=torch.float64)
-    return distances(torch.from_numpy(embedding.space), torch.from_numpy(np.ascontiguousarray(pairs.T)), c).numpy()
+        return placed(fitted.model.space, [q], units=False)
 
 
 @dataclass(frozen=True)
@@ -62,8 +52,7 @@ def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: i
     sampled = len(nodes) > limit
     if sampled:
         nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))
-    space, c = embedding.space, embedding.c
-    found = neighbourhood_map(graph, lambda start, stop: all_distances(space[nodes[start:stop]], space, c), nodes)
+    found = neighbourhood_map(graph, lambda start, stop: embedding.take(nodes[start:stop]).distances(embedding), nodes)
     return Neighbourhood(found, len(nodes), sampled)
 
 
@@ -82,7 +71,7 @@ def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
         "test": (split.test, split.test_absent),
     }
     return {
-        name: Links(*link_scores(*(-pair_distances(embedding, pairs) for pairs in both)))
+        name: Links(*link_scores(*(-embedding.distances_of(pairs) for pairs in both)))
         for name, both in parts.items()
         if len(both[0])
     }

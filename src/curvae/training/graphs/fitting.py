@@ -16,8 +16,8 @@ from ...data import EdgeSplit, Graph, memory
 from ...errors import CurvaeError
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
 from ...models.pairs import exact
-from ...nn import Curvature, GraphEncoder
-from ..build import make_prior, seeded
+from ...nn import GraphEncoder
+from ..build import make_space, seeded
 from ..checkpoints import begun
 from ..device import choose_device
 from ..fitted import Record
@@ -86,7 +86,7 @@ def require_buildable_graph(config: GraphConfig, nodes: int, features: int | Non
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
         mend="lower hidden or samples",
     )
-    make_prior(config)
+    make_space(config)
 
 
 def build_graph_model(config: GraphConfig, nodes: int, features: int | None = None) -> GraphVAE:
@@ -100,11 +100,9 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
     require_buildable_graph(config, nodes, features)
     inputs = nodes if features is None else features
     with seeded(config.seed):
-        curvature = Curvature(config.curvature, config.learn_curvature)
         return GraphVAE(
             GraphEncoder(inputs, config.hidden),
-            Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal).start(START),
-            make_prior(config, curvature),
+            Posterior(config.hidden[-1], make_space(config)).start(START),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
         )

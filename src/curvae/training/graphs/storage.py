@@ -100,7 +100,7 @@ def load_fitted_graph(
             split = EdgeSplit(*(_columns(places[f"split.{name}"]) for name in _SPLIT))
         fitted = FittedGraph(config, model, scaling, split, read_records(folder / METRICS))
         require_figures(fitted.last)
-        embedding = restore_embedding(places, fitted.double().model.prior.curvature())
+        embedding = restore_embedding(places, fitted.double().model.space, units=False)
         if embedding.space.shape != (graph.n_nodes, config.dim) or embedding.sigma.shape != (graph.n_nodes,):
             raise ValueError("its embedding has another number of nodes or dimensions")
     fitted.model.to(device)
