@@ -329,7 +329,7 @@ def test_gradients_equal_differences(edges, learn, sampled, c):
     pairs = PairSampler(EDGES, NODES).draw(8) if sampled else EDGES
     names = [f"network.edges.{name}" for name, _ in edges.named_parameters()]
     if learn:
-        names.append("network.posterior.curvature.log_c")
+        names.append("network.posterior.space.factors.0.curvature.log_c")
     values = [dict(Likelihood(network).named_parameters())[name].detach().double().requires_grad_() for name in names]
     f = likelihood(network, pairs, names)
     assert torch.autograd.gradcheck(f, (S, *values), eps=1e-6, atol=1e-6, rtol=1e-6)

@@ -313,9 +313,9 @@ def test_plain_decoders_see_the_coordinates_they_name(c):
         "mlp": S / (1 + (1 + c * size**2).sqrt()),
     }
     for kind, coordinates in seen.items():
-        network = decoder(kind, 2, (8,), 5, Curvature(c))
-        first, _, last = network[-3:]
-        torch.testing.assert_close(network(S), last(first(coordinates).relu()), rtol=1e-5, atol=1e-6)
+        network = decoder(kind, Space(f"h2:{c}"), (8,), 5)
+        first, _, last = list(network)[-3:]
+        torch.testing.assert_close(network(S, torch.tensor(c)), last(first(coordinates).relu()), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -431,6 +431,7 @@ def test_config_round_trip():
 
 
 BAD = {
+    "space": ["h0", "", "2", "s2", "h2:-1", "h2:x", "e2:1", "h2,", 3],
     "dim": [0, -1, 2.0, True, "2", None],
     "curvature": [-1.0, math.nan, math.inf, "1", True, None],
     "learn_curvature": ["yes", 1, None],
@@ -479,7 +480,9 @@ def test_config_refuses(name, value):
         ({"patience": 3, "validation": 0}, "validation to 0.1, say, or drop patience"),
         ({"curvatures": 1.0, "dims": 2}, "unknown settings: curvatures, dims; did you mean curvature, dim?"),
         ({"space": {"dim": 3, "epochs": 3}}, "unknown settings: space.epochs; did you mean epochs?"),
-        ({"space": 3}, "unknown settings: space"),
+        ({"space": "h2,e3", "dim": 4}, 'dim=4 contradicts space="h2,e3"'),
+        ({"space": "h2:0.5", "curvature": 2.0}, 'curvature=2.0 contradicts space="h2:0.5"'),
+        ({"space": "h2,h2:learn", "learn_prior_scale": True}, "only c·σ0² can be told from data"),
     ],
 )
 def test_config_refuses_combinations(settings, words):

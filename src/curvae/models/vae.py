@@ -71,7 +71,7 @@ class VAE(Latent):
     ) -> None:
         super().__init__()
         if isinstance(likelihood, Factor):  # encoder, decoder, posterior, prior, likelihood, masked: as it was
-            likelihood, masked, prior = masked, bool(prior), likelihood  # type: ignore[assignment]
+            likelihood, masked, prior = masked, bool(prior), likelihood
         self.encoder, self.decoder, self.likelihood, self.masked = encoder, decoder, likelihood, masked
         self._set_posterior(posterior, prior)
         self._require_one_owner()

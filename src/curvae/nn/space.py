@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -176,8 +176,8 @@ class Space(nn.Module):
         self.width = sum(factor.width for factor in self)
         self.outputs = sum(factor.outputs for factor in self)
 
-    def __iter__(self) -> Any:
-        return iter(self.factors)
+    def __iter__(self) -> Iterator[Factor]:
+        return iter(self.factors)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self.factors)
@@ -226,7 +226,7 @@ class Space(nn.Module):
         Points are held back where `dtype` cannot hold them, or 1/room of its largest number.
         """
         if len(self) == 1:
-            return self.factors[0].draw(outputs, noise, dtype, room)
+            return next(iter(self)).draw(outputs, noise, dtype, room)
         heads = outputs.split([factor.outputs for factor in self], -1)
         noises = noise.split([factor.dim for factor in self], -1)
         drawn = [factor.draw(head, part, dtype, room) for factor, head, part in zip(self, heads, noises, strict=True)]

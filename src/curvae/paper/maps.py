@@ -66,7 +66,7 @@ def hyperplanes(fitted: Fitted) -> tuple[Tensor, Tensor]:
         raise CurvaeError(f"hyperplanes are drawn of gyroplane layers, not of {type(layer).__name__}")
     weight = layer.weight.detach().double().cpu()
     if isinstance(layer, Gyroplane):
-        ball = PoincareBall(2, float(layer.curvature().detach()))
+        ball = PoincareBall(2, float(fitted.model.space.curvatures()[0].detach()))
         return ball.expmap0(layer.points.detach().double().cpu()), weight
     bias = layer.bias.detach().double().cpu().unsqueeze(1)
     return -bias * weight / (2 * weight.square().sum(1, keepdim=True)), weight

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..geometry.pairs import distances
 from ..models import GraphVAE, Pairs
 
 __all__ = ["WeightedGraphVAE"]
@@ -41,6 +40,6 @@ class WeightedGraphVAE(GraphVAE):
         """Σ_{i<j} with the weight of the edges; all pairs must be seen."""
         if isinstance(pairs, Pairs):
             raise ValueError("the weighted loss needs all pairs; give the edges")
-        d: Any = distances(S, pairs, self.posterior.curvature().double())
+        d: Any = self._distances(S, pairs)
         present = self.edges.log_prob(d, torch.ones_like(d)).sum(-1)
         return super().log_likelihood(S, pairs) + (self.edge_weight - 1.0) * present
