@@ -22,7 +22,8 @@ from curvae.data import Arrays, Column, Schema, load
 from curvae.data.covariates import code_values
 from curvae.models import Batch, Layout, Stack, marginal, marginal_likelihood
 from curvae.models.tracing import trace
-from curvae.nn import Conditioned, Curvature, decoder, mlp
+from curvae.nn import Conditioned, Space, decoder, mlp
+from curvae.nn.layers import Curved
 from curvae.training import Config, build, compare, fit, fit_many, random_split
 from curvae.training.effects import Effects
 from curvae.training.evaluate import embed, likelihoods, reconstruct
@@ -72,20 +73,20 @@ def test_after_the_first_layer_a_context_is_an_input_more():
 
 @pytest.mark.parametrize("kind", ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"])
 def test_every_decoder_is_told_at_every_layer(kind):
-    plain = decoder(kind, 2, (6, 5), FEATURES, Curvature(0.7)).double()
+    c, plain = torch.tensor(0.7).double(), decoder(kind, Space("h2:0.7"), (6, 5), FEATURES).double()
     network = Conditioned(plain, TOLD).double()
     S, context = torch.randn(ROWS, 2, dtype=torch.float64), random_batch().context
-    torch.testing.assert_close(network(S, context), plain(S))  # fresh weights say nothing
+    torch.testing.assert_close(network(S, context, c), plain(S, c))  # fresh weights say nothing
     for shift in network.shifts.values():
         nn.init.normal_(shift.weight)
     expected, added = S, 0
     for layer, after in zip(plain, [*list(plain)[1:], nn.ReLU()], strict=True):
-        expected = layer(expected)
+        expected = layer(expected, c) if isinstance(layer, Curved) else layer(expected)
         if isinstance(after, nn.ReLU):
             expected = expected + context @ list(network.shifts.values())[added].weight.T
             added += 1
     assert added == len(network.shifts) == 3
-    torch.testing.assert_close(network(S, context), expected)
+    torch.testing.assert_close(network(S, context, c), expected)
 
 
 def test_a_context_that_lacks_or_has_another_width_is_refused():

@@ -21,7 +21,7 @@ from curvae.data import Arrays, branching_diffusion
 from curvae.errors import CurvaeError
 from curvae.geometry import PoincareBall
 from curvae.hierarchy import Embedded
-from curvae.nn import Gyroplane
+from curvae.nn import Gyroplane, Layers
 from curvae.paper import ablation, better, gallery, table1, table2, table3
 from curvae.paper.baselines import recovery, scaled
 from curvae.paper.catalogue import EXPERIMENTS
@@ -487,7 +487,11 @@ def test_hyperplanes_are_where_units_are_zero(c, decoder):
     fitted = fit(replace(TINY, curvature=c, decoder=decoder), X)
     p, a = hyperplanes(fitted)
     ball = PoincareBall(2, c)
-    layer = fitted.model.decoder[0].double()
+    first = Layers(fitted.model.decoder[0].double())
+
+    def layer(S):
+        return first(S, torch.tensor(c).double())
+
     np.testing.assert_allclose(layer(ball.to_lorentz(p)).diagonal().detach(), 0, atol=1e-6)
     # A step along the normal is on the positive side.
     ahead = ball.expmap(p, 0.1 * a / a.norm(dim=1, keepdim=True))

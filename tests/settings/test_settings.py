@@ -231,6 +231,7 @@ def test_the_library_names_no_flags():
 
 OLD = {
     "space": {
+        "space": None,
         "dim": 2,
         "curvature": 1.0,
         "learn_curvature": False,
@@ -286,4 +287,4 @@ def test_a_new_setting_is_declared_for_old_files():
     """A setting without an entry would take today's default when an old checkpoint goes on."""
     named = {name for part in (*OLD.values(), *OLD_GRAPH.values()) for name in part}
     assert {*described(Config), *described(GraphConfig)} == named
-    assert ADDED == {"network": "mlp", "encode_covariates": False} and FORMAT == 3
+    assert ADDED == {"network": "mlp", "encode_covariates": False, "space": None} and FORMAT == 3

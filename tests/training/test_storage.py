@@ -291,7 +291,7 @@ def test_garbage_for_a_description(run, text):
         (lambda d: d["config"]["space"].update(learn_curvature=1), ["learn_curvature"]),
         (lambda d: d["config"].update(depth=3), ["unknown settings: depth"]),
         (lambda d: d["config"]["space"].update(dims=3), ["unknown settings: space.dims; did you mean dim?"]),
-        (lambda d: d["config"].update(space=[2, 1.0]), ["unknown settings: space"]),
+        (lambda d: d["config"].update(space=[2, 1.0]), ["space must be a text"]),
         (lambda d: d.update(embedding_sha256=None), ["embedding.safetensors", "checksum"]),
     ],
 )

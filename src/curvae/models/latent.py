@@ -16,7 +16,7 @@ from ..nn import Curvature, Factor, Space
 from ..nn.saving import name_once
 from ..settings import Law
 
-__all__ = ["Latent", "Law", "Posterior", "Prior", "check_noise"]
+__all__ = ["Latent", "Law", "Posterior", "Prior", "check_noise", "current_name"]
 
 
 def check_noise(noise: Tensor, rows: int, dim: int, shared: bool = False) -> Tensor:
@@ -139,21 +139,30 @@ class Latent(nn.Module):
 
 _SHARED = "layers that own a Curvature must share that of the latent space: make it once, pass it on"
 
-# Names of parameters in files of older versions, where prior and curvature had modules of their own.
-_CURVATURE = re.compile(r".*curvature\.(fixed|log_c)")
-_PRIOR = re.compile(r"prior\.(fixed|log_scale)")
+_OWN = "posterior.space.factors."
+
+
+def current_name(name: str) -> str:
+    """The name of a parameter that a file of an older version names, where prior and curvature had modules of their own.
+
+    Example:
+        >>> current_name("prior.fixed"), current_name("encoder.1.weight")
+        ('posterior.space.factors.0.scale.fixed', 'encoder.1.weight')
+    """
+    if name.startswith(_OWN):
+        return name
+    name = re.sub(r"^.*curvature\.(fixed|log_c)$", rf"{_OWN}0.curvature.\1", name)
+    return re.sub(r"^prior\.(fixed|log_scale)$", rf"{_OWN}0.scale.\1", name)
 
 
 def _rename_old(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    own = f"{prefix}posterior.space.factors."
-    for key in [key for key in state if key.startswith(prefix) and not key.startswith(own)]:
+    held = {name for name, _ in module.named_modules(remove_duplicate=False)}
+    for key in [key for key in state if key.startswith(prefix)]:
         name = key.removeprefix(prefix)
-        for pattern, part in ((_CURVATURE, "curvature"), (_PRIOR, "scale")):
-            if (found := pattern.fullmatch(name)) is not None:
-                value = state[key]
-                if name not in module.state_dict(keep_vars=True):
-                    del state[key]
-                state.setdefault(f"{own}0.{part}.{found[1]}", value)
+        if (current := current_name(name)) != name:
+            # Layers of a custom network may own the curvature that they share with the space.
+            value = state[key] if name.rpartition(".")[0] in held else state.pop(key)
+            state.setdefault(f"{prefix}{current}", value)
 
 
 def _deprecated(old: str, new: str) -> None:

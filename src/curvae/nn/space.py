@@ -202,10 +202,11 @@ class Space(nn.Module):
 
     def figures(self) -> tuple[FactorFigures, ...]:
         """The numbers of every factor."""
-        return tuple(
-            FactorFigures(f"{'e' if one.flat else 'h'}{i}", one.dim, float(one.curvature()), float(one.scale()))
-            for i, one in enumerate(self, 1)
-        )
+        with torch.no_grad():
+            return tuple(
+                FactorFigures(f"{'e' if one.flat else 'h'}{i}", one.dim, float(one.curvature()), float(one.scale()))
+                for i, one in enumerate(self, 1)
+            )
 
     def split(self, S: Tensor) -> tuple[Tensor, ...]:
         """The coordinates of points by factor."""
