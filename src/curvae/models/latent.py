@@ -143,7 +143,7 @@ _OWN = "posterior.space.factors."
 
 
 def current_name(name: str) -> str:
-    """The name of a parameter that a file of an older version names, where prior and curvature had modules of their own.
+    """The name of a parameter that an older version wrote, where prior and curvature had modules of their own.
 
     Example:
         >>> current_name("prior.fixed"), current_name("encoder.1.weight")
