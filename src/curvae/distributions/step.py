@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ..geometry import Lorentz
 from ..geometry import hyperboloid as h
-from ..geometry.functions import asinhc, cosh_sinhc
-from ..geometry.primitive import Primitive, differentiated
+from ..geometry.functions import asinhc, cosh_sinhc, sinhc_slope
+from ..geometry.primitive import Primitive
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
-from .table import lookup
+from .table import log_normaliser_rises, lookup
 
 __all__ = ["draw_and_divergence"]
 
@@ -44,7 +44,7 @@ def _composed(
 class _Step(Primitive):
     """The closed form for an isotropic posterior: eager graphs of tiny tensors cost by the node.
 
-    Curvature and prior have no gradient here, and the Riemannian law is taken from the table.
+    The radius of the Riemannian normal comes from the table.
     """
 
     events = (1, 1, 1)
@@ -60,10 +60,10 @@ class _Step(Primitive):
     ) -> Any:
         d = u.shape[-1]
         sigma, w = scale[..., 0], noise.double()
-        log_measure = by_q = rise = None
+        bent = log_measure = by_q = rise = None
         if law is RiemannianNormal and d > 1:
             kappa, by_q, log_measure, rise = lookup(h.dot(w, w), c * sigma * sigma, c * prior_scale * prior_scale, d)
-            w = w * kappa.unsqueeze(-1)
+            bent = w = w * kappa.unsqueeze(-1)
             # All that the backward pass needs of ∂κ/∂q is ∂w/∂q = w·(∂κ/∂q)/κ.
             by_q = by_q / kappa
         xi_m, s_m = cosh_sinhc(c * h.dot(u, u))
@@ -85,7 +85,7 @@ class _Step(Primitive):
             kl = kl - log_measure
         factor = h.shrinkage(z, c, dtype, room)
         held = (z * factor).to(dtype)
-        return held, kl, z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise
+        return held, kl, z, factor, bent, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -97,16 +97,22 @@ class _Step(Primitive):
     @staticmethod
     def backward(ctx: Any, grad_z: Tensor, grad_kl: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         inputs = ctx.saved_tensors[:5]
-        u, scale, _, c, prior_scale = inputs
-        if torch.is_grad_enabled() or any(ctx.needs_input_grad[2:]):
+        u, scale, noise, c, prior_scale = inputs
+        if torch.is_grad_enabled() or ctx.needs_input_grad[2]:
             function = partial(_composed, law=ctx.law, dtype=ctx.dtype, room=ctx.room)
             return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None, None, None
         _, _, z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise = ctx.saved_tensors[5:]
         d, sigma = u.shape[-1], scale[..., 0]
+        prior_rise, learned = None, any(ctx.needs_input_grad[3:5])
+        if rise is None:
+            w = noise.double()
+        elif learned:
+            # Summed over all rows the small errors of `rise` would add up.
+            rise, prior_rise = log_normaliser_rises(d, c * sigma * sigma, c * prior_scale * prior_scale)
 
         # Each quotient below is 0/0 at the origin, where its numerator is exactly 0 and the term vanishes.
-        xi_z = (1.0 + c * zz).sqrt()
-        pull = g / (prior_scale * prior_scale * xi_z)
+        xi_z, precision = (1.0 + c * zz).sqrt(), 1.0 / (prior_scale * prior_scale)
+        pull = g * precision / xi_z
         if rise is None:
             pull = pull + (d - 1.0) * (1.0 - 1.0 / (g * xi_z)) / (zz + 1e-300)
         grad_z = torch.addcmul(grad_z * factor, z, (grad_kl * pull).unsqueeze(-1))
@@ -123,19 +129,42 @@ class _Step(Primitive):
         along = h.dot(grad_T, w) * sigma  # ⟨grad_T, v⟩
         # v·∂s_v/∂v = ξ_v − s_v and v·∂ξ_v/∂v = y·s_v
         stretch = along * xi_v + grad_a * y * s_v
+        ww, bend = h.dot(w, w), None
         if rise is None:
             # v·∂ log s_v/∂v = ξ_v/s_v − 1
             grad_sigma = (stretch - grad_kl * ((d - 1.0) * (xi_v / s_v - 1.0) + d)) / sigma
         else:
-            cs = 2.0 * c * sigma
-            bend = by_q * (stretch - grad_kl * h.dot(w, w)) - grad_kl * rise
-            grad_sigma = (stretch - grad_kl * d) / sigma + cs * bend
+            bend = by_q * (stretch - grad_kl * ww) - grad_kl * rise  # by q = cσ²
+            grad_sigma = (stretch - grad_kl * d) / sigma + 2.0 * c * sigma * bend
 
         # M = s_m·u
         grad_M = grad_M.sum_to_size(u.shape)
-        slope = (xi_m - s_m) / (h.dot(u, u) + 1e-300)
-        grad_u = torch.addcmul(grad_M * s_m.unsqueeze(-1), u, (slope * h.dot(u, grad_M)).unsqueeze(-1))
-        return grad_u, grad_sigma.unsqueeze(-1).sum_to_size(scale.shape), *6 * (None,)
+        uu, along_u = h.dot(u, u), h.dot(u, grad_M)
+        slope = (xi_m - s_m) / (uu + 1e-300)
+        grad_u = torch.addcmul(grad_M * s_m.unsqueeze(-1), u, (slope * along_u).unsqueeze(-1))
+
+        grad_c = grad_prior = None
+        if ctx.needs_input_grad[3]:
+            # ∂s/∂c = |·|²·s′ for M and T, ∂ξ_v/∂c = |v|²·s_v/2, ∂k/∂c = 1/(2ξ_m) for given M, ∂g/∂c = |z|²·g′.
+            vv, slope_v = sigma * sigma * ww, sinhc_slope(y, xi_v, s_v, rough=False)
+            by_g = grad_kl * zz * g * precision
+            by_s = along
+            if bend is None:
+                by_g, by_s = by_g - grad_kl * (d - 1.0) / g, by_s - grad_kl * (d - 1.0) / s_v
+            by_c = (
+                by_g * zz * asinhc(c * zz, 1) + vv * (by_s * slope_v + grad_a * s_v / 2.0) + grad_a * b / (2.0 * xi_m)
+            )
+            if bend is not None:
+                by_c = by_c + sigma * sigma * bend + grad_kl * prior_rise / precision
+            by_u = along_u * uu * sinhc_slope(c * uu, xi_m, s_m, rough=False)
+            grad_c = by_c.sum_to_size(c.shape) + by_u.sum_to_size(c.shape)
+        if ctx.needs_input_grad[4]:
+            by_prior = (d - zz * g * g * precision) / prior_scale
+            if prior_rise is not None:
+                by_prior = by_prior + 2.0 * c * prior_scale * prior_rise
+            grad_prior = (grad_kl * by_prior).sum_to_size(prior_scale.shape)
+        grad_scale = grad_sigma.unsqueeze(-1).sum_to_size(scale.shape)
+        return grad_u, grad_scale, None, grad_c, grad_prior, None, None, None
 
 
 def draw_and_divergence(
@@ -163,7 +192,7 @@ def draw_and_divergence(
         dtype, room: z is saturated to them, as in `hyperboloid.saturate`.
     """
     isotropic, exact = scale.shape[-1] == 1, noise.dtype == torch.float64
-    if not isotropic or differentiated(c, prior_scale) or (exact and law is RiemannianNormal):
+    if not isotropic or (exact and law is RiemannianNormal):
         return _composed(u, scale, noise, c, prior_scale, law, dtype, room)  # type: ignore[arg-type]
     z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law, dtype, room)
     return z, kl
