@@ -1,8 +1,8 @@
 """A draw of a posterior and its divergence from the prior, in one operation: the inner step of a variational model.
 
-Notation: the posterior is a normal around M = exp_0(u) with deviation σ, the prior one of the same law around the
-origin with deviation s; ε noise, w = κ·ε the bent noise (κ = 1 for the wrapped normal), v = σ·w, T = exp_0(v), and
-z = T + a·M with a = ξ_v + k·b, k = c/(1 + ξ_M), b = ⟨M, T⟩.
+Notation: the posterior is a distribution around M = exp_0(u) with standard deviation σ, the prior one of the same kind
+around the origin with standard deviation σ0; ε noise, w = κ·ε the bent noise (κ = 1 for the wrapped normal), v = σ·w,
+T = exp_0(v), and z = T + a·M with a = ξ_v + k·b, k = c/(1 + ξ_M), b = ⟨M, T⟩.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ def _composed(
     noise: Tensor,
     c: Tensor,
     prior_scale: Tensor,
-    law: type[WrappedNormal | RiemannianNormal],
+    law: type[HyperbolicNormal],
     dtype: torch.dtype = torch.float64,
     room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The same from the distributions, with gradients in everything."""
+    """`draw_and_divergence` of any distribution, by its own methods, with gradients in everything."""
     manifold = Lorentz._unchecked(u.shape[-1], c)
     q = law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
     z, log_q = q.transform_and_log_prob(noise)
     kl = log_q - law.centred(prior_scale, manifold).log_prob(z)
     return h.saturate(z, c, dtype, room), kl
+
+
+# The distributions that `_Step` knows, and whether it takes their radius from the table, to single precision. Others,
+# among them subclasses of these, go through their own methods.
+_FUSED: dict[type[HyperbolicNormal], bool] = {WrappedNormal: False, RiemannianNormal: True}
 
 
 class _Step(Primitive):
@@ -61,7 +66,7 @@ class _Step(Primitive):
         d = u.shape[-1]
         sigma, w = scale[..., 0], noise.double()
         bent = log_measure = by_q = rise = None
-        if law is RiemannianNormal and d > 1:
+        if _FUSED[law] and d > 1:
             kappa, by_q, log_measure, rise = lookup(h.dot(w, w), c * sigma * sigma, c * prior_scale * prior_scale, d)
             bent = w = w * kappa.unsqueeze(-1)
             # All that the backward pass needs of ∂κ/∂q is ∂w/∂q = w·(∂κ/∂q)/κ.
@@ -103,10 +108,10 @@ class _Step(Primitive):
             return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None, None, None
         _, _, z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise = ctx.saved_tensors[5:]
         d, sigma = u.shape[-1], scale[..., 0]
-        prior_rise, learned = None, any(ctx.needs_input_grad[3:5])
+        prior_rise: Any = 0.0  # of log I at cσ0²
         if rise is None:
             w = noise.double()
-        elif learned:
+        elif any(ctx.needs_input_grad[3:5]):
             # Summed over all rows the small errors of `rise` would add up.
             rise, prior_rise = log_normaliser_rises(d, c * sigma * sigma, c * prior_scale * prior_scale)
 
@@ -146,22 +151,17 @@ class _Step(Primitive):
         grad_c = grad_prior = None
         if ctx.needs_input_grad[3]:
             # ∂s/∂c = |·|²·s′ for M and T, ∂ξ_v/∂c = |v|²·s_v/2, ∂k/∂c = 1/(2ξ_m) for given M, ∂g/∂c = |z|²·g′.
-            vv, slope_v = sigma * sigma * ww, sinhc_slope(y, xi_v, s_v, rough=False)
-            by_g = grad_kl * zz * g * precision
-            by_s = along
+            by_s, by_g, by_c = along, grad_kl * zz * g * precision, grad_a * b / (2.0 * xi_m)
             if bend is None:
-                by_g, by_s = by_g - grad_kl * (d - 1.0) / g, by_s - grad_kl * (d - 1.0) / s_v
-            by_c = (
-                by_g * zz * asinhc(c * zz, 1) + vv * (by_s * slope_v + grad_a * s_v / 2.0) + grad_a * b / (2.0 * xi_m)
-            )
-            if bend is not None:
+                by_s, by_g = by_s - grad_kl * (d - 1.0) / s_v, by_g - grad_kl * (d - 1.0) / g
+            else:
                 by_c = by_c + sigma * sigma * bend + grad_kl * prior_rise / precision
+            by_s = by_s * sinhc_slope(y, xi_v, s_v, rough=False) + grad_a * s_v / 2.0
+            by_c = by_c + by_s * sigma * sigma * ww + by_g * (zz * asinhc(c * zz, 1))  # zz² may overflow
             by_u = along_u * uu * sinhc_slope(c * uu, xi_m, s_m, rough=False)
             grad_c = by_c.sum_to_size(c.shape) + by_u.sum_to_size(c.shape)
         if ctx.needs_input_grad[4]:
-            by_prior = (d - zz * g * g * precision) / prior_scale
-            if prior_rise is not None:
-                by_prior = by_prior + 2.0 * c * prior_scale * prior_rise
+            by_prior = (d - zz * g * g * precision) / prior_scale + 2.0 * c * prior_scale * prior_rise
             grad_prior = (grad_kl * by_prior).sum_to_size(prior_scale.shape)
         grad_scale = grad_sigma.unsqueeze(-1).sum_to_size(scale.shape)
         return grad_u, grad_scale, None, grad_c, grad_prior, None, None, None
@@ -177,22 +177,22 @@ def draw_and_divergence(
     dtype: torch.dtype = torch.float64,
     room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """A draw z, as a space part S, of the normal around exp_0(u), and log q(z) − log p(z).
+    """A draw z, as a space part S, of a distribution around exp_0(u), and log q(z) − log p(z).
 
-    p is the normal of the same law around the origin. Arguments are float64, except that float32 noise allows what is
-    exact to single precision.
+    p is the distribution of the same class around the origin. Arguments are float64, except that float32 noise allows
+    what is exact to single precision.
 
     Arguments:
         u: metric tangent vectors at the origin, shape (…, d).
-        scale: deviations, shape (…, 1), or (…, d) for a diagonal wrapped normal.
+        scale: standard deviations, shape (…, 1), or (…, d) for a diagonal wrapped normal.
         noise: standard normal, shape (k, …, d).
         c: curvature, a tensor.
-        prior_scale: deviation of the prior, a tensor.
-        law: `WrappedNormal` or `RiemannianNormal`.
+        prior_scale: standard deviation of the prior, a tensor.
+        law: the class of both distributions.
         dtype, room: z is saturated to them, as in `hyperboloid.saturate`.
     """
-    isotropic, exact = scale.shape[-1] == 1, noise.dtype == torch.float64
-    if not isotropic or (exact and law is RiemannianNormal):
-        return _composed(u, scale, noise, c, prior_scale, law, dtype, room)  # type: ignore[arg-type]
+    tabulated, exact = _FUSED.get(law), noise.dtype == torch.float64
+    if scale.shape[-1] > 1 or tabulated is None or (tabulated and exact):
+        return _composed(u, scale, noise, c, prior_scale, law, dtype, room)
     z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law, dtype, room)
     return z, kl
