@@ -1,7 +1,7 @@
 """Draws of the Riemannian radius without rejection: a smooth map of the normal noise, tabulated once a dimension.
 
-For noise ε ∈ ℝ^d let x = |ε|, which follows the χ law, the radius law at q = 0 (notation of `radial`). The radius t of
-the same quantile, F(t; q) = F(x; 0), is an increasing function t = T(x; q) with T(x; 0) = x, so that
+For noise ε ∈ ℝ^d let x = |ε|, which is χ distributed, as the radius at q = 0 is (notation of `radial`). The radius
+t of the same quantile, F(t; q) = F(x; 0), is an increasing function t = T(x; q) with T(x; 0) = x, so that
 
     v = σ·κ·ε,    κ(x, q) = T(x; q)/x,
 
@@ -65,7 +65,7 @@ class _Table:
         return cell, torch.stack(powers, -1)
 
     def log_normaliser(self, q: Tensor, cell: Tensor, powers: Tensor) -> tuple[Tensor, Tensor]:
-        """log I(q) and its derivative, to single precision; past the table the law is a normal one around n·√q."""
+        """log I(q) and its derivative, to single precision; past the table the radius is normal around n·√q."""
         n, quintic = self.dim - 1, embedding(cell, self.linear)
         counts = torch.arange(1.0, _STENCIL, dtype=q.dtype, device=q.device)
         rise = (quintic[..., 1:] * powers[..., :-1] * counts).sum(-1)
