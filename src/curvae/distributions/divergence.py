@@ -111,7 +111,7 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
     `torch.distributions.kl_divergence` takes it where there is no closed form.
 
     Example:
-        >>> from curvae import Lorentz
+        >>> from curvae import Lorentz, RiemannianNormal
         >>> space = Lorentz(3, c=0.5)
         >>> p = RiemannianNormal(torch.zeros(3), 1.0, space)
         >>> q = RiemannianNormal(torch.tensor([0.3, 0.0, 0.0]), 0.2, space)
