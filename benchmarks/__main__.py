@@ -20,6 +20,7 @@ GROUPS = {
     "first use": ground.first_use,
     "gyroplane": ground.gyroplane,
     "steps": steps.steps,
+    "learned": stacks.learned,
     "stacks": stacks.stacks,
     "samples": stacks.samples,
     "memory": stacks.memory,
