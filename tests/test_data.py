@@ -209,6 +209,7 @@ def test_matrix_market_against_scipy(tmp_path: Path, x: Any, options: dict[str, 
         "2 2 1\n1.5 1 1.5\n",
         "2 2 1\n1 nan 1.5\n",
         "2 2 1\n1 1 x\n",
+        "2 2 2\n1 1 1.\0005\n2 2 4\n",
         "2 2\n1 1 1\n",
         "2 2 -1\n",
         "",
@@ -312,7 +313,7 @@ def test_matrices_too_large_are_refused_before_they_are_read(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save(tmp_path / name, DENSE if name == "m.npy" else sp.csr_array(DENSE))
-    for reader in ("curvae.data.matrices.load_npz", "curvae.data.market.pd.read_csv"):
+    for reader in ("curvae.data.matrices.load_npz", "curvae.data.matrix_market.pd.read_csv"):
         monkeypatch.setattr(reader, lambda *_, **__: pytest.fail("read"))
     monkeypatch.setattr(memory, "available", lambda: 100)
     assert "needs about" in refusal(path)

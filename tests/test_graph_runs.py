@@ -26,7 +26,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from curvae import PoincareBall, PoincareVAE
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs import centrality
-from curvae.data.reading import EXACT
+from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map

@@ -236,11 +236,11 @@ def test_idx_files_in_a_folder(folder: Path) -> None:
         ("t10k-labels-idx1-ubyte", idx(DIGITS[:3])[:-1], "ends too early"),
         ("t10k-labels-idx1-ubyte", idx(DIGITS[:3]) + b"\0", "longer than it says"),
         ("t10k-labels-idx1-ubyte", idx(DIGITS), "3 images and t10k-labels-idx1-ubyte 5 labels"),
-        ("t10k-images-idx3-ubyte.gz", b"nonsense", "not a whole gzip file"),
+        ("t10k-images-idx3-ubyte.gz", b"nonsense", "not a complete gzip file"),
         (
             "t10k-images-idx3-ubyte.gz",
             gzip.compress(FILES["t10k-images-idx3-ubyte"], mtime=0)[:-20],
-            "not a whole gzip file",
+            "not a complete gzip file",
         ),
         ("t10k-images-idx3-ubyte.gz", gzip.compress(idx(TEST[:, :2]), mtime=0), "differ in size"),
         ("t10k-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12, mtime=0), "needs about"),

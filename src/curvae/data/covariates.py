@@ -11,10 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from .cells import categories_of, is_text, numbers_of
+from .column_values import categories_of, is_text, numbers_of
+from .messages import Messages, listing, quoted
 from .missing import has_missing, missing_counts
 from .onehot import one_hot
-from .remarks import Remarks, listing, quoted
 from .schema import Column
 
 __all__ = ["code_covariates", "code_values", "fit_covariates"]
@@ -23,7 +23,7 @@ _FEW = 10  # whole numbers that may be names of batches
 
 
 def fit_covariates(
-    path: Path, frame: pd.DataFrame, names: Iterable[str], categorical: Iterable[str], remarks: Remarks
+    path: Path, frame: pd.DataFrame, names: Iterable[str], categorical: Iterable[str], messages: Messages
 ) -> tuple[Column, ...]:
     """What covariates are: categories where the cells are texts or where that is asked for, otherwise numbers.
 
@@ -32,13 +32,13 @@ def fit_covariates(
         frame: that holds them.
         names: of the covariates.
         categorical: columns whose values are categories, whatever they look like.
-        remarks: told what was found.
+        messages: told what was found.
     """
     chosen = set(categorical)
-    return tuple(_column(path, frame[name], str(name), name in chosen, remarks) for name in dict.fromkeys(names))
+    return tuple(_column(path, frame[name], str(name), name in chosen, messages) for name in dict.fromkeys(names))
 
 
-def _column(path: Path, values: Any, name: str, categorical: bool, remarks: Remarks) -> Column:
+def _column(path: Path, values: Any, name: str, categorical: bool, messages: Messages) -> Column:
     if categorical or is_text(values):
         column = Column(name, categories_of(values))
         distinct = len(column.features)
@@ -48,7 +48,7 @@ def _column(path: Path, values: Any, name: str, categorical: bool, remarks: Rema
         distinct, whole = np.unique(numbers).size, bool((numbers == np.floor(numbers)).all())
         column = Column(name, fill=float(numbers.mean()), scale=float(numbers.std()))
         if whole and 2 < distinct <= _FEW:
-            remarks.note(
+            messages.note(
                 f"covariate {name!r} is taken as a number; if its values are names of batches, say that it is "
                 "categorical."
             )
@@ -58,7 +58,7 @@ def _column(path: Path, values: Any, name: str, categorical: bool, remarks: Rema
 
 
 def _numbers(path: Path, frame: pd.DataFrame, columns: tuple[Column, ...]) -> NDArray[np.float64]:
-    numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Remarks())
+    numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Messages())
     if has_missing(numbers):
         counted = zip(columns, missing_counts(numbers), strict=True)
         where = listing(f"{column.name!r} ({n:,})" for column, n in counted if n)

@@ -16,8 +16,8 @@ from scipy.sparse import csr_array, issparse
 
 from ..errors import CurvaeError
 from .arrays import Arrays, Matrix
+from .messages import Messages, count, quoted
 from .missing import resolve
-from .remarks import Remarks, count, quoted
 
 __all__ = ["Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays", "hash_rows"]
 
@@ -42,7 +42,7 @@ class Dataset:
         context: covariates as numbers, (rows, covariates), or None; see `curvae.data.Arrays`.
         context_names: of these numbers.
         notes: what was done to the data, one sentence each.
-        warnings: what looks wrong, with the mend, one sentence each.
+        warnings: what looks wrong, with the fix, one sentence each.
         missing: whether values may be missing, which are NaN and left to the model.
     """
 
@@ -185,13 +185,13 @@ def feature_names(width: int) -> tuple[str, ...]:
     return tuple(f"x{i}" for i in range(1, width + 1))
 
 
-def check_ids(ids: NDArray[np.str_], what: str = "ids", mend: str = "make ids unique or use another column") -> None:
+def check_ids(ids: NDArray[np.str_], what: str = "ids", fix: str = "make ids unique or use another column") -> None:
     """Raise unless ids are unique and none is empty."""
     unique, counts = np.unique(ids, return_counts=True)
     if (empty := int((ids == "").sum())) > 0:
         raise CurvaeError(f"{what}: {count(empty, 'row')} without an id; give every row one")
     if (twice := unique[counts > 1]).size:
-        raise CurvaeError(f"{what}: {quoted(twice)} given more than once; {mend}")
+        raise CurvaeError(f"{what}: {quoted(twice)} given more than once; {fix}")
 
 
 def from_arrays(
@@ -223,7 +223,7 @@ def from_arrays(
     rows, width = matrix.shape
     names = feature_names(width) if names is None else tuple(str(name) for name in names)
     if len(names) == width:  # otherwise Dataset says so
-        resolve(matrix, names, None, "error", Remarks())
+        resolve(matrix, names, None, "error", Messages())
     data = Dataset(
         x=matrix,
         names=names,

@@ -12,27 +12,27 @@ from scipy.sparse import csr_array, issparse, load_npz
 from ..errors import CurvaeError
 from . import memory
 from .dataset import as_matrix, feature_names
-from .draft import Draft
-from .images import image_draft
-from .market import read_coordinates
-from .remarks import one_line
+from .images import raw_images
+from .matrix_market import read_matrix_market
+from .messages import one_line
+from .raw import RawData
 from .schema import Column
 
-__all__ = ["matrix_draft", "read_npy", "read_sparse", "sparse_draft"]
+__all__ = ["raw_matrix", "read_npy", "read_sparse", "read_sparse_matrix"]
 
 _COLUMN = 500  # bytes for the name and the mean of a column
 
 
-def matrix_draft(source: str, x: Any) -> Draft:
+def raw_matrix(source: str, x: Any) -> RawData:
     """A matrix whose columns are called x1, x2, …"""
     if issparse(x):  # the shape of a sparse matrix is only a claim
         rows, columns = x.shape
         memory.require(8 * rows + _COLUMN * columns, f"{source} ({rows:,} × {columns:,})")
     matrix = as_matrix(x, source)
-    return Draft(source, "matrix", matrix, tuple(Column(name) for name in feature_names(matrix.shape[1])))
+    return RawData(source, "matrix", matrix, tuple(Column(name) for name in feature_names(matrix.shape[1])))
 
 
-def read_npy(path: Path) -> Draft:
+def read_npy(path: Path) -> RawData:
     """An array of (rows, features), or of (rows, height, width): images."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -44,12 +44,12 @@ def read_npy(path: Path) -> Draft:
         )
     memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
     array = np.array(array)  # off the disk, where the file may change
-    return matrix_draft(path.name, array) if array.ndim == 2 else image_draft(path.name, array)
+    return raw_matrix(path.name, array) if array.ndim == 2 else raw_images(path.name, array)
 
 
-def sparse_draft(path: Path) -> Draft:
+def read_sparse_matrix(path: Path) -> RawData:
     """A sparse matrix in a file."""
-    return matrix_draft(path.name, read_sparse(path))
+    return raw_matrix(path.name, read_sparse(path))
 
 
 def read_sparse(path: Path) -> Any:
@@ -75,7 +75,7 @@ def _load_npz(path: Path) -> Any:
 
 def _load_market(path: Path) -> csr_array:
     try:
-        return read_coordinates(path)
+        return read_matrix_market(path)
     except CurvaeError:
         raise
     except Exception as error:  # a broken file can make the reader raise anything

@@ -11,7 +11,7 @@ __all__ = ["available", "require"]
 
 _MEMINFO = Path("/proc/meminfo")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_MEND = "use fewer rows or columns, or a sparse matrix (.npz, .mtx)"
+_FIX = "use fewer rows or columns, or a sparse matrix (.npz, .mtx)"
 
 
 def available() -> int | None:
@@ -30,14 +30,14 @@ def available() -> int | None:
         return free
 
 
-def require(size: float, what: str, limit: int | None = None, mend: str = _MEND) -> None:
+def require(size: float, what: str, limit: int | None = None, fix: str = _FIX) -> None:
     """Raise when something needs more memory than there is.
 
     Arguments:
         size: bytes needed.
         what: subject of the sentence.
         limit: bytes that can be had; asked of the system by default.
-        mend: what to do about it.
+        fix: what to do about it.
 
     Example:
         >>> require(4e12, "cells.npy (1,000,000 × 500,000)", limit=16 * 10**9)
@@ -47,7 +47,7 @@ def require(size: float, what: str, limit: int | None = None, mend: str = _MEND)
     limit = available() if limit is None else limit
     if limit is not None and size > limit:
         raise CurvaeError(
-            f"{what} needs about {_gigabytes(size)} GB of memory and {_gigabytes(limit)} GB are free; {mend}"
+            f"{what} needs about {_gigabytes(size)} GB of memory and {_gigabytes(limit)} GB are free; {fix}"
         )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ..errors import CurvaeError
-from .remarks import Remarks, count, listing
+from .messages import Messages, count, listing
 
 __all__ = [
     "Missing",
@@ -92,7 +92,7 @@ def empty_rows(x: Any) -> NDArray[np.intp]:
 
 
 def resolve(
-    x: Any, names: Sequence[str], fills: NDArray[np.float64] | None, missing: Missing, remarks: Remarks
+    x: Any, names: Sequence[str], fills: NDArray[np.float64] | None, missing: Missing, messages: Messages
 ) -> tuple[Any, NDArray[np.bool_] | None]:
     """Deal with the missing values of a matrix.
 
@@ -101,7 +101,7 @@ def resolve(
         names: of the columns.
         fills: what stands for a missing value of each column under "mean".
         missing: raise an error, drop the rows concerned, fill in, or leave them, as NaN, to the model.
-        remarks: told what was done.
+        messages: told what was done.
 
     Returns:
         The matrix, and which rows were kept (None: all).
@@ -114,7 +114,7 @@ def resolve(
         raise MissingValuesError(f"missing or infinite values, counted by column: {where}")
     rows, columns = places(x)
     if missing == "model":
-        remarks.note(f"missing values were left to the model: {where}.")
+        messages.note(f"missing values were left to the model: {where}.")
         return fill(x, np.nan), None
     if missing == "drop":
         keep = np.ones(x.shape[0], dtype=bool)
@@ -123,10 +123,10 @@ def resolve(
             raise CurvaeError(
                 f'every row has a missing value, counted by column: {where}; use missing="mean" or missing="model"'
             )
-        remarks.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
+        messages.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
         return x[keep], keep
     assert fills is not None
-    remarks.note(f"missing values were replaced by the column's mean or most frequent category: {where}.")
+    messages.note(f"missing values were replaced by the column's mean or most frequent category: {where}.")
     return fill(x, fills[columns]), None
 
 

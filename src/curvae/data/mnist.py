@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from . import memory
 from .dataset import Dataset
-from .draft import Draft
 from .files import BROKEN_GZIP, open_file
-from .images import image_draft
+from .images import raw_images
+from .raw import RawData
 from .store import fetch, places
 
 __all__ = ["Split", "has_mnist", "mnist", "read_idx", "read_mnist"]
@@ -49,7 +49,7 @@ def has_mnist(folder: Path) -> bool:
     return any(_file(folder, name.removesuffix(".gz")) is not None for name in _CHECKSUMS)
 
 
-def read_mnist(split: Split, folder: Path | None = None) -> Draft:
+def read_mnist(split: Split, folder: Path | None = None) -> RawData:
     """The digits as they are read; see `mnist`."""
     if split not in _PREFIXES:
         raise CurvaeError(f"split is {split!r}; use one of {', '.join(_PREFIXES)}")
@@ -72,9 +72,9 @@ def read_mnist(split: Split, folder: Path | None = None) -> Draft:
         raise CurvaeError(f"train and test images in {folder.name} differ in size: they do not belong together")
     pixels = np.concatenate(images) if len(images) > 1 else images[0]
     memory.require(4 * pixels.size, f"{folder.name} ({len(pixels):,} images)")
-    draft = image_draft("mnist", pixels)
-    draft.labels, draft.label_name = np.concatenate(labels).astype(np.str_), "digit"
-    return draft
+    raw = raw_images("mnist", pixels)
+    raw.labels, raw.label_name = np.concatenate(labels).astype(np.str_), "digit"
+    return raw
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -97,7 +97,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             memory.require(size, path.name)
             body = stream.read(size + 1)
     except BROKEN_GZIP as error:
-        raise CurvaeError(f"{path.name} is not a whole gzip file ({error}); get the file again") from error
+        raise CurvaeError(f"{path.name} is not a complete gzip file ({error}); get the file again") from error
     if len(body) != size:
         state = "ends too early" if len(body) < size else "is longer than it says"
         raise CurvaeError(f"{path.name} {state}: its header promises {size:,} values; get the file again")

@@ -9,14 +9,14 @@ from typing import get_args
 
 from ..errors import CurvaeError
 from .dataset import Dataset
-from .draft import Draft
 from .files import require_file
 from .graphs.sources import BUILT_IN_GRAPHS
 from .images import read_folder
-from .matrices import matrix_draft, read_npy, sparse_draft
+from .matrices import raw_matrix, read_npy, read_sparse_matrix
+from .messages import quoted
 from .missing import Missing
 from .mnist import has_mnist, read_mnist
-from .remarks import quoted
+from .raw import RawData
 from .schema import Schema
 from .synthetic import branching_diffusion, flat
 from .tables import Roles, read_table
@@ -25,21 +25,21 @@ __all__ = ["BUILT_IN", "load"]
 
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".parquet")
 _GRAPHS = (".graphml", ".graphml.gz", ".edges", ".edges.gz")
-_MATRICES: dict[str, Callable[[Path], Draft]] = {
+_MATRICES: dict[str, Callable[[Path], RawData]] = {
     ".npy": read_npy,
-    ".npz": sparse_draft,
-    ".mtx": sparse_draft,
-    ".mtx.gz": sparse_draft,
+    ".npz": read_sparse_matrix,
+    ".mtx": read_sparse_matrix,
+    ".mtx.gz": read_sparse_matrix,
 }
 
 
-def _built_in(data: Dataset, name: str) -> Draft:
-    draft = matrix_draft(name, data.x)
-    draft.ids, draft.labels, draft.label_name = data.ids, data.labels, data.label_name
-    return draft
+def _built_in(data: Dataset, name: str) -> RawData:
+    raw = raw_matrix(name, data.x)
+    raw.ids, raw.labels, raw.label_name = data.ids, data.labels, data.label_name
+    return raw
 
 
-BUILT_IN: dict[str, Callable[[], Draft]] = {
+BUILT_IN: dict[str, Callable[[], RawData]] = {
     "branching-diffusion": lambda: _built_in(branching_diffusion().dataset(), "branching-diffusion"),
     "flat": lambda: _built_in(flat(), "flat"),
     "mnist": lambda: read_mnist("all"),
@@ -101,17 +101,17 @@ def load(
         raise CurvaeError("which columns are covariates was settled when the model was trained; leave them out")
     roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
     try:
-        draft = _read(source, roles, schema)
+        raw = _read(source, roles, schema)
     except OSError as error:
         raise CurvaeError(
             f"{source} cannot be read: {error.strerror or error}; check the file and its rights"
         ) from error
     if schema is not None:
-        _check_kind(draft, schema)
-    return draft.finish(schema, missing)
+        _check_kind(raw, schema)
+    return raw.finish(schema, missing)
 
 
-def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
+def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
     path = Path(source)
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
@@ -138,13 +138,13 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
     raise CurvaeError(f"{path.name} has an ending that says nothing to Curvae; use one of {_endings()}")
 
 
-def _read_directory(path: Path) -> Draft:
+def _read_directory(path: Path) -> RawData:
     if has_mnist(path):
         return read_mnist("all", path)
-    draft = read_folder(path)
-    if draft is None:
+    raw = read_folder(path)
+    if raw is None:
         raise CurvaeError(f"{path} holds no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
-    return draft
+    return raw
 
 
 def _not_found(path: Path) -> CurvaeError:
@@ -158,18 +158,18 @@ def _endings() -> str:
     return ", ".join((*_TABLES, *_MATRICES))
 
 
-def _check_kind(draft: Draft, schema: Schema) -> None:
-    if draft.kind == "table":
+def _check_kind(raw: RawData, schema: Schema) -> None:
+    if raw.kind == "table":
         return  # its columns were matched by name
-    if draft.kind != schema.kind:
+    if raw.kind != schema.kind:
         names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images"}
         raise CurvaeError(
-            f"{draft.source} is {names[draft.kind]} and the model was trained on {names[schema.kind]}; give the same"
+            f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
         )
-    shape = draft.shape or (draft.x.shape[1],)
+    shape = raw.shape or (raw.x.shape[1],)
     if shape != schema.shape:
-        thing = "images of" if draft.kind == "images" else "rows of"
+        thing = "images of" if raw.kind == "images" else "rows of"
         raise CurvaeError(
-            f"{draft.source} has {thing} {' × '.join(map(str, shape))} values and the model was trained on "
+            f"{raw.source} has {thing} {' × '.join(map(str, shape))} values and the model was trained on "
             f"{' × '.join(map(str, schema.shape))}; give the same"
         )

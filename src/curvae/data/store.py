@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import CurvaeError
-from .remarks import listing, one_line
+from .messages import listing, one_line
 
 __all__ = ["fetch", "places"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from ..data import Arrays
-from ..data.remarks import count, quoted
+from ..data.messages import count, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..models import Batch, Stack, marginal_likelihood

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra
 
-from .graph import Graph
+from .graph_data import Graph
 
 __all__ = ["closeness", "steps_from"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import CurvaeError
-from .graph import Graph
+from .graph_data import Graph
 
 __all__ = ["average_precision", "neighbourhood_map"]
 

@@ -13,16 +13,16 @@ from scipy.sparse import issparse
 
 from ...errors import CurvaeError
 from ..files import BROKEN_GZIP, open_file, require_file
-from ..remarks import quoted
+from ..messages import quoted
 from ..store import fetch, places
 from .adjacency import from_matrix, read_adjacency
+from .edge_arrays import from_frame, from_pairs
 from .edgelist import read_edge_list
-from .graph import Graph
+from .graph_data import Graph
+from .graph_libraries import from_geometric, from_networkx, is_geometric, is_networkx
 from .graphml import read_graphml
-from .links import GraphDraft
-from .networks import from_geometric, from_networkx, is_geometric, is_networkx
 from .nodes import Filling, NodeTable, describe_nodes
-from .pairs import from_frame, from_pairs
+from .raw_graph import RawGraph
 
 __all__ = ["BUILT_IN_GRAPHS", "load_graph"]
 
@@ -97,15 +97,15 @@ def load_graph(
     if isolated and nodes is None:
         raise CurvaeError("only a table of nodes can name nodes without edges; give it with nodes=…")
     try:
-        draft = _read(source, weighted)
-        describe_nodes(draft, nodes, label, features, isolated, missing)
+        raw = _read(source, weighted)
+        describe_nodes(raw, nodes, label, features, isolated, missing)
     except OSError as error:
         name = error.filename or source
         raise CurvaeError(f"{name} cannot be read: {error.strerror or error}; check the file and its rights") from error
-    return draft.finish()
+    return raw.finish()
 
 
-def _read(source: Any, weighted: bool) -> GraphDraft:
+def _read(source: Any, weighted: bool) -> RawGraph:
     if isinstance(source, str | Path):
         return _read_file(_find(source), weighted)
     if is_networkx(source):
@@ -119,7 +119,7 @@ def _read(source: Any, weighted: bool) -> GraphDraft:
     return from_pairs(source, weighted)
 
 
-def _read_file(path: Path, weighted: bool) -> GraphDraft:
+def _read_file(path: Path, weighted: bool) -> RawGraph:
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".npz"):
         return read_adjacency(path, weighted)

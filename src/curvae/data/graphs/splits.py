@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CurvaeError
-from ..remarks import count
-from .graph import Graph
+from ..messages import count
+from .graph_data import Graph
 
 __all__ = ["EdgeSplit", "absent_pairs", "split_edges"]
 
@@ -57,14 +57,14 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
             )
     random = np.random.default_rng(seed)
     order = random.permutation(graph.n_edges)
-    drawn = absent_pairs(graph, sum(sizes), random, mend="this needs a sparser graph")
+    drawn = absent_pairs(graph, sum(sizes), random, fix="this needs a sparser graph")
     cuts = np.cumsum(sizes)
     held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
     return EdgeSplit(kept, held, tested, *(_sorted(part) for part in np.split(drawn, cuts[:1])))
 
 
-def absent_pairs(graph: Graph, number: int, random: np.random.Generator, mend: str) -> Edges:
-    """Different pairs i < j without an edge, drawn uniformly; `mend` says what to do where there are too few.
+def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: str) -> Edges:
+    """Different pairs i < j without an edge, drawn uniformly; `fix` says what to do where there are too few.
 
     Example:
         >>> path = Graph(np.array(list("abc")), np.array([[0, 1], [1, 2]]))
@@ -78,7 +78,7 @@ def absent_pairs(graph: Graph, number: int, random: np.random.Generator, mend: s
     if absent < number:
         raise CurvaeError(
             f"the graph is too dense: {count(absent, 'pair')} of nodes without an edge where {number:,} are "
-            f"needed; {mend}"
+            f"needed; {fix}"
         )
     ranks = random.choice(absent, number, replace=False)
     # Going up the pairs without an edge, one skips the edges below.

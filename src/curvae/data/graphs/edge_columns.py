@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...errors import CurvaeError
-from ..reading import NUMBER
+from ..text import NUMBER
 
 __all__ = ["INTEGER", "end_columns", "looks_like_header", "name_nodes", "weight_column"]
 

@@ -11,10 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from .reading import MISSING, NUMBER
-from .remarks import Remarks, listing, quoted
+from .messages import Messages, listing, quoted
 from .schema import Column
 from .spreadsheets import guard
+from .text import MISSING, NUMBER
 
 __all__ = ["categories_of", "is_text", "numbers_of", "texts_of"]
 
@@ -39,7 +39,7 @@ def _natural(text: str) -> tuple[float, str]:
 
 
 def numbers_of(
-    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], mend: str, remarks: Remarks
+    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], fix: str, messages: Messages
 ) -> NDArray[np.float64]:
     """The columns of a table as numbers: categories by their place, missing values as NaN.
 
@@ -47,8 +47,8 @@ def numbers_of(
         path: of the table.
         frame: its feature columns.
         columns: what they are.
-        mend: for a column of texts, with {0} for its name.
-        remarks: told what was done.
+        fix: for a column of texts, with {0} for its name.
+        messages: told what was done.
     """
     converted: dict[str, Any] = {}
     booleans: list[str] = []
@@ -75,11 +75,11 @@ def numbers_of(
     if texts:
         first = json.dumps(next(iter(texts)), ensure_ascii=False)
         listed = listing(f"{name!r} ({offender})" for name, offender in texts.items())
-        raise CurvaeError(f"{path.name} has text in column {listed}; {mend.format(first)}")
+        raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(first)}")
     if booleans:
-        remarks.note(f"true and false became 1 and 0: {quoted(booleans)}.")
+        messages.note(f"true and false became 1 and 0: {quoted(booleans)}.")
     if large:
-        remarks.warn(
+        messages.warn(
             f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
         )
     if converted:

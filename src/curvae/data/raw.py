@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from .dataset import Dataset, Matrix, check_ids
+from .messages import Messages, count, quoted
 from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
 from .onehot import one_hot
-from .remarks import Remarks, count, quoted
 from .schema import Column, Kind, NumberColumns, Schema
 
-__all__ = ["Draft"]
+__all__ = ["RawData"]
 
 _TRANSPOSED = 5  # columns a row from which a table looks transposed
 _COUNTED = 5  # rows from which consecutive integers look like an identifier
@@ -26,7 +26,7 @@ _IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
 
 
 @dataclass
-class Draft:
+class RawData:
     """A source as it was read: not yet free of missing values, categories not yet one-hot.
 
     Arguments:
@@ -37,7 +37,7 @@ class Draft:
         shape: of one row of an image, else None.
         ids, labels, groups, exposure: one a row.
         roles: names of the columns that hold them.
-        remarks: gathered so far.
+        messages: gathered so far.
     """
 
     source: str
@@ -53,14 +53,14 @@ class Draft:
     context: NDArray[np.float64] | None = None
     covariates: tuple[Column, ...] = ()
     roles: dict[str, str | None] = field(default_factory=dict)
-    remarks: Remarks = field(default_factory=Remarks)
+    messages: Messages = field(default_factory=Messages)
 
     def finish(self, schema: Schema | None, missing: Missing) -> tuple[Dataset, Schema]:
         """The data set, and its schema: the given one, or one fitted to it."""
         self._require_rows(1 if schema else 2)
         given = schema
         schema = given or self._fit(missing)
-        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.remarks)
+        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups}
@@ -80,8 +80,8 @@ class Draft:
             label_name=self.label_name if self.labels is not None else None,
             blocks=schema.blocks,
             context_names=() if self.context is None else schema.context_names,
-            notes=tuple(self.remarks.notes),
-            warnings=tuple(self.remarks.warnings),
+            notes=tuple(self.messages.notes),
+            warnings=tuple(self.messages.warnings),
             missing=missing == "model",
         ), schema
 
@@ -118,14 +118,14 @@ class Draft:
         if self.kind == "images":
             return
         if width > _TRANSPOSED * rows:
-            self.remarks.warn(
+            self.messages.warn(
                 f"{self.source} has many more columns ({width:,}) than rows ({rows:,}): is it transposed? "
                 "Each row must be one thing to embed."
             )
         low, high = extremes(x)
         if (constant := np.flatnonzero(low == high)).size:
             names = quoted(self.columns[int(j)].name for j in constant)
-            self.remarks.note(
+            self.messages.note(
                 f"column {names} is constant; it is kept."
                 if constant.size == 1
                 else f"{constant.size:,} columns are constant; they are kept: {names}."
@@ -139,7 +139,7 @@ class Draft:
         suspect = consecutive or _IDENTIFIER.search(column.name) is not None
         if suspect and bool((values == np.floor(values)).all()) and np.unique(values).size == values.size:
             how = "a category of its own in every row" if column.categories else "a different integer in every row"
-            self.remarks.warn(
+            self.messages.warn(
                 f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
                 f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
             )

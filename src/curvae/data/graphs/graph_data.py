@@ -13,7 +13,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ...errors import CurvaeError
-from ..remarks import count, quoted
+from ..messages import count, quoted
 
 __all__ = ["Graph"]
 
@@ -31,7 +31,7 @@ class Graph:
         labels: one a node, or None.
         label_name: what the labels are.
         notes: what was done to the data, one sentence each.
-        warnings: what looks wrong, with the mend, one sentence each.
+        warnings: what looks wrong, with the fix, one sentence each.
 
     Example:
         >>> graph = Graph(np.array(["a", "b", "c", "d"]), np.array([[0, 1], [1, 2]]))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Remarks", "count", "listing", "one_line", "quoted"]
+__all__ = ["Messages", "count", "listing", "one_line", "quoted"]
 
 
 @dataclass
-class Remarks:
-    """Sentences gathered while data is read: `notes` say what was done, `warnings` what looks wrong and its mend."""
+class Messages:
+    """Sentences gathered while data is read: `notes` say what was done, `warnings` what looks wrong and its fix."""
 
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
