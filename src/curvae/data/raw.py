@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
+from ..settings.columns import yes_no
 from .dataset import Dataset, Matrix, check_ids
 from .messages import Messages, count, quoted
 from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
@@ -102,7 +103,9 @@ class RawData:
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
-        binary = _yes_no(self.x, missing) if self.kind == "table" else np.zeros(len(self.columns), bool)
+        binary = yes_no(self.x) if self.kind == "table" else np.zeros(len(self.columns), bool)
+        if missing == "mean":  # the mean is neither 0 nor 1
+            binary &= missing_counts(self.x) == 0
         columns = tuple(
             replace(column, fill=float(round(means[j]) if binary[j] else means[j]), binary=bool(binary[j]))
             if column.categories is None
@@ -143,17 +146,6 @@ class RawData:
                 f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
                 f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
             )
-
-
-def _yes_no(x: Any, missing: Missing) -> NDArray[np.bool_]:
-    """Which columns hold the values 0 and 1, both of them and no others, missing ones aside."""
-    found = (np.fmin.reduce(x, 0) == 0) & (np.fmax.reduce(x, 0) == 1)
-    values = x[:, found]
-    lacking = np.isnan(values)
-    found[found] = ((values == 0) | (values == 1) | lacking).all(0)
-    if missing == "mean":  # which is neither
-        found &= missing_counts(x) == 0
-    return found
 
 
 def _most_frequent(codes: Any) -> float:
