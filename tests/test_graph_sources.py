@@ -293,7 +293,7 @@ def test_torch_geometric() -> None:
     weighted = load_graph(source, weighted=True)
     assert weighted.weights is not None and weighted.weights.tolist() == [2, 3]
     bare = data.Data(edge_index=links[:, :4], num_nodes=4, y=torch.zeros(1))
-    assert "y was left out: it is not one label a node." in load_graph(bare).notes
+    assert "y was left out because it does not have one label per node." in load_graph(bare).notes
     assert load_graph(bare).features is None and load_graph(bare).n_nodes == 4
     assert "no edge_weight" in refusal(bare, weighted=True)
     assert "3 nodes and an edge to node 3" in refusal(data.Data(edge_index=links, num_nodes=3))
@@ -309,7 +309,7 @@ def test_torch_geometric() -> None:
     ("source", "options", "part"),
     [
         (np.zeros((3, 4)), {}, "shape (3, 4); give a file"),
-        (np.eye(4), {}, "make an adjacency matrix a scipy.sparse.csr_array"),
+        (np.eye(4), {}, "convert an adjacency matrix to a scipy.sparse.csr_array"),
         (np.array([[0.5, 1]]), {}, "holds float64; give whole numbers or texts"),
         (np.array([[True, False]]), {}, "holds bool"),
         (np.array([["a", None]], dtype=object), {}, "row 1 names only one node"),
@@ -362,7 +362,7 @@ def test_graphs_are_looked_for_then_fetched(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("CURVAE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "pooch", None)
-    assert "graph csphd lies neither in CURVAE_DATA nor in" in refusal("csphd")
+    assert "graph csphd is neither in CURVAE_DATA nor in" in refusal("csphd")
     fetched: list[tuple[str, str]] = []
 
     def retrieve(address: str, known_hash: str, fname: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Grey images: an array of them, or a folder of image files."""
+"""Grey images from an array or from a folder of image files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GREY_MODES = ("1", "L", "LA")
 
 
 def raw_images(source: str, pixels: NDArray[Any], messages: Messages | None = None) -> RawData:
-    """Images from an array (rows, height, width); bytes are divided by 255, everything else is kept as it is."""
+    """Take images from an array, (rows, height, width); bytes are divided by 255, other values are kept."""
     messages = Messages() if messages is None else messages
     rows, height, width = pixels.shape
     flat = pixels.reshape(rows, height * width)
@@ -40,9 +40,9 @@ def raw_images(source: str, pixels: NDArray[Any], messages: Messages | None = No
 
 
 def read_folder(folder: Path) -> RawData | None:
-    """All image files of a folder and its sub-folders, in the order of their names; None where there are none.
+    """Read all image files of a folder and its subfolders, ordered by name; return None if there are none.
 
-    Ids are file names relative to the folder. Where all images lie in sub-folders, these are their labels.
+    Ids are file names relative to the folder. If all images are in subfolders, the subfolders are their labels.
     """
     messages = Messages()
     names = _find(folder, messages)
@@ -56,11 +56,11 @@ def read_folder(folder: Path) -> RawData | None:
         if (size := _size(folder, name)) != (width, height):
             raise CurvaeError(
                 f"images of different sizes in {folder.name}: {names[0]} is {width} × {height} and "
-                f"{name} {size[0]} × {size[1]} pixels; bring them to one size"
+                f"{name} {size[0]} × {size[1]} pixels; resize them to one size"
             )
         pixels[place], colour = _grey(folder, name)
         coloured += colour
-    messages.note("grey levels of the image files were brought to 0 to 1.")
+    messages.note("grey levels of the image files were scaled to 0 to 1.")
     if coloured:
         messages.note(f"turned from colour to grey: {count(coloured, 'image')}.")
     raw = raw_images(folder.name, pixels, messages)
@@ -69,7 +69,7 @@ def read_folder(folder: Path) -> RawData | None:
     if all(parents):
         raw.labels, raw.label_name = np.array(parents, dtype=np.str_), "folder"
     elif any(parents):
-        messages.note("some images lie in sub-folders and some do not, so sub-folders are no labels.")
+        messages.note("some images are in subfolders and some are not, so subfolders are not used as labels.")
     return raw
 
 
@@ -87,9 +87,9 @@ def _find(folder: Path, messages: Messages) -> list[str]:
             else:
                 names.append(name)
     if others:
-        messages.note(f"left out, being no images: {count(others, 'file')}.")
+        messages.note(f"left out because they are not images: {count(others, 'file')}.")
     if leading_out:
-        messages.note(f"links that lead out of the folder were left out: {quoted(leading_out)}.")
+        messages.note(f"links to places outside the folder were left out: {quoted(leading_out)}.")
     return sorted(names)
 
 
@@ -99,7 +99,7 @@ def _size(folder: Path, name: str) -> tuple[int, int]:
 
 
 def _grey(folder: Path, name: str) -> tuple[NDArray[np.float32], bool]:
-    """One image with levels from 0 to 1, and whether it was in colour."""
+    """Read one image with grey levels from 0 to 1, and whether it was in colour."""
     with _open(folder, name) as image:
         try:
             image.load()

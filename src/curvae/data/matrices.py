@@ -24,8 +24,8 @@ _COLUMN = 500  # bytes for the name and the mean of a column
 
 
 def raw_matrix(source: str, x: Any) -> RawData:
-    """A matrix whose columns are called x1, x2, …"""
-    if issparse(x):  # the shape of a sparse matrix is only a claim
+    """Take a matrix, (rows, features); its columns are named x1, x2, …"""
+    if issparse(x):  # the shape of a sparse matrix may be huge although it stores little
         rows, columns = x.shape
         memory.require(8 * rows + _COLUMN * columns, f"{source} ({rows:,} × {columns:,})")
     matrix = as_matrix(x, source)
@@ -33,7 +33,7 @@ def raw_matrix(source: str, x: Any) -> RawData:
 
 
 def read_npy(path: Path) -> RawData:
-    """An array of (rows, features), or of (rows, height, width): images."""
+    """Read a .npy array, (rows, features), or (rows, height, width) for images."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a broken file can make the reader raise anything
@@ -43,17 +43,17 @@ def read_npy(path: Path) -> RawData:
             f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images"
         )
     memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
-    array = np.array(array)  # off the disk, where the file may change
+    array = np.array(array)  # read it now, since the file may change
     return raw_matrix(path.name, array) if array.ndim == 2 else raw_images(path.name, array)
 
 
 def read_sparse_matrix(path: Path) -> RawData:
-    """A sparse matrix in a file."""
+    """Read a sparse matrix from a file, (rows, features)."""
     return raw_matrix(path.name, read_sparse(path))
 
 
 def read_sparse(path: Path) -> Any:
-    """The matrix of a file of `scipy.sparse.save_npz` or Matrix Market."""
+    """Read a matrix from a file of `scipy.sparse.save_npz` or a Matrix Market file."""
     return _load_npz(path) if path.suffix.lower() == ".npz" else _load_market(path)
 
 
@@ -64,7 +64,7 @@ def _load_npz(path: Path) -> Any:
         memory.require(2 * size, path.name)
         matrix = load_npz(path)
         if matrix.format in ("csr", "csc", "bsr"):
-            # Indices out of range would be followed without a look.
+            # scipy does not check indices, and an index out of range would read foreign memory.
             matrix.check_format(full_check=True)
     except CurvaeError:
         raise

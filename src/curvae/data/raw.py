@@ -1,4 +1,4 @@
-"""From what a reader found to a data set: the steps that all sources share."""
+"""From what a reader found to a data set: the steps that all kinds of data share."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ from .schema import Column, Kind, NumberColumns, Schema
 
 __all__ = ["RawData"]
 
-_TRANSPOSED = 5  # columns a row from which a table looks transposed
-_COUNTED = 5  # rows from which consecutive integers look like an identifier
+_TRANSPOSED = 5  # columns per row above which a table looks transposed
+_COUNTED = 5  # rows from which on consecutive integers look like an identifier
 _IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
 
 
 @dataclass
 class RawData:
-    """A source as it was read: not yet free of missing values, categories not yet one-hot.
+    """Data as a reader found it: missing values are still missing, and categories are not one-hot yet.
 
     Arguments:
-        source: what to call it in messages.
-        kind: of the source.
-        x: numbers, one column a column of the source; of a categorical column the place of its category, or NaN.
-        columns: that the features come from; `fill` is yet to be set.
-        shape: of one row of an image, else None.
-        ids, labels, groups, exposure: one a row.
-        roles: names of the columns that hold them.
-        messages: gathered so far.
+        source: name of the data in messages.
+        kind: table, matrix or images.
+        x: numbers, (rows, columns); a category is its position in the list of categories, or NaN.
+        columns: descriptions of the columns of x; `finish` sets `fill`.
+        shape: (height, width) of images, else None.
+        ids, labels, groups, exposure: one per row, (rows,), or None.
+        label_name: name of the label column.
+        context: covariates as numbers, (rows, covariates), or None.
+        covariates: descriptions of the covariates.
+        roles: names of the columns with ids, labels, groups and exposure.
+        messages: notes and warnings so far.
     """
 
     source: str
@@ -57,7 +60,7 @@ class RawData:
     messages: Messages = field(default_factory=Messages)
 
     def finish(self, schema: Schema | None, missing: Missing) -> tuple[Dataset, Schema]:
-        """The data set, and its schema: the given one, or one fitted to it."""
+        """Make the data set, and return it with the given schema or one fitted to the data."""
         self._require_rows(1 if schema else 2)
         given = schema
         schema = given or self._fit(missing)
@@ -95,7 +98,7 @@ class RawData:
 
     def _fit(self, missing: Missing) -> Schema:
         if not self.columns:
-            raise CurvaeError(f"{self.source} has no column left for a feature; give at least one")
+            raise CurvaeError(f"{self.source} has no column left to use as a feature; give at least one")
         if (empty := empty_columns(self.x)).size:
             names = quoted(self.columns[int(j)].name for j in empty)
             raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
@@ -116,7 +119,7 @@ class RawData:
         return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
 
     def _judge(self, x: Any) -> None:
-        """Say what looks odd about the data that a model is about to learn from."""
+        """Warn about training data that looks wrong."""
         rows, width = x.shape
         if self.kind == "images":
             return
@@ -141,7 +144,7 @@ class RawData:
         column, values = self.columns[j], values[np.isfinite(values)]
         suspect = consecutive or _IDENTIFIER.search(column.name) is not None
         if suspect and bool((values == np.floor(values)).all()) and np.unique(values).size == values.size:
-            how = "a category of its own in every row" if column.categories else "a different integer in every row"
+            how = "a different category in every row" if column.categories else "a different integer in every row"
             self.messages.warn(
                 f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
                 f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."

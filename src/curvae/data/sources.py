@@ -1,4 +1,4 @@
-"""One door for all data: a file, a folder or the name of a built-in data set."""
+"""Load data from a file, a folder or by the name of a built-in data set."""
 
 from __future__ import annotations
 
@@ -60,25 +60,25 @@ def load(
 ) -> tuple[Dataset, Schema]:
     """Load a table, a matrix, images or a built-in data set.
 
-    Without a schema one is fitted to the data. With the schema of a trained run, new data is brought to the same
-    features: columns are matched by name, categories and means are those of the fit, labels and covariates may be
+    Without a schema, one is fitted to the data. With the schema of a trained run, new data gets the same features:
+    columns are matched by name, categories and means are those of the training data, labels and covariates may be
     absent.
 
     Arguments:
-        source: a file or folder, or the name of a built-in data set: branching-diffusion, flat, mnist. What lies on
-            disk under such a name comes first.
-        schema: of the data that a model was trained on.
+        source: a file or folder, or the name of a built-in data set: branching-diffusion, flat, mnist. A file
+            or folder of that name takes precedence.
+        schema: schema of the data that a model was trained on.
         label: column of a table with a label for each row.
         id: column of a table with a unique name for each row.
         group: column of a table; rows of one group stay together in splits.
-        categorical: columns of a table that become one feature a category.
+        categorical: columns of a table that become one feature per category.
         exposure: column of a table with the exposure of each row, for counts.
-        covariates: columns of a table with the circumstances of a row, such as its batch, which are no features but are
-            told to the networks. Texts are categories, and so are numbers that are named in `categorical` too; other
-            numbers are centred and scaled.
-        missing: what to do about missing and infinite values: "error", "drop" their rows, put the "mean" of the
-            column (of a categorical column its most frequent category), or leave them to the "model", which scores the
-            others and tells its encoder which they are; they are NaN then.
+        covariates: columns of a table that describe how a row was measured, such as its batch. They are not features
+            but inputs of the networks. Texts are categories, and so are numbers that are also named in `categorical`;
+            other numbers are standardised.
+        missing: what to do about missing and infinite values. "error" raises, "drop" removes their rows, and "mean"
+            fills in the mean of the column (of a categorical column its most frequent category). "model" leaves NaN:
+            the model then scores only the other values, and its encoder is given which are missing.
 
     Returns:
         The data, and the schema that new data must meet.
@@ -94,17 +94,15 @@ def load(
         if isinstance(columns, str):
             raise CurvaeError(f"{name} is the text {columns!r}; give a list of columns")
     if schema is not None and categorical:
-        raise CurvaeError(
-            "which columns are categorical was settled when the model was trained; leave out categorical=…"
-        )
+        raise CurvaeError("which columns are categorical was set when the model was trained; leave out categorical=…")
     if schema is not None and covariates:
-        raise CurvaeError("which columns are covariates was settled when the model was trained; leave them out")
+        raise CurvaeError("which columns are covariates was set when the model was trained; leave them out")
     roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
     try:
         raw = _read(source, roles, schema)
     except OSError as error:
         raise CurvaeError(
-            f"{source} cannot be read: {error.strerror or error}; check the file and its rights"
+            f"{source} cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from error
     if schema is not None:
         _check_kind(raw, schema)
@@ -127,7 +125,9 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
             raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         return read_table(path, roles, schema)
     if roles.asked:
-        raise CurvaeError(f"only a table has columns such as {roles.asked[0]!r}, and {source} is none; leave them out")
+        raise CurvaeError(
+            f"only a table has columns such as {roles.asked[0]!r}, and {source} is not a table; leave them out"
+        )
     if not exists:
         return BUILT_IN[str(source)]()
     if path.is_dir():
@@ -135,7 +135,7 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
     for suffix, reader in _MATRICES.items():
         if path.name.lower().endswith(suffix):
             return reader(path)
-    raise CurvaeError(f"{path.name} has an ending that says nothing to Curvae; use one of {_endings()}")
+    raise CurvaeError(f"{path.name} has an unknown file extension; use one of {_endings()}")
 
 
 def _read_directory(path: Path) -> RawData:
@@ -143,7 +143,7 @@ def _read_directory(path: Path) -> RawData:
         return read_mnist("all", path)
     raw = read_folder(path)
     if raw is None:
-        raise CurvaeError(f"{path} holds no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
+        raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
     return raw
 
 

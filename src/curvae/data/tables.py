@@ -1,4 +1,4 @@
-"""Tables: columns by name, as numbers, categories, ids, labels, groups and exposure."""
+"""Tables with named columns: numbers, categories, ids, labels, groups, exposure and covariates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Roles", "read_frame", "read_table", "require_column"]
 
 @dataclass(frozen=True)
 class Roles:
-    """Columns of a table that are asked for by name."""
+    """Names of the columns of a table that the caller gives a role."""
 
     label: str | None = None
     id: str | None = None
@@ -39,7 +39,7 @@ class Roles:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Those that are read letter by letter."""
+        """Columns that stay text."""
         return tuple(name for name in (self.label, self.id, self.group, *self.categorical) if name is not None)
 
     @property
@@ -48,12 +48,12 @@ class Roles:
 
 
 def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
-    """Read a table and sort its columns.
+    """Read a table and sort its columns by their roles.
 
     Arguments:
-        path: of a text table (.csv, .tsv, .txt, also .gz) or a .parquet file.
-        roles: columns asked for by name.
-        schema: of the data that a model was trained on, if it is to be met.
+        path: a text table (.csv, .tsv, .txt, also .gz) or a .parquet file.
+        roles: columns that the caller gives a role.
+        schema: schema of the data that a model was trained on, or None to fit one.
     """
     messages = Messages()
     known, texts = set(roles.asked), set(roles.texts)
@@ -69,7 +69,7 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
 def read_frame(
     path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
 ) -> pd.DataFrame:
-    """A table as a frame; see `read_text` for the arguments."""
+    """Read a table as a frame; see `read_text` for the arguments."""
     if path.suffix.lower() == ".parquet":
         frame = _read_parquet(path)
     else:
@@ -112,7 +112,7 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
             raise CurvaeError(
                 f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
             )
-    # What a run was trained with holds where nothing else is asked for, as far as the table has it.
+    # By default the roles are those of the training data, if the table has these columns.
     held = {
         role: asked or (stored if stored in present else None)
         for role, asked, stored in (
@@ -174,13 +174,13 @@ def _exposure(path: Path, frame: pd.DataFrame, name: str, messages: Messages) ->
     values: NDArray[np.float64] = numbers_of(path, frame[[name]], (Column(name),), fix, messages)[:, 0]
     if wrong := int((~(np.isfinite(values) & (values > 0))).sum()):
         raise CurvaeError(
-            f"exposure column {name!r} of {path.name} holds no positive number in {count(wrong, 'row')}; correct it"
+            f"exposure column {name!r} of {path.name} is not a positive number in {count(wrong, 'row')}; correct it"
         )
     return values
 
 
 def require_column(path: Path, role: str, name: str | None, present: Sequence[str]) -> None:
-    """Raise unless a table has the column that is asked for."""
+    """Raise unless a table has the column for a role."""
     if name is None or name in present:
         return
     folded = {column.casefold(): column for column in present}
@@ -192,7 +192,7 @@ def require_column(path: Path, role: str, name: str | None, present: Sequence[st
 def _index_column(
     path: Path, frame: pd.DataFrame, nameless: Sequence[str], has_ids: bool, messages: Messages
 ) -> str | None:
-    """The column without a name that holds ids, if there is one."""
+    """Find the column without a name that holds ids, if there is one."""
     found: str | None = None
     for name in nameless:
         place = list(frame.columns).index(name) + 1
@@ -228,8 +228,8 @@ def _apply(
 ) -> NDArray[np.float64]:
     names = [column.name for column in columns]
     present, wanted = set(frame.columns), set(names)
-    if lacking := [name for name in names if name not in present]:
-        raise CurvaeError(f"{path.name} lacks columns that the model was trained on: {quoted(lacking)}; add them")
+    if absent := [name for name in names if name not in present]:
+        raise CurvaeError(f"{path.name} has no columns {quoted(absent)}, which the model was trained on; add them")
     if extra := [name for name in features if name not in wanted]:
         messages.note(f"columns that the model was not trained on are left out: {quoted(extra)}.")
     return numbers_of(path, frame[names], columns, "the model was trained on numbers there", messages)

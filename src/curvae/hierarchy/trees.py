@@ -172,7 +172,9 @@ def read_tree(path: Path) -> NamedTree:
         lacking = [name for name in _COLUMNS if name not in start.partition("\n")[0]]
         frame = pd.DataFrame() if lacking else read_text(path, _COLUMNS, _COLUMNS, Messages())
     except OSError as error:
-        raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; check the file and its rights") from error
+        raise CurvaeError(
+            f"{path} cannot be read: {error.strerror or error}; check the file and its permissions"
+        ) from error
     if lacking := lacking or [name for name in _COLUMNS if name not in frame]:
         raise CurvaeError(
             f"{path.name} has no column {quoted(lacking)}; give a table with the columns child and parent, or a tree "

@@ -1,4 +1,4 @@
-"""Graphs as pairs of nodes: arrays, lists and frames."""
+"""Graphs from arrays, lists and frames of edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMS = "a file, a networkx graph, a scipy sparse matrix, torch-geometric data,
 
 
 def from_frame(frame: pd.DataFrame, weighted: bool) -> RawGraph:
-    """A frame with one edge a row; columns are found as in a text file with a header."""
+    """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
     source = "the frame of edges"
     header = [str(name) for name in frame.columns]
     if len(header) < 2:
@@ -36,7 +36,7 @@ def from_frame(frame: pd.DataFrame, weighted: bool) -> RawGraph:
 
 
 def from_pairs(source: Any, weighted: bool) -> RawGraph:
-    """Anything that numpy makes an array of two columns of: whole numbers or texts."""
+    """Take a graph from anything that numpy converts to an array of whole numbers or texts, (edges, 2)."""
     what = f"the graph of type {type(source).__name__}"
     try:
         pairs = np.asarray(source)
@@ -45,7 +45,7 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
     if pairs.ndim and not pairs.size:
         raise CurvaeError(f"{what} has no edges; give at least one")
     if pairs.ndim == 2 and pairs.shape[0] == pairs.shape[1] > 2:
-        raise CurvaeError(f"{what} has shape {pairs.shape}; make an adjacency matrix a scipy.sparse.csr_array")
+        raise CurvaeError(f"{what} has shape {pairs.shape}; convert an adjacency matrix to a scipy.sparse.csr_array")
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise CurvaeError(f"{what} has shape {pairs.shape}; give {_FORMS}")
     if weighted:

@@ -1,4 +1,4 @@
-"""Graphs that networkx and torch-geometric hold in memory."""
+"""Graphs of networkx and torch-geometric."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["from_geometric", "from_networkx", "is_geometric", "is_networkx"]
 
 
 def is_networkx(source: object) -> bool:
-    """Whether something is a graph of networkx, which is loaded then."""
+    """Whether an object is a graph of networkx, without importing it."""
     networkx = sys.modules.get("networkx")
     return networkx is not None and isinstance(source, networkx.Graph)
 
 
 def is_geometric(source: object) -> bool:
-    """Whether something is built like a `Data` of torch-geometric."""
+    """Whether an object looks like a `Data` of torch-geometric."""
     return getattr(source, "edge_index", None) is not None
 
 
@@ -50,9 +50,9 @@ def from_networkx(graph: Any, weighted: bool, source: str = "the networkx graph"
 
 
 def from_geometric(data: Any, weighted: bool) -> RawGraph:
-    """A `Data` of torch-geometric: nodes called by their numbers, features from x, labels from y.
+    """Take a graph from a `Data` of torch-geometric: features from x, labels from y; nodes are named by their numbers.
 
-    Weights are those of edge_weight, or of edge_attr where it holds one number an edge.
+    Weights are those of edge_weight, or of edge_attr if it has one number per edge.
     """
     source = "the torch-geometric graph"
     nodes = int(data.num_nodes)
@@ -73,7 +73,7 @@ def from_geometric(data: Any, weighted: bool) -> RawGraph:
     if data.y is not None and data.y.numel() == nodes:
         raw.labels, raw.label_name = texts_of(pd.Series(_array(data.y).reshape(-1))), "y"
     elif data.y is not None:
-        raw.messages.note("y was left out: it is not one label a node.")
+        raw.messages.note("y was left out because it does not have one label per node.")
     return raw
 
 

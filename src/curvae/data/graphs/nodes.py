@@ -1,4 +1,4 @@
-"""What is known about the nodes of a graph: names, labels and features, from a table or from the graph itself."""
+"""Labels and features of the nodes of a graph, from a table or from the graph itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Filling", "NodeTable", "describe_nodes"]
 Filling: TypeAlias = Literal["error", "mean"]
 NodeTable: TypeAlias = str | Path | pd.DataFrame
 
-_NAMES = ("id", "node", "name")  # of the column that names nodes
+_NAMES = ("id", "node", "name")  # usual names of the column with the names of nodes
 _SPELLINGS = {spelling for name in _NAMES for spelling in (name, name.upper(), name.capitalize())}
 
 
@@ -38,7 +38,7 @@ def describe_nodes(
     isolated: bool,
     missing: Filling,
 ) -> None:
-    """Give the nodes of a graph their labels and features; see `load_graph` for the arguments."""
+    """Add labels and features to the nodes of a graph; see `load_graph` for the arguments."""
     asked = [name for name in (label, *features) if name is not None]
     if nodes is not None:
         source, frame = _read(nodes, asked, raw)
@@ -66,7 +66,7 @@ def describe_nodes(
 
 
 def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, pd.DataFrame]:
-    """The table, and a path to call it by."""
+    """Read the table; also return its path, or a name in place of it, for messages."""
     if not isinstance(nodes, pd.DataFrame):
         path = Path(nodes)
         try:
@@ -79,23 +79,23 @@ def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, 
     if not nodes.index.equals(pd.RangeIndex(len(nodes))):
         nodes = nodes.reset_index(names=nodes.index.name or f"{UNNAMED}0")
     if nodes.empty:
-        raise CurvaeError(f"{path} is empty; give one row a node")
+        raise CurvaeError(f"{path} is empty; give one row per node")
     return path, nodes.set_axis(name_columns(path, [str(name) for name in nodes.columns]), axis=1)
 
 
 def _match(raw: RawGraph, source: Path, frame: pd.DataFrame, isolated: bool) -> NDArray[np.intp]:
-    """The row of the table of each node, −1 where there is none; nodes that only the table names are added."""
+    """Find the row of the table for each node, or −1, (nodes,); add nodes that only the table names."""
     places = pd.Index(raw.names)
-    # The first column names nodes, unless another of the usual name fits better.
+    # The first column names nodes, unless a column with a usual name matches more of them.
     usual = [name for name in frame.columns if str(name).casefold() in _NAMES]
     candidates = {name: texts_of(frame[name], strip=True) for name in sorted(usual, key=_rank) + [frame.columns[0]]}
     name, ids = max(candidates.items(), key=lambda item: int((places.get_indexer(pd.Index(item[1])) >= 0).sum()))
-    check_ids(ids, f"column {name!r} of {source.name}", fix="give one row a node")
+    check_ids(ids, f"column {name!r} of {source.name}", fix="give one row per node")
     added = ids[places.get_indexer(pd.Index(ids)) < 0]
     if len(added) == len(ids):
         raise CurvaeError(
             f"{source.name} names {quoted(ids[:2])} in column {name!r} and {raw.source} has nodes "
-            f"{quoted(raw.names[:2])}: no name is in both; call nodes alike"
+            f"{quoted(raw.names[:2])}: no name is in both; use the same names"
         )
     if len(added):
         _add(raw, source, added, isolated)
@@ -119,9 +119,9 @@ def _add(raw: RawGraph, source: Path, added: NDArray[np.str_], isolated: bool) -
         raw.labels = np.concatenate([raw.labels, np.full(len(added), "")])
 
 
-def _report(raw: RawGraph, source: Path, lacking: NDArray[np.str_], refused: bool) -> None:
-    if lacking.size:
-        what = f"{source.name} lacks {count(len(lacking), 'node')} of {raw.source}: {quoted(lacking)}"
+def _report(raw: RawGraph, source: Path, absent: NDArray[np.str_], refused: bool) -> None:
+    if absent.size:
+        what = f"{source.name} has no row for {count(len(absent), 'node')} of {raw.source}: {quoted(absent)}"
         if refused:
             raise CurvaeError(f'{what}; add them, or use missing="mean"')
         raw.messages.warn(f"{what}; add them.")
@@ -139,7 +139,7 @@ def _fill(
     counts = missing_counts(x)
     where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
     if counts.any() and missing == "error":
-        raise CurvaeError(f'{source} lacks values of nodes, counted by column: {where}; use missing="mean"')
+        raise CurvaeError(f'{source} has missing values of nodes, counted by column: {where}; use missing="mean"')
     if (counts == len(x)).any():
         raise CurvaeError(f"{source} has columns without a single value: {where}; leave them out of features=…")
     filled, _ = resolve(x, names, column_means(x), missing, raw.messages)

@@ -1,4 +1,4 @@
-"""From the links that a reader found to a graph: the steps that all sources share."""
+"""From the links that a reader found to a graph: the steps that all kinds of sources share."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ WEIGHTS_LEFT_OUT = "weights were left out; use weighted=True to read them."
 
 @dataclass
 class RawGraph:
-    """A graph as it was read: links in either direction, repeated, from a node to itself.
+    """A graph as a reader found it: links may have a direction, repeat, or lead from a node to itself.
 
     Arguments:
-        source: what to call it in messages.
-        names: one a node.
-        links: places of the two nodes of each link, (links, 2).
-        weights: one a link, if they are asked for.
-        directed: whether the source says that its links have a direction; None where it does not say.
-        attributes: that the source itself has of its nodes, one row each.
-        features, feature_names, labels, label_name: of the nodes.
-        messages: gathered so far.
+        source: name of the graph in messages.
+        names: name of each node, (nodes,).
+        links: positions of the two nodes of each link, (links, 2).
+        weights: weight of each link, (links,), or None.
+        directed: whether the source says that its links have a direction; None if it does not say.
+        attributes: what the source says about its nodes, one row per node.
+        features, feature_names, labels, label_name: as in `Graph`.
+        messages: notes and warnings so far.
     """
 
     source: str
@@ -52,7 +52,7 @@ class RawGraph:
         """Set the weights of the links; raise unless all are positive and finite numbers.
 
         Arguments:
-            weights: one a link, numbers or texts, or None for a graph without weights.
+            weights: numbers or texts, (links,), or None for a graph without weights.
             where: says where the link with a given number is found; by default the two nodes are named.
         """
         if weights is None:
@@ -70,7 +70,7 @@ class RawGraph:
         self.weights = numbers
 
     def finish(self) -> Graph:
-        """The graph, with what was done to it."""
+        """Make the graph, with notes about what was done to it."""
         links, weights = self._without_loops()
         if not len(links):
             others = " between different nodes" if len(self.links) else ""
@@ -97,10 +97,10 @@ class RawGraph:
     def _merge(
         self, links: NDArray[np.int64], weights: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-        """Each edge once.
+        """Keep each edge once.
 
-        Weights of one direction are summed. The two directions are summed too, unless all of them agree: then the
-        source is a symmetric matrix or a list that gives every edge twice.
+        Weights of repeated links are summed. The two directions of an edge are summed too, unless the weights agree for
+        all edges: then the source is a symmetric matrix or a list that gives every edge twice.
         """
         nodes = len(self.names)
         if self.directed is False:
@@ -151,7 +151,7 @@ def _sums(place: NDArray[np.intp], weights: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _number(value: Any) -> float:
-    """The value as a number, or NaN if it is none."""
+    """Convert a value to a number, or to NaN if it is none."""
     try:
         return float(value) if not isinstance(value, str) or re.fullmatch(NUMBER, value.strip()) else np.nan
     except (TypeError, ValueError):
