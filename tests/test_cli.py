@@ -62,7 +62,7 @@ NUMBERS = "a,b\n" + "".join(f"{i},{i * i % 7}.5\n" for i in range(9))
         (NUMBERS.replace("3,2.5", "3,red"), ["text in column 'b'", "'red' in row 4", "--categorical b"]),
         (NUMBERS.replace("3,2.5", "3,").replace("5,4.5", "inf,nan"), ["'a' (1)", "'b' (2)", "--missing drop"]),
         (NUMBERS.replace("a,b", "a,a"), ["same name", "'a'", "rename"]),
-        (NUMBERS.replace("3,2.5", "3,2.5,9"), ["line 5", "3 fields", "2 columns"]),
+        (NUMBERS.replace("3,2.5", "3,2.5,9"), ["line 5", "3 fields instead of 2"]),
         (b"\x00\x01\x02" * 30, ["not a text file", "save it as CSV"]),
     ],
     ids=["empty", "header", "one row", "text", "missing", "names twice", "ragged", "binary"],

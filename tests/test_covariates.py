@@ -354,7 +354,7 @@ def test_new_rows_are_coded_as_those_of_the_fit(table):
     table.assign(batch="c").to_csv("unseen.csv", index=False)
     with pytest.raises(CurvaeError, match="'batch' of unseen.csv .* not trained on: 'c'; it knows 'a', 'b'"):
         load("unseen.csv", schema=schema)
-    with pytest.raises(CurvaeError, match="settled when the model was trained"):
+    with pytest.raises(CurvaeError, match="set when the model was trained"):
         load("t.csv", schema=schema, covariates=["age"])
 
 

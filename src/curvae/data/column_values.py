@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,38 +58,40 @@ def numbers_of(
     texts: dict[str, str] = {}
     large: list[str] = []
     for column, dtype in zip(columns, frame.dtypes, strict=True):
+        name, truths = column.name, pd.api.types.is_bool_dtype(dtype)
+        values: Any = frame[name]
         if column.categories is not None:
-            converted[column.name] = _codes(path, frame[column.name], column)
-        elif pd.api.types.is_bool_dtype(dtype):
-            booleans.append(column.name)
-        elif pd.api.types.is_integer_dtype(dtype):
-            if bool((frame[column.name].abs() >= _EXACT_INTEGERS).any()):
-                large.append(column.name)
-        elif not pd.api.types.is_float_dtype(dtype):
-            numbers, offender, truths = _from_texts(frame[column.name])
+            converted[name] = _codes(path, values, column)
+            continue
+        if not pd.api.types.is_numeric_dtype(dtype):
+            values, offender, truths = _from_texts(values)
             if offender is not None:
-                texts[column.name] = offender
+                texts[name] = offender
                 continue
-            if truths:
-                booleans.append(column.name)
-            elif bool((np.abs(numbers) >= _EXACT_INTEGERS).any()):
-                large.append(column.name)
-            converted[column.name] = numbers
+            converted[name] = values
+        if truths:
+            booleans.append(name)
+        elif not pd.api.types.is_float_dtype(dtype) and bool((np.abs(values) >= _EXACT_INTEGERS).any()):
+            large.append(name)
     if texts:
         first = json.dumps(next(iter(texts)), ensure_ascii=False)
         listed = listing(f"{name!r} ({offender})" for name, offender in texts.items())
         raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(first)}")
+    _report(booleans, large, messages)
+    if converted:
+        frame = frame.copy(deep=False)
+        for name, values in converted.items():
+            frame[name] = values
+    return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _report(booleans: Sequence[str], large: Sequence[str], messages: Messages) -> None:
     if booleans:
         messages.note(f"true and false became 1 and 0: {quoted(booleans)}.")
     if large:
         messages.warn(
             f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
         )
-    if converted:
-        frame = frame.copy(deep=False)
-        for name, values in converted.items():
-            frame[name] = values
-    return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:

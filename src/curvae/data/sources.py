@@ -114,15 +114,13 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
         require_file(path)
-    if (not exists and str(source) in BUILT_IN_GRAPHS) or (exists and path.name.lower().endswith(_GRAPHS)):
+    if path.name.lower().endswith(_GRAPHS) if exists else str(source) in BUILT_IN_GRAPHS:
         raise CurvaeError(
             f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
         )
     if not exists and str(source) not in BUILT_IN:
         raise _not_found(path)
     if path.is_file() and path.name.lower().endswith(_TABLES):
-        if schema is not None and schema.kind == "images":
-            raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         return read_table(path, roles, schema)
     if roles.asked:
         raise CurvaeError(

@@ -58,6 +58,8 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
     messages = Messages()
     known, texts = set(roles.asked), set(roles.texts)
     if schema is not None:
+        if schema.kind == "images":
+            raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         columns = [*schema.columns, *schema.covariates]
         known |= {column.name for column in columns}
         texts |= {column.name for column in columns if column.categories is not None}
@@ -100,18 +102,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, messages: Messages) -> RawData:
     present = list(frame.columns)
-    for role in ("label", "id", "group", "exposure"):
-        require_column(path, role, getattr(roles, role), present)
-    for name in roles.covariates:
-        require_column(path, "covariate", name, present)
-        if name in (roles.id, roles.exposure):
-            raise CurvaeError(f"column {name!r} cannot be a covariate and an id or exposure at once; choose one")
-    for name in roles.categorical:
-        require_column(path, "categorical", name, present)
-        if name not in roles.covariates and name in (roles.label, roles.id, roles.group, roles.exposure):
-            raise CurvaeError(
-                f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
-            )
+    _check_roles(path, roles, present)
     # By default the roles are those of the training data, if the table has these columns.
     held = {
         role: asked or (stored if stored in present else None)
@@ -167,6 +158,22 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
         roles=held,
         messages=messages,
     )
+
+
+def _check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
+    """Raise unless the table has all columns with a role and no column has two roles that exclude each other."""
+    for role in ("label", "id", "group", "exposure"):
+        require_column(path, role, getattr(roles, role), present)
+    for name in roles.covariates:
+        require_column(path, "covariate", name, present)
+        if name in (roles.id, roles.exposure):
+            raise CurvaeError(f"column {name!r} cannot be a covariate and an id or exposure at once; choose one")
+    for name in roles.categorical:
+        require_column(path, "categorical", name, present)
+        if name not in roles.covariates and name in (roles.label, roles.id, roles.group, roles.exposure):
+            raise CurvaeError(
+                f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
+            )
 
 
 def _exposure(path: Path, frame: pd.DataFrame, name: str, messages: Messages) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from .text import (
     HEAD,
     MISSING,
     NUMBER,
+    TextFile,
     check_cells,
     check_widths,
     has_decimal_commas,
@@ -61,62 +63,86 @@ def read_text(
     # A frame of 8 bytes a cell, and the matrix made of it.
     memory.require(16 * file.lines * len(names), f"{path.name} ({file.lines:,} lines × {len(names):,} columns)")
     letters = {name for name in names if name in texts or name.startswith(UNNAMED)} | set(names[:1] if first else ())
-    absent = sorted(MISSING)
-
-    def not_numeric(frame: pd.DataFrame) -> list[str]:
-        return [name for name in names if name not in letters and not pd.api.types.is_numeric_dtype(frame[name])]
-
-    def read(decimal: str, blanks: bool) -> pd.DataFrame:
-        return pd.read_csv(
-            path,
-            sep=separator,
-            header=0 if headed else None,
-            names=names,
-            index_col=False,
-            encoding=file.encoding,
-            compression="gzip" if is_packed(path) else None,
-            decimal=decimal,
-            dtype=dict.fromkeys(letters, str),
-            keep_default_na=False,  # a label may be called NA
-            na_values={name: absent for name in names if name not in letters},
-            low_memory=False,
-            skipinitialspace=blanks,
-            **EXACT,
-        )
-
-    def parse(decimal: str) -> pd.DataFrame:
-        nonlocal blanks
-        try:
-            frame = read(decimal, blanks)
-        except pd.errors.ParserError:
-            if blanks:
-                raise
-            blanks = True  # a quote further down may follow blanks
-            frame = read(decimal, blanks)
-        if blanks or not any(bool(frame[name].astype(str).str.startswith(" ").any()) for name in not_numeric(frame)):
-            return frame
-        stripped = read(decimal, True)
-        for name in letters:
-            stripped[name] = frame[name]
-        return stripped
-
+    table = _Table(file, separator, names, headed, letters, blanks)
     try:
-        frame = parse(".")
-        if any(has_decimal_commas(frame[name].dropna().astype(str), separator) for name in not_numeric(frame)):
-            frame = parse(",")
+        frame = table.parse(".")
+        if any(has_decimal_commas(frame[name].dropna().astype(str), separator) for name in table.not_numeric(frame)):
+            frame = table.parse(",")
             messages.note("numbers were read with decimal commas.")
         check_cells(path, frame)
     except pd.errors.ParserError as error:
-        check_widths(file, separator, len(names), blanks)
+        check_widths(file, separator, len(names), table.blanks)
         raise CurvaeError(f"{path.name} cannot be read as a table: {one_line(error)}; correct the file") from error
     last = frame[names[-1]]
     # A row that is too short looks like one whose last cells are missing.
-    if bool(last.isna().any()) or bool((last == "").any()):
-        check_widths(file, separator, len(names), blanks)
+    if bool((last.isna() | (last == "")).any()):
+        check_widths(file, separator, len(names), table.blanks)
     if is_embedding(names):
         for name in frame.select_dtypes(exclude="number"):
             frame[name] = frame[name].map(unguard, na_action="ignore")
     return frame
+
+
+@dataclass
+class _Table:
+    """How the lines of a file are read; `parse` sets `blanks` if it must.
+
+    Arguments:
+        file: the file.
+        separator: between fields.
+        names: names of the columns.
+        headed: whether the first line is a header.
+        letters: columns that stay text.
+        blanks: whether blanks after a separator belong to it.
+    """
+
+    file: TextFile
+    separator: str
+    names: list[str]
+    headed: bool
+    letters: set[str]
+    blanks: bool
+
+    def not_numeric(self, frame: pd.DataFrame) -> list[str]:
+        """Columns that were read as text although they may be numbers."""
+        numeric = pd.api.types.is_numeric_dtype
+        return [name for name in self.names if name not in self.letters and not numeric(frame[name])]
+
+    def parse(self, decimal: str) -> pd.DataFrame:
+        """Read the file with this decimal mark."""
+        try:
+            frame = self._read(decimal, self.blanks)
+        except pd.errors.ParserError:
+            if self.blanks:
+                raise
+            self.blanks = True  # a quote further down may follow blanks
+            frame = self._read(decimal, True)
+        texts = (frame[name].astype(str) for name in self.not_numeric(frame))
+        if self.blanks or not any(bool(cells.str.startswith(" ").any()) for cells in texts):
+            return frame
+        stripped = self._read(decimal, True)
+        for name in self.letters:
+            stripped[name] = frame[name]
+        return stripped
+
+    def _read(self, decimal: str, blanks: bool) -> pd.DataFrame:
+        absent = sorted(MISSING)
+        return pd.read_csv(
+            self.file.path,
+            sep=self.separator,
+            header=0 if self.headed else None,
+            names=self.names,
+            index_col=False,
+            encoding=self.file.encoding,
+            compression="gzip" if is_packed(self.file.path) else None,
+            decimal=decimal,
+            dtype=dict.fromkeys(self.letters, str),
+            keep_default_na=False,  # a label may be called NA
+            na_values={name: absent for name in self.names if name not in self.letters},
+            low_memory=False,
+            skipinitialspace=blanks,
+            **EXACT,
+        )
 
 
 def _has_blanks(lines: list[str], separator: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -77,7 +78,7 @@ def _parse(path: Path) -> ElementTree.Element:
 
 
 def _normalise(source: str, root: ElementTree.Element) -> None:
-    """Bring a document to what networkx reads: its namespace, texts as data, directions and keys everywhere alike."""
+    """Check a document and bring it to the form that networkx reads."""
     space, bracket, tag = root.tag.rpartition("}")
     space += bracket
     if tag != "graphml":
@@ -85,29 +86,12 @@ def _normalise(source: str, root: ElementTree.Element) -> None:
     for element in root.iter():
         element.tag = element.tag if "}" in (tag := element.tag.removeprefix(space)) else _SPACE + tag
     found = {tag: list(root.iter(_SPACE + tag)) for tag in (*_NEEDED, "graph", "hyperedge")}
-    for tag, names in _NEEDED.items():
-        for number, element in enumerate(found[tag], 1):
-            for name in names:
-                if name not in element.attrib:
-                    raise CurvaeError(f"{source}: <{tag}> number {number} has no {name!r}; save the file again")
-                element.set(name, element.attrib[name].strip())
     if len(found["graph"]) != 1:
         raise CurvaeError(f"{source} has {len(found['graph'])} graphs; give one graph a file")
     if found["hyperedge"]:
         raise CurvaeError(f"{source} has a hyperedge; give edges between two nodes")
-    _check_nodes(source, [node.attrib["id"] for node in found["node"]], found["edge"])
-    for default in root.iter(f"{_SPACE}default"):
-        default.text = (default.text or "").strip()
-    for data in found["data"]:
-        text = "".join([data.text or "", *(child.tail or "" for child in data)]).strip()
-        data.text = text or None
-        if text:
-            data[:] = []  # of drawing programs
-    known = {key.attrib["id"] for key in found["key"]}
-    for name in {data.attrib["key"] for data in found["data"]} - known:
-        found["key"].append(ElementTree.SubElement(root, f"{_SPACE}key", {"id": name, "for": "none"}))
-    for key in found["key"]:  # values that are not of their type are judged where they are used
-        key.attrib |= {"attr.name": key.get("attr.name", key.attrib["id"]), "attr.type": "string"}
+    _check_names(source, found)
+    _normalise_data(root, found["data"], found["key"])
     directed = [edge.attrib.pop("directed", "") == "true" for edge in found["edge"]]
     if any(directed):
         found["graph"][0].set("edgedefault", "directed")
@@ -115,10 +99,35 @@ def _normalise(source: str, root: ElementTree.Element) -> None:
         edge.set("id", str(number))  # networkx merges edges with the same id
 
 
-def _check_nodes(source: str, ids: list[str], edges: list[ElementTree.Element]) -> None:
-    times = Counter(ids)
+def _normalise_data(
+    root: ElementTree.Element, values: list[ElementTree.Element], keys: list[ElementTree.Element]
+) -> None:
+    """Turn all data into texts and declare their keys, so that networkx converts nothing and refuses nothing."""
+    for default in root.iter(f"{_SPACE}default"):
+        default.text = (default.text or "").strip()
+    for data in values:
+        text = "".join([data.text or "", *(child.tail or "" for child in data)]).strip()
+        data.text = text or None
+        if text:
+            data[:] = []  # of drawing programs
+    known = {key.attrib["id"] for key in keys}
+    undeclared = {data.attrib["key"] for data in values} - known
+    added = [ElementTree.SubElement(root, f"{_SPACE}key", {"id": name, "for": "none"}) for name in undeclared]
+    for key in (*keys, *added):  # values that are not of their type are checked where they are used
+        key.attrib |= {"attr.name": key.get("attr.name", key.attrib["id"]), "attr.type": "string"}
+
+
+def _check_names(source: str, found: Mapping[str, list[ElementTree.Element]]) -> None:
+    """Raise unless all elements have the names that they need, nodes are unique and edges join nodes of the file."""
+    for tag, names in _NEEDED.items():
+        for number, element in enumerate(found[tag], 1):
+            for name in names:
+                if name not in element.attrib:
+                    raise CurvaeError(f"{source}: <{tag}> number {number} has no {name!r}; save the file again")
+                element.set(name, element.attrib[name].strip())
+    times = Counter(node.attrib["id"] for node in found["node"])
     if twice := [name for name, number in times.items() if number > 1]:
         raise CurvaeError(f"{source} has several nodes {quoted(twice)}; make ids unique")
-    ends = (edge.attrib[name] for edge in edges for name in _NEEDED["edge"])
+    ends = (edge.attrib[name] for edge in found["edge"] for name in _NEEDED["edge"])
     if unknown := list(dict.fromkeys(end for end in ends if end not in times)):
         raise CurvaeError(f"{source} has edges to nodes that it does not list: {quoted(unknown)}; add them")
