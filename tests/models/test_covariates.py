@@ -355,7 +355,7 @@ def test_new_rows_are_coded_as_those_of_the_fit(table):
     table.assign(batch="c").to_csv("unseen.csv", index=False)
     with pytest.raises(CurvaeError, match="'batch' of unseen.csv .* not trained on: 'c'; it knows 'a', 'b'"):
         load("unseen.csv", schema=schema)
-    with pytest.raises(CurvaeError, match="settled when the model was trained"):
+    with pytest.raises(CurvaeError, match="set when the model was trained"):
         load("t.csv", schema=schema, covariates=["age"])
 
 
@@ -390,7 +390,7 @@ def test_values_by_name():
     np.testing.assert_array_equal(each, [[1, 0, 0], [0, 1, 0]])
     assert code_values([], None, 3).shape == (3, 0)
     for given, says in (
-        ({"age": 1}, "needs a value of the covariates 'batch' \\(one of 'a', 'b'\\); give"),
+        ({"age": 1}, "needs values of the covariates 'batch' \\(one of 'a', 'b'\\); give"),
         (None, "'batch' .*, 'age' \\(a number, 40 ± 10 in training\\)"),
         ({"batch": "c", "age": 1}, "not trained on: 'c'; it knows 'a', 'b'"),
         ({"batch": "a", "age": "old"}, "text in column 'age'"),
@@ -416,7 +416,7 @@ def test_the_command_line_from_fit_to_samples(table):
     assert "compare t.csv --covariate batch --covariate age" in found.out
     assert config()["layout"]["covariates"] == 3
     assert "batch=a, batch=b, age" in Path("run/report.html").read_text()
-    refused("sample", "run", says=["needs a value of the covariates 'batch' (one of 'a', 'b'), 'age' (a number"])
+    refused("sample", "run", says=["needs values of the covariates 'batch' (one of 'a', 'b'), 'age' (a number"])
     refused("sample", "run", "--covariate", "batch=c", "--covariate", "age=3", says=["'c'; it knows 'a', 'b'"])
     told = ("--covariate", "batch=b", "--covariate", "age=40")
     assert curvae("sample", "run", "-n", "7", "-o", "made.csv", *told).code == 0
@@ -495,7 +495,7 @@ def test_the_estimator_with_a_data_frame(tmp_path):
     with pytest.raises(CurvaeError, match="X needs the covariates .* 'batch', 'age'"):
         model.score_samples(X[["x", "y", "z"]])
     for call in (model.sample, lambda covariates=None: model.inverse_transform(model.embedding_, covariates)):
-        with pytest.raises(CurvaeError, match="needs a value of the covariates 'batch'"):
+        with pytest.raises(CurvaeError, match="needs values of the covariates 'batch'"):
             call()
         assert call(covariates={"batch": "a", "age": 30}).shape[1] == 3
     made = model.inverse_transform(model.embedding_, X[["batch", "age"]])
@@ -549,7 +549,7 @@ def test_numbers_alone_are_covariates_too(tmp_path, monkeypatch):
     assert curvae("fit", "t.csv", "-o", "run", "--covariate", "w", *SMALL).code == 0
     assert curvae("sample", "run", "-n", "3", "--covariate", "w=0.5").code == 0
     refused("sample", "run", "-n", "3", "--covariate", "w", "--force", says=["--covariate takes COLUMN=VALUE", "'w'"])
-    refused("sample", "run", "-n", "3", "--force", says=["needs a value of the covariates 'w'", "with --covariate"])
+    refused("sample", "run", "-n", "3", "--force", says=["needs values of the covariates 'w'", "with --covariate"])
     x = random.normal(size=(30, 4))
     model = PoincareVAE(covariates=[3], **FAST).fit(x)
     assert model.sample(2, covariates={3: 0.1}).shape == (2, 3)

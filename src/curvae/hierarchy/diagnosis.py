@@ -13,7 +13,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from ..data import Graph
-from ..data.remarks import count
+from ..data.messages import count
 from ..errors import CurvaeError
 from .delta import Delta, PairDistances, estimate_delta, quadruples
 from .distances import ROUNDING, Metric, Rows, check_distances, check_squares, largest_component, path_lengths

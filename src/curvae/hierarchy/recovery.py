@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from ..data.graphs.ranking import average_precision
-from ..data.remarks import count, quoted
+from ..data.messages import count, quoted
 from ..errors import CurvaeError
 from .reading_off import Embedded, joined
 from .trees import NamedTree

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import Graph, branching_diffusion, load_graph
+from ..data.messages import count
 from ..data.missing import MissingValuesError
-from ..data.remarks import count
 from ..errors import CurvaeError
 from ..hierarchy import (
     Diagnosis,

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, Schema, load, load_graph
 from ..data.files import refuse_dangling, require_file
-from ..data.reading import EXACT
 from ..data.spreadsheets import guard, unguard
+from ..data.text import EXACT
 from ..errors import CurvaeError
 from ..report import Report, Section
 from ..settings import OPTIONS

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..data import Graph, memory
 from ..data.graphs.splits import absent_pairs
-from ..data.remarks import count, quoted
+from ..data.messages import count, quoted
 from ..errors import CurvaeError
 from ..training.graphs.evaluate import embed_graph, neighbourhood
 from ..training.graphs.storage import load_fitted_graph
@@ -93,7 +93,7 @@ def drawn(run: Path, number: int, seed: int, device: torch.device | str) -> pd.D
             f"the graph of {run} has {own.n_nodes:,} nodes, and graphs are drawn pair by pair, up to {_LARGEST:,}; "
             "train on a smaller graph to draw from it"
         )
-    memory.require(100.0 * number * own.n_edges, f"a table of {number:,} graphs", mend="draw fewer with -n")
+    memory.require(100.0 * number * own.n_edges, f"a table of {number:,} graphs", fix="draw fewer with -n")
     model, generator = fitted.model, torch.Generator(fitted.model.device).manual_seed(seed)
     tables = []
     for i in range(number):
@@ -131,7 +131,7 @@ def judged(run: Path, path: str, seed: int, voice: Voice) -> dict[str, Any]:
     for name, part in (("train", edges[known]), ("new", edges[~known])):
         if len(part):
             random = np.random.default_rng(seed)
-            absent = absent_pairs(Graph(own.names, every), len(part), random, mend="give fewer edges")
+            absent = absent_pairs(Graph(own.names, every), len(part), random, fix="give fewer edges")
             auc, ap = link_scores(*(-embedding.distances_of(pairs) for pairs in (part, absent)))
             parts[name] = {"edges": len(part), "auc": auc, "ap": ap}
     near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)

@@ -59,7 +59,7 @@ def require_buildable(config: Config, layout: Layout) -> None:
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
         f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
-        mend="lower hidden or the dimension",
+        fix="lower hidden or the dimension",
     )
     make_space(config)
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data.remarks import count, quoted
+from ..data.messages import count, quoted
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ..data.remarks import count as counted
+from ..data.messages import count as counted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic

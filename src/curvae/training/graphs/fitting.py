@@ -84,7 +84,7 @@ def require_buildable_graph(config: GraphConfig, nodes: int, features: int | Non
     memory.require(
         16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim),
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
-        mend="lower hidden or samples",
+        fix="lower hidden or samples",
     )
     make_space(config)
 
