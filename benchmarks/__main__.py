@@ -21,7 +21,7 @@ GROUPS = {
     "gyroplane": ground.gyroplane,
     "steps": steps.steps,
     "stacks": stacks.stacks,
-    "samples": stacks.samples,
+    "samples": ground.samples,
     "memory": stacks.memory,
 }
 
