@@ -249,6 +249,14 @@ def verdict(name: str, figure: Mapping[str, Any]) -> str:
     return "[yellow]slower, or noise" if noisy else "[red]slower"
 
 
+def outcome(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    ours = [figure["new_over_old"]["median"] for name, figure in figures.items() if not _bare(name)]
+    slower, mean = sum(ratio > BOUND for ratio in ours), statistics.geometric_mean(ours)
+    return (
+        f"{slower} of {len(ours)} figures are more than {BOUND - 1:.0%} worse; geometric mean of new / old {mean:.3f}"
+    )
+
+
 def show(result: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -258,7 +266,7 @@ def show(result: Mapping[str, Any]) -> None:
             return ""
         return f"{part['median']:.3f} \\[{part['least']:.2f}, {part['most']:.2f}]"
 
-    title = f"{len(result['rounds'])} rounds; median [least, most]; milliseconds but for memory"
+    title = f"{len(result['rounds'])} rounds; median \\[least, most]; milliseconds but for memory"
     table = Table(title=title, title_justify="left")
     for column in ("what", "old", "new", "new / old", "the same, over bare torch", "noise: new / new", ""):
         table.add_column(column, justify="left" if column in ("what", "") else "right")
@@ -272,12 +280,9 @@ def show(result: Mapping[str, Any]) -> None:
             interval(figure["new_over_new"]),
             verdict(name, figure),
         )
-    console = Console(width=150)
+    console = Console(width=190)
     console.print(table)
-    ours = [figure["new_over_old"]["median"] for name, figure in result["figures"].items() if not _bare(name)]
-    slower = sum(ratio > BOUND for ratio in ours)
-    mean = math.exp(statistics.fmean(map(math.log, ours)))
-    console.print(f"{slower} of {len(ours)} figures are more than {BOUND - 1:.0%} worse; geometric mean {mean:.3f}.")
+    console.print(outcome(result["figures"]))
     for name, why in result["own_benchmarks"].items():
         how = "not measured" if name in result["not_measured"] else "measured by the other checkout's own code"
         console.print(f"{name}: {how} ({why})", markup=False)
@@ -336,7 +341,8 @@ def main(arguments: Sequence[str]) -> None:
             result |= {"own_benchmarks": other.own, "not_measured": other.missing}
             result["figures"] = summary(result["rounds"])
             write(options.out, result)
-            print(f"round {i + 1} of {options.rounds} after {time.perf_counter() - began:.0f} s", flush=True)
+            seconds = time.perf_counter() - began
+            print(f"round {i + 1} of {options.rounds}, {seconds:.0f} s: {outcome(result['figures'])}", flush=True)
     show(result)
 
 
