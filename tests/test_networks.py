@@ -79,10 +79,9 @@ def test_images_are_computed_in_groups_of_any_number(rows):
         expected = torch.cat([x.new_zeros(0, *shape), *each])
         torch.testing.assert_close(layer(x), expected)
         if rows:
-            found, slopes = (
-                torch.autograd.grad(y.square().sum(), layer.linear.weight)[0] for y in (layer(x), expected)
-            )
-            torch.testing.assert_close(found, slopes)
+            weight = layer.linear.weight
+            slopes = [torch.autograd.grad(y.square().sum(), weight)[0] for y in (layer(x), expected)]
+            torch.testing.assert_close(*slopes)
 
 
 def test_rows_and_images_are_inverse():
