@@ -22,7 +22,7 @@ GROUPS = {
     "steps": steps.steps,
     "learned": stacks.learned,
     "stacks": stacks.stacks,
-    "samples": stacks.samples,
+    "samples": ground.samples,
     "memory": stacks.memory,
 }
 

@@ -12,7 +12,6 @@ from typing import Any
 import joblib
 import torch
 
-from curvae.models import marginal_likelihood
 from curvae.training import Config, build
 from curvae.training.engine import BatchEngine
 from curvae.training.rows import Rows, Scaling
@@ -22,7 +21,7 @@ from .peers import pythae_vae
 from .steps import SHAPES, OrdinaryVAE, runs, step
 from .timing import Row, compare
 
-__all__ = ["learned", "memory", "samples", "stacks"]
+__all__ = ["engine", "learned", "memory", "resident", "stacks"]
 
 ROWS, COLUMNS, HIDDEN, LIKELIHOOD = SHAPES["synthetic"][:4]
 STEPS = 8  # of an epoch
@@ -106,23 +105,6 @@ def stacks(threads: int) -> list[Row]:
                 what = f"{other} / model-step of {name}"
                 rows.append(Row(what, threads, own, other_ms, other_ms / own, least if bound else None, at_most=False))
     return rows
-
-
-def samples(threads: int) -> list[Row]:
-    """Importance samples of MNIST's shape: time of 10,000 decoder rows over that of the products in them alone."""
-    config = Config(hidden=(600,), likelihood="bernoulli")
-    model, x = build(config, 784), torch.rand(20, 784)
-    hidden, weight = torch.randn(10_000, 600), torch.randn(600, 784)
-    ms = compare({"ours": lambda: marginal_likelihood(model, x, 500), "product": lambda: hidden @ weight}, seconds=4.0)
-    return [
-        Row(
-            "500 samples of 20 images / the product alone",
-            threads,
-            ms["ours"],
-            ms["product"],
-            ms["ours"] / ms["product"],
-        )
-    ]
 
 
 def memory(threads: int) -> list[Row]:
