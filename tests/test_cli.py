@@ -276,7 +276,7 @@ def test_other_options_that_cannot_be(run):
     untouched("sample", run, "--seed", "9" * 30, says=["--seed"])
     untouched("evaluate", run, "cells.csv", "--samples", "0", says=["at least 1"])
     untouched("evaluate", run, "cells.csv", "--samples", "9" * 12, says=["samples must be at most 1,000,000", "time"])
-    untouched("embed", run, says=["data", "curvae embed --help"])
+    untouched("embed", run, says=["DATA", "curvae embed --help"])
     untouched("nonsense", says=["nonsense", "curvae --help"])
     untouched("cite", "--latex", says=["--latex", "curvae cite --help"])
 
