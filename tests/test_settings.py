@@ -169,6 +169,9 @@ KNOWN = {
     "standardise": ("--standardise", "--no-standardise"),
     "batch_size": ("--batch-size", None),
     "output": ("-o", None),
+    "hidden": ("--hidden", None),
+    "samples": ("--samples", None),
+    "device": ("--device", None),
 }
 
 
@@ -184,6 +187,11 @@ KNOWN = {
         ("use standardise=False; or standardise=True", "use --no-standardise; or --standardise"),
         ("lower batch_size=1e3, or 2", "lower --batch-size 1000.0, or 2"),
         ("choose another with output=…, say", "choose another with -o, say"),
+        ("train longer, or widen hidden", "train longer, or widen --hidden"),
+        ("lower hidden or samples; use device cpu", "lower --hidden or --samples; use --device cpu"),
+        ("raise batch_size, or use hidden=3", "raise --batch-size, or use --hidden 3"),
+        ("device must be auto; two hidden layers of samples", "--device must be auto; two hidden layers of samples"),
+        ("'batch_size' of batch_size.csv in runs/batch_size-1", "'batch_size' of batch_size.csv in runs/batch_size-1"),
         # What is none of this command's parameters, or a part of other words.
         ('law="wrapped", n=3', 'law="wrapped", n=3'),
         ("column 'id=red', my.id=3, missing=red, valid=1", "column 'id=red', my.id=3, missing=red, valid=1"),
@@ -192,6 +200,19 @@ KNOWN = {
 )
 def test_messages_in_flags(message, shown):
     assert in_flags(message, KNOWN) == shown
+
+
+def test_usage_errors_say_what_is_wrong_and_what_is_near(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words, says in (
+        (("fit", "t.csv", "--epoch", "3"), "curvae: there is no option --epoch; did you mean --epochs?\n"),
+        (("fti", "t.csv"), "curvae: No such command 'fti'; "),
+        (("fit", "t.csv", "--epochs", "x"), "curvae: --epochs: 'x' is not a valid integer; curvae fit --help"),
+        (("sample", "run", "--seed", "-1"), "curvae: --seed must be a whole number from 0 to 2³²−1, got -1; "),
+        (("graph", "t.csv", "--splits", "-1"), "curvae: --splits: -1 is not in the range x>=0; "),
+    ):
+        assert says in refused(*words)
+    assert "--hidden must hold one or more positive widths, such as 200; got" in refused("fit", "t", "--hidden", "-3")
 
 
 def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):

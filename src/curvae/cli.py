@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +118,8 @@ def embed(voice: Voice, run: Path, data: str, **asked: Any) -> Answer:
 
     path = embed_run(run, data, voice=voice, **asked)
     following = shell_command(["evaluate", str(run), data], {"missing": asked["missing"]})
+    if summaries.covariate_values(run):  # new data need them to be evaluated, but not to be embedded
+        following = shell_command(["view", str(run)])
     return Answer({"embedding": str(path)}, [f"embedding: {path}"], following)
 
 
@@ -192,7 +193,8 @@ def evaluate(voice: Voice, run: Path, data: str, samples: int | None, **asked: A
     found = evaluate_run(run, data, samples, voice=voice, **asked)
     rows = "samples" in found
     lines = summaries.likelihood_lines(found) if rows else summaries.link_lines(found)
-    return Answer(found, lines, shell_command(["sample", str(run), "-n", "100" if rows else "10"]))
+    covariates = {"covariates": summaries.covariate_values(run)}
+    return Answer(found, lines, shell_command(["sample", str(run), "-n", "100" if rows else "10"], covariates))
 
 
 # What a comparison chooses itself.
@@ -233,9 +235,9 @@ def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **aske
         for settings, kind in zip((RowSettings, GraphSettings), kinds, strict=True)
     )
     if graph:
-        _refuse("with --graph", rows - graphs)
+        options.refuse("with --graph", rows - graphs)
     else:
-        _refuse("without --graph", graphs - rows)
+        options.refuse("without --graph", graphs - rows)
     source, more = _split(kinds[graph], data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
     result = compare_run(CompareRequest(source, curvatures=values, **more), voice)
@@ -243,15 +245,6 @@ def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **aske
     chosen = {**result.settings, "curvature": float(found.best if found.outcome == "hyperbolic" else 0)}
     following = shell_command(["graph" if graph else "fit", result.source.path], result.source.options | chosen)
     return Answer({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], following)
-
-
-def _refuse(when: str, names: Iterable[str]) -> None:
-    """Raise if one of these options was given."""
-    context = click.get_current_context()
-    for one in context.command.params:
-        source = context.get_parameter_source(one.name or "")
-        if one.name in names and source is not None and source.name != "DEFAULT":
-            raise CurvaeError(f"{one.opts[0]} has no meaning {when}; leave it out")
 
 
 @command(
@@ -351,12 +344,12 @@ def diagnose(voice: Voice, data: str, tree: Path | None, newick: Path | None, **
     from .runs.folder import Source
 
     if tree is not None or newick is not None or is_run(data):
-        _refuse("with a run", _OF_DATA)
+        options.refuse("with a run", _OF_DATA)
         return _recovered(voice, data, tree, newick, asked["seed"], asked["force"])
     if asked["graph"]:
-        _refuse("with --graph", (*_OF_TABLES, "distances"))
+        options.refuse("with --graph", (*_OF_TABLES, "distances"))
     if asked["distances"]:
-        _refuse("with --distances", _OF_VALUES)
+        options.refuse("with --distances", _OF_VALUES)
     source, asked = _split(Source, data, asked)
     request = DiagnoseRequest(source, **asked)
     found = diagnose_data(request, voice)

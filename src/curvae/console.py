@@ -188,8 +188,7 @@ def _run(group: click.Group, signals: Signals) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
-        place = "curvae" if error.ctx is None else error.ctx.command_path
-        return _fail(f"{_mistake(error)}; {place} --help shows what there is")
+        return _fail(_mistake(error))
     except click.ClickException as error:
         return _fail(error.message)
     except KeyboardInterrupt:
@@ -202,13 +201,18 @@ def _run(group: click.Group, signals: Signals) -> int:
 
 
 def _mistake(error: click.UsageError) -> str:
-    """What is wrong with what was typed: of an option, its name and then what is wrong with the value."""
+    """What is wrong with what was typed, and what may have been meant or where to look."""
     option = getattr(error, "param", None)
-    if isinstance(error, click.BadParameter) and error.message and option is not None:
+    if isinstance(error, click.NoSuchOption):
+        said = f"there is no option {error.option_name}"
+    elif isinstance(error, click.BadParameter) and error.message and option is not None:
         said = f"{option.opts[0] if isinstance(option, click.Option) else option.human_readable_name}: {error.message}"
     else:
-        said = error.format_message()
-    return " ".join(said.split()).removesuffix(".")
+        said = error.format_message().partition(" Did you mean")[0]
+    said = " ".join(said.split()).removesuffix(".")
+    if near := getattr(error, "possibilities", None):
+        return f"{said}; did you mean {near[0]}?"
+    return f"{said}; {'curvae' if error.ctx is None else error.ctx.command_path} --help shows what there is"
 
 
 def _end(signals: Signals) -> int:

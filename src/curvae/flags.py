@@ -11,7 +11,7 @@ from typing import Any, get_origin
 import click
 
 from .errors import CurvaeError
-from .settings import OPTIONS, Setting, Settings, described
+from .settings import OPTIONS, GraphSettings, RowSettings, Setting, Settings, described
 
 __all__ = ["SettingOption", "flag", "in_flags", "setting_options", "shell_command"]
 
@@ -125,6 +125,8 @@ _NAMED = re.compile(
     r""""(?:[^"\\]|\\.)*"|\[[^\]]*\]|True|False|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"""
     r"""|([a-z0-9]+(?:_[a-z0-9]+)+)(?![\w"'=(/-]|\.\w))"""
 )
+_SETTING = rf"\b(?:{'|'.join([*(described(RowSettings) | described(GraphSettings)), 'device'])})\b(?!=)"
+_ADVISED = re.compile(rf"\b(?:lower|raise|widen|drop|set|use) {_SETTING}(?: or {_SETTING})*")
 
 
 def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str:
@@ -132,15 +134,16 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
 
     Arguments:
         message: that names parameters as in `missing="drop"`, `weighted=True` or, of any value, `nodes=…`; begins
-            with what one of them must be; or mentions one that no other word can be taken for, such as `batch_size`.
+            with what one of them must be; advises to `lower`, `raise`, `widen`, `drop`, `set` or `use` a setting; or
+            mentions one that no other word can be taken for, such as `batch_size`.
         options: the flag of each parameter, and the one that turns it off, if there is one.
 
     Example:
-        >>> known = {"missing": ("--missing", None), "weighted": ("--weighted", None), "batch_size": ("--batch", None)}
+        >>> known = {name: (flag(name), None) for name in ("missing", "weighted", "hidden", "batch_size")}
         >>> in_flags('use missing="drop", weighted=True or missing=…', known)
         'use --missing drop, --weighted or --missing'
-        >>> in_flags("missing must be a word; lower batch_size", known)
-        '--missing must be a word; lower --batch'
+        >>> in_flags("missing must be a word; lower hidden or batch_size", known)
+        '--missing must be a word; lower --hidden or --batch-size'
     """
 
     def typed(found: re.Match[str]) -> str:
@@ -160,4 +163,6 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
         return " ".join(f"{on} {shlex.quote(str(entry))}" for entry in entries)
 
     first, must, rest = message.partition(" must ")
-    return _NAMED.sub(typed, f"{options[first][0]}{must}{rest}" if first in options else message)
+    message = f"{options[first][0]}{must}{rest}" if first in options else message
+    message = _ADVISED.sub(lambda found: re.sub(_SETTING, lambda name: f"{name[0]}=…", found[0]), message)
+    return _NAMED.sub(typed, message)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from .errors import CurvaeError
 from .flags import SettingOption
 from .settings import RowSettings
 
@@ -40,6 +42,7 @@ __all__ = [
     "missing",
     "option",
     "output",
+    "refuse",
     "switch",
 ]
 
@@ -75,6 +78,15 @@ def output(text: str, **more: Any) -> click.Option:
 def missing(text: str, *choices: str, default: str | None = "error") -> click.Option:
     """What to do about values that are missing."""
     return option("--missing", text=text, type=click.Choice(choices), metavar="NAME", default=default)
+
+
+def refuse(when: str, names: Iterable[str]) -> None:
+    """Raise if one of these options was given."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        source = context.get_parameter_source(one.name or "")
+        if one.name in names and source is not None and source.name != "DEFAULT":
+            raise CurvaeError(f"{one.opts[0]} has no meaning {when}; leave it out")
 
 
 def _show_help(context: click.Context, parameter: click.Parameter, asked: bool) -> None:

@@ -1,11 +1,12 @@
-"""Results of commands as lines for people."""
+"""Results of commands as lines for people, and what the next command needs."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
-__all__ = ["likelihood_lines", "link_lines"]
+__all__ = ["covariate_values", "likelihood_lines", "link_lines"]
 
 
 def likelihood_lines(found: dict[str, Any]) -> list[str]:
@@ -37,3 +38,16 @@ def link_lines(found: dict[str, Any]) -> list[str]:
         for name, part in found["parts"].items()
     ]
     return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}"]
+
+
+def covariate_values(run: Path) -> tuple[str, ...]:
+    """A value of each covariate of a run as `curvae sample` takes them: the first category, or the mean of numbers."""
+    from .data import Schema
+    from .training.storage import read_description
+
+    stored = read_description(run).get("data", {}).get("schema")
+    columns = () if stored is None else Schema.from_json(stored).covariates
+    return tuple(
+        f"{column.name}={f'{column.fill:g}' if column.categories is None else column.categories[0]}"
+        for column in columns
+    )

@@ -111,7 +111,7 @@ class StepSettings(Part):
     epochs: int | None = setting(None, "Passes over the data.", shown="about 8,000 steps")
     learning_rate: float = setting(1e-3, "Of Adam.", flags=("--lr",), rule=POSITIVE)
     tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
-    seed: int = setting(0, "Seed of everything random.", rule=_SEED, bounds=(0, 2**32 - 1))
+    seed: int = setting(0, "Seed of everything random.", rule=_SEED)
 
 
 @dataclass(frozen=True)
