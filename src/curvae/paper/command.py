@@ -13,7 +13,7 @@ from ..runs.folder import Voice
 from ..training.device import choose_device
 from ..training.workers import processes
 from .catalogue import EXPERIMENTS
-from .experiment import Bench, Experiment, Plan
+from .experiment import Experiment, Plan, Workspace
 from .running import CACHE, Store, run_experiment
 
 __all__ = ["paper_list", "paper_run"]
@@ -58,11 +58,11 @@ def paper_run(
         raise CurvaeError("only=… needs one experiment: curvae paper table1 --only flat, say")
     if shards:
         return _states(chosen, folder, plan)
-    bench = Bench(choose_device(device), folder / CACHE, processes(device))
+    workspace = Workspace(choose_device(device), folder / CACHE, processes(device))
     results: dict[str, Any] = {}
     lines: list[str] = []
     for experiment in chosen:
-        store, result = run_experiment(experiment, plan, folder, bench, only, force, voice)
+        store, result = run_experiment(experiment, plan, folder, workspace, only, force, voice)
         if result is None:
             missing = [name for name, state in store.states().items() if state != "done"]
             results[experiment.name] = {"missing": missing}

@@ -2,7 +2,7 @@
 
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
-from .names import LIKELIHOODS, OPTIONS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, OPTIONS, DecoderKind, DistributionKind, EdgeKind, Law, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
     EdgeSettings,
@@ -21,6 +21,7 @@ __all__ = [
     "LIKELIHOODS",
     "OPTIONS",
     "DecoderKind",
+    "DistributionKind",
     "DrawSettings",
     "EdgeKind",
     "EdgeSettings",

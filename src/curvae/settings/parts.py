@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import CurvaeError
 from .checks import NOT_NEGATIVE, POSITIVE, Rule, number, whole
-from .names import LIKELIHOODS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NetworkKind, ObjectiveKind
 from .setting import Part, again, setting
 
 __all__ = [
@@ -43,7 +43,7 @@ class SpaceSettings(Part):
         1.0, "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE.", flags=("-c",), rule=_CURVATURE, compared=False
     )
     learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
-    posterior: Law = setting("riemannian", "Distribution of posterior and prior.")
+    posterior: DistributionKind = setting("riemannian", "Distribution of posterior and prior.")
     diagonal: bool = setting(False, "One posterior standard deviation an axis (wrapped only).")
     prior_scale: float = setting(1.0, "Standard deviation σ0 of the prior.", rule=POSITIVE)
     learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
@@ -143,7 +143,7 @@ class TrainingSettings(StepSettings):
 class GraphSpaceSettings(SpaceSettings):
     """The latent space of a graph."""
 
-    posterior: Law = again(SpaceSettings, "posterior", "wrapped")
+    posterior: DistributionKind = again(SpaceSettings, "posterior", "wrapped")
 
 
 @dataclass(frozen=True)
