@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import options, summaries
+from . import __version__, summaries
 from .console import Answer, command, program, run_program
 from .errors import CurvaeError
 from .flags import setting_options, shell_command
+from .options import FILE, option, refuse
 from .settings import GraphSettings, RowSettings, described
 
 if TYPE_CHECKING:
@@ -19,15 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-_ROWS = (options.LABEL, options.ID, options.GROUP, options.CATEGORICAL, options.COVARIATE, options.EXPOSURE)
-_GRAPH = (options.NODES, options.FEATURES, options.WEIGHTED, options.ISOLATED)
-_FILE = click.Path(path_type=Path)
+_ROWS = ("label", "id", "group", "categorical", "covariates", "exposure")
+_GRAPH = ("nodes", "features", "weighted", "isolated")
 
 
 @command(
-    options.output("Folder for the report (demo).", default=Path("demo")),
-    options.SEED,
-    options.switch("--quick", text="Three epochs per training, to try the installation."),
+    option("-o", "--output", type=FILE, default=Path("demo"), help="Folder for the report (demo)."),
+    "seed",
+    option("--quick", is_flag=True, help="Three epochs per training, to try the installation."),
     example="demo -o demo",
 )
 def demo(voice: Voice, output: Path, seed: int, quick: bool) -> Answer:
@@ -43,14 +43,14 @@ def demo(voice: Voice, output: Path, seed: int, quick: bool) -> Answer:
 
 
 @command(
-    options.DATA,
-    options.RUN_FOLDER,
+    "data",
+    "folder",
     *_ROWS,
-    options.MISSING,
-    options.option("--repeats", text="Trainings, to see how stable the map is (1).", type=int),
-    options.RESUME,
-    options.FORCE,
-    options.DEVICE,
+    "missing",
+    option("--repeats", help="Trainings, to see how stable the map is (1).", type=int),
+    "resume",
+    "force",
+    "device",
     *setting_options(RowSettings),
     example="fit cells.csv --label type --id barcode -o runs/cells",
 )
@@ -67,16 +67,25 @@ def fit(voice: Voice, data: str, **asked: Any) -> Answer:
 
 
 @command(
-    options.EDGES,
-    options.RUN_FOLDER,
-    options.LABEL,
+    click.Argument(
+        ["data"],
+        metavar="EDGES",
+        help="List of edges (any text file), matrix (.mtx, .npz), GraphML, phylogenetic, csphd or diseases.",
+    ),
+    "folder",
+    "label",
     *_GRAPH,
-    options.missing("Missing features of nodes: error, or fill in the mean (error).", "error", "mean"),
-    options.option("--splits", text="How often to hide edges and find them again (5).", type=click.IntRange(min=0)),
-    options.RESUME,
-    options.FORCE,
-    options.DEVICE,
-    options.JOBS,
+    option(
+        "--missing",
+        choices=("error", "mean"),
+        default="error",
+        help="Missing features of nodes: error, or fill in the mean (error).",
+    ),
+    option("--splits", help="How often to hide edges and find them again (5).", type=click.IntRange(min=0)),
+    "resume",
+    "force",
+    "device",
+    "jobs",
     *setting_options(GraphSettings),
     example="graph friends.csv --nodes people.csv --label team",
 )
@@ -103,13 +112,13 @@ def _trained(result: Any, following: str) -> Answer:
 
 
 @command(
-    options.RUN,
-    options.DATA,
-    options.output("CSV file (<name>-embedding.csv)."),
-    options.MISSING_AS_RUN,
-    options.NODES,
-    options.FORCE,
-    options.DEVICE,
+    "run",
+    "data",
+    option("-o", "--output", type=FILE, help="CSV file (<name>-embedding.csv)."),
+    "missing_as_run",
+    "nodes",
+    "force",
+    "device",
     example="embed runs/cells-1 new-cells.csv -o new.csv",
 )
 def embed(voice: Voice, run: Path, data: str, **asked: Any) -> Answer:
@@ -124,13 +133,13 @@ def embed(voice: Voice, run: Path, data: str, **asked: Any) -> Answer:
 
 
 @command(
-    options.RUN,
-    options.DATA,
-    options.output("CSV file, or .npy for images (<name>-imputed.csv)."),
-    options.option("--samples", text="Importance samples per row (1000).", type=int, default=1000),
-    options.FORCE,
-    options.SEED,
-    options.DEVICE,
+    "run",
+    "data",
+    option("-o", "--output", type=FILE, help="CSV file, or .npy for images (<name>-imputed.csv)."),
+    option("--samples", help="Importance samples per row (1000).", type=int, default=1000),
+    "force",
+    "seed",
+    "device",
     example="impute runs/cells-1 cells.csv -o filled.csv",
 )
 def impute(voice: Voice, run: Path, data: str, **asked: Any) -> Answer:
@@ -146,19 +155,19 @@ def impute(voice: Voice, run: Path, data: str, **asked: Any) -> Answer:
 
 
 @command(
-    options.RUN,
-    options.option("-n", "--count", text="How many rows, or graphs, to draw (100).", type=int, default=100),
-    options.output("CSV file, or .npy for images (<run>-samples.csv)."),
-    options.option(
+    "run",
+    option("-n", "--count", help="How many rows, or graphs, to draw (100).", type=int, default=100),
+    option("-o", "--output", type=FILE, help="CSV file, or .npy for images (<run>-samples.csv)."),
+    option(
         "--covariate",
         "covariates",
-        text="Value of a covariate for all rows; repeatable.",
+        help="Value of a covariate for all rows; repeatable.",
         metavar="COLUMN=VALUE",
         multiple=True,
     ),
-    options.FORCE,
-    options.SEED,
-    options.DEVICE,
+    "force",
+    "seed",
+    "device",
     example="sample runs/cells-1 -n 100 -o samples.csv",
 )
 def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> Answer:
@@ -178,12 +187,12 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
 
 
 @command(
-    options.RUN,
-    options.DATA,
-    options.option("--samples", text="Importance samples per row (5000).", type=int),
-    options.MISSING_AS_RUN,
-    options.SEED,
-    options.DEVICE,
+    "run",
+    "data",
+    option("--samples", help="Importance samples per row (5000).", type=int),
+    "missing_as_run",
+    "seed",
+    "device",
     example="evaluate runs/cells-1 held-out.csv --samples 5000",
 )
 def evaluate(voice: Voice, run: Path, data: str, samples: int | None, **asked: Any) -> Answer:
@@ -204,19 +213,19 @@ _CHOSEN = {
 
 
 @command(
-    options.DATA,
-    options.output("Folder (runs/<name>-comparison-<n>)."),
-    options.option("--curvatures", text="Values of c > 0 to choose from (0.3,1)."),
-    options.option("--repeats", text="Seeds and splits (5).", type=int),
-    options.switch("--graph", text="The data are the edges of a graph."),
+    "data",
+    option("-o", "--output", type=FILE, help="Folder (runs/<name>-comparison-<n>)."),
+    option("--curvatures", help="Values of c > 0 to choose from (0.3,1)."),
+    option("--repeats", help="Seeds and splits (5).", type=int),
+    option("--graph", is_flag=True, help="The data are the edges of a graph."),
     *_GRAPH,
     *_ROWS,
-    options.MISSING,
-    options.DEVICES,
-    options.JOBS,
-    options.option("--scheduler", text="Train on a Dask cluster.", metavar="ADDRESS"),
-    options.RESUME,
-    options.FORCE,
+    "missing",
+    option("--device", default="auto", help="auto, cpu or cuda (auto)."),
+    "jobs",
+    option("--scheduler", help="Train on a Dask cluster.", metavar="ADDRESS"),
+    "resume",
+    "force",
     *setting_options(RowSettings, GraphSettings, without=_CHOSEN),
     example="compare cells.csv --label type --group donor --repeats 10",
 )
@@ -235,9 +244,9 @@ def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **aske
         for settings, kind in zip((RowSettings, GraphSettings), kinds, strict=True)
     )
     if graph:
-        options.refuse("with --graph", rows - graphs)
+        refuse("with --graph", rows - graphs)
     else:
-        options.refuse("without --graph", graphs - rows)
+        refuse("without --graph", graphs - rows)
     source, more = _split(kinds[graph], data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
     result = compare_run(CompareRequest(source, curvatures=values, **more), voice)
@@ -248,14 +257,14 @@ def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **aske
 
 
 @command(
-    options.Argument("what", "list, all, or an experiment that list names."),
-    options.option("--out", text="Folder for results (results/paper, quick: runs/paper-quick).", type=_FILE),
-    options.switch("--quick", text="A few minutes on two cores, to see that it works."),
-    options.switch("--shards", text="List the shards with their state, and do nothing."),
-    options.option("--only", text="Compute this shard, or several: a,b.", metavar="SHARD", multiple=True),
-    options.switch("--force", text="Compute shards that are done again."),
-    options.SEED,
-    options.DEVICES,
+    click.Argument(["what"], help="list, all, or an experiment that list names."),
+    option("--out", help="Folder for results (results/paper, quick: runs/paper-quick).", type=FILE),
+    option("--quick", is_flag=True, help="A few minutes on two cores, to see that it works."),
+    option("--shards", is_flag=True, help="List the shards with their state, and do nothing."),
+    option("--only", help="Compute this shard, or several: a,b.", metavar="SHARD", multiple=True),
+    option("--force", is_flag=True, help="Compute shards that are done again."),
+    "seed",
+    option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     example="paper table1 --quick",
 )
 def paper(
@@ -271,20 +280,20 @@ def paper(
 
 
 @command(
-    options.RUN,
-    options.output("Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html)."),
-    options.option("--show", text="Column to put in; repeatable.", metavar="COLUMN", multiple=True),
-    options.option("--label", text="Column to colour by (the run's label)."),
-    options.switch("--anonymous", text="Leave out ids and the order of the rows."),
-    options.switch("--thumbnails", text="Put in the images of the rows, small."),
-    options.option("--data", text="Where columns or images are.", metavar="FILE"),
-    options.option(
+    "run",
+    option("-o", "--output", type=FILE, help="Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html)."),
+    option("--show", help="Column to put in; repeatable.", metavar="COLUMN", multiple=True),
+    option("--label", help="Column to colour by (the run's label)."),
+    option("--anonymous", is_flag=True, help="Leave out ids and the order of the rows."),
+    option("--thumbnails", is_flag=True, help="Put in the images of the rows, small."),
+    option("--data", help="Where columns or images are.", metavar="FILE"),
+    option(
         "--names",
-        text="In a picture of a graph, name so many nodes with the most edges (0).",
+        help="In a picture of a graph, name so many nodes with the most edges (0).",
         type=click.IntRange(min=0),
         default=0,
     ),
-    options.FORCE,
+    "force",
     example="view runs/cells-1 --data cells.csv --show age --show donor",
 )
 def view(voice: Voice, run: Path, **asked: Any) -> Answer:
@@ -305,36 +314,40 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
 
 
 @command(
-    options.Argument("data", "Data as for curvae fit; a graph; or a run folder."),
-    options.output("Report to write (.html)."),
-    options.option(
+    click.Argument(["data"], help="Data as for curvae fit; a graph; or a run folder."),
+    option("-o", "--output", type=FILE, help="Report to write (.html)."),
+    option(
         "--metric",
-        text="Distance between rows: euclidean, cosine, correlation or manhattan (euclidean).",
-        type=click.Choice(["euclidean", "cosine", "correlation", "manhattan"]),
-        metavar="NAME",
+        help="Distance between rows: euclidean, cosine, correlation or manhattan (euclidean).",
+        choices=("euclidean", "cosine", "correlation", "manhattan"),
         default="euclidean",
     ),
-    options.switch("--distances", text="The data are a matrix of distances."),
-    options.switch("--graph", text="The data are a graph."),
-    options.option(
+    option("--distances", is_flag=True, help="The data are a matrix of distances."),
+    option("--graph", is_flag=True, help="The data are a graph."),
+    option(
         "--tree",
-        text="Of a run: compare with a tree (Newick, columns child and parent, or branching-diffusion).",
-        type=_FILE,
+        help="Of a run: compare with a tree (Newick, columns child and parent, or branching-diffusion).",
+        type=FILE,
     ),
-    options.option("--newick", text="Of a run: write the tree read off its map to this file.", type=_FILE),
-    options.LABEL,
-    options.ID,
-    options.GROUP,
-    options.CATEGORICAL,
-    options.option(
+    option("--newick", help="Of a run: write the tree read off its map to this file.", type=FILE),
+    "label",
+    "id",
+    "group",
+    "categorical",
+    option(
         "--covariate",
         "covariates",
-        text="Column of the circumstances, such as the batch, left out of the distances; repeatable.",
+        help="Column of the circumstances, such as the batch, left out of the distances; repeatable.",
         multiple=True,
     ),
-    options.missing("Rows that lack values: error, drop, or fill in the mean (error).", "error", "drop", "mean"),
-    options.FORCE,
-    options.SEED,
+    option(
+        "--missing",
+        choices=("error", "drop", "mean"),
+        default="error",
+        help="Rows that lack values: error, drop, or fill in the mean (error).",
+    ),
+    "force",
+    "seed",
     example="diagnose cells.csv --label type --id barcode -o hierarchy.html",
 )
 def diagnose(voice: Voice, data: str, tree: Path | None, newick: Path | None, **asked: Any) -> Answer:
@@ -344,12 +357,12 @@ def diagnose(voice: Voice, data: str, tree: Path | None, newick: Path | None, **
     from .runs.folder import Source
 
     if tree is not None or newick is not None or is_run(data):
-        options.refuse("with a run", _OF_DATA)
+        refuse("with a run", _OF_DATA)
         return _recovered(voice, data, tree, newick, asked["seed"], asked["force"])
     if asked["graph"]:
-        options.refuse("with --graph", (*_OF_TABLES, "distances"))
+        refuse("with --graph", (*_OF_TABLES, "distances"))
     if asked["distances"]:
-        options.refuse("with --distances", _OF_VALUES)
+        refuse("with --distances", _OF_VALUES)
     source, asked = _split(Source, data, asked)
     request = DiagnoseRequest(source, **asked)
     found = diagnose_data(request, voice)
@@ -377,7 +390,7 @@ def _recovered(voice: Voice, data: str, tree: Path | None, newick: Path | None, 
     return Answer(result, lines, shell_command(following))
 
 
-@command(options.switch("--bibtex", text="As BibTeX."), example="cite --bibtex")
+@command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")
 def cite(bibtex: bool) -> Answer:
     """How to cite Curvae and the paper it implements."""
     from . import report
@@ -389,6 +402,7 @@ def cite(bibtex: bool) -> Answer:
 app = program(
     *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, cite),
     text="Learn hierarchies with variational auto-encoders in curved latent spaces.",
+    version=__version__,
 )
 
 

@@ -13,7 +13,7 @@ import click
 
 from .errors import CurvaeError
 from .flags import SettingOption, in_flags
-from .options import DEVICE, HELP, JSON, QUIET
+from .options import SHARED, option, printed
 from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
 
 __all__ = ["Answer", "command", "program", "run_program"]
@@ -49,49 +49,47 @@ class Answer:
 
 
 class _Command(click.Command):
-    """A command whose help has a heading for each panel of options."""
+    """A command whose help has a heading for each part of the settings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.params:
-            if (record := parameter.get_help_record(ctx)) is not None:
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
                 panels.setdefault(getattr(parameter, "panel", "Options"), []).append(record)
         for panel, records in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(records)
 
 
-class _Program(_Command, click.Group):
+class _Program(click.Group):
     """Commands in the order in which they were given."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)
 
-
-def command(*parameters: click.Parameter, example: str) -> Callable[[Callable[..., Answer]], click.Command]:
+def command(*parameters: click.Parameter | str, example: str) -> Callable[[Callable[..., Answer]], click.Command]:
     """Make a function a command of the program; what it returns is printed.
 
     It is called with the parameters by name, and with a `voice` for messages and progress, if it takes one. Settings
     of a model are handed over together, as `settings`, those that were given.
 
     Arguments:
-        parameters: arguments and options; all commands have `--quiet`, `--json` and `--help` besides.
+        parameters: arguments and options, or names of `SHARED` ones; all commands have `--quiet`, `--json` and `--help`
+            besides.
         example: of a call, shown at the end of the help.
     """
-    settings = {one.name for one in parameters if isinstance(one, SettingOption) and one.default is None}
+    known = [SHARED[one] if isinstance(one, str) else one for one in parameters]
+    settings = [one for one in known if isinstance(one, SettingOption) and one.default is None]
 
     def make(function: Callable[..., Answer]) -> click.Command:
         def call(quiet: bool, as_json: bool, **values: Any) -> None:
-            if settings:
-                given = {name: values.pop(name) for name in settings}
-                values["settings"] = {name: value for name, value in given.items() if value is not None}
             words = _in_flags(click.get_current_context())
+            if settings:
+                given = {one.name: values.pop(one.name) for one in settings}
+                values["settings"] = {name: value for name, value in given.items() if value is not None}
             try:
-                if DEVICE in parameters:
+                if "device" in parameters:
                     from .training.device import choose_device
 
                     values["device"] = choose_device(values["device"])
@@ -107,14 +105,13 @@ def command(*parameters: click.Parameter, example: str) -> Callable[[Callable[..
             if as_json or not quiet:
                 answer.show(as_json)
 
-        text = function.__doc__ or ""
-        own = [one for one in parameters if not isinstance(one, SettingOption) or one.name not in settings]
+        own = [one for one in known if one not in settings]
         return _Command(
             function.__name__,
             callback=call,
-            params=[*own, QUIET, JSON, HELP, *(one for one in parameters if one not in own)],
-            help=text,
-            short_help=text.partition("\n\n")[0],
+            params=[*own, SHARED["quiet"], SHARED["as_json"], SHARED["help"], *settings],
+            help=function.__doc__,
+            short_help=(function.__doc__ or "").partition("\n\n")[0],
             epilog=f"\b\nExample: curvae {example}",
             add_help_option=False,
         )
@@ -122,30 +119,10 @@ def command(*parameters: click.Parameter, example: str) -> Callable[[Callable[..
     return make
 
 
-def program(*commands: click.Command, text: str) -> click.Group:
-    """The program that has these commands; without one of them, it shows its help."""
-
-    @click.pass_context
-    def root(context: click.Context, version: bool) -> None:
-        from . import __version__
-
-        if version:
-            print(__version__)
-        elif context.invoked_subcommand is None:
-            print(context.get_help())
-        else:
-            return
-        context.exit()
-
-    return _Program(
-        "curvae",
-        help=text,
-        callback=root,
-        params=[click.Option(["--version"], is_flag=True, help="Print the version."), HELP],
-        commands=commands,
-        invoke_without_command=True,
-        add_help_option=False,
-    )
+def program(*commands: click.Command, text: str, version: str) -> click.Group:
+    """The program that has these commands."""
+    shown = option("--version", **printed(lambda context: version), help="Print the version.")
+    return _Program("curvae", help=text, params=[shown, SHARED["help"]], commands=commands, add_help_option=False)
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -156,9 +133,9 @@ def _in_flags(context: click.Context) -> Callable[[str], str]:
     commands = context.parent.command.commands.values()  # type: ignore[union-attr]
     known: dict[str, tuple[str, str | None]] = {}
     for one in (*commands, context.command):
-        for option in one.params:
-            if isinstance(option, click.Option):
-                known[option.name or ""] = option.opts[0], next(iter(option.secondary_opts), None)
+        for parameter in one.params:
+            if isinstance(parameter, click.Option):
+                known[parameter.name] = parameter.opts[0], next(iter(parameter.secondary_opts), None)
     return lambda message: in_flags(message, known)
 
 
@@ -183,7 +160,7 @@ def _run(group: click.Group, signals: Signals) -> int:
     """Run the command and say what went wrong, if anything; returns the exit code."""
     try:
         _require_working_directory()
-        with group.make_context("curvae", sys.argv[1:]) as context:
+        with group.make_context("curvae", sys.argv[1:] or ["--help"]) as context:
             group.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code

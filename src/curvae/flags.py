@@ -32,15 +32,15 @@ class SettingOption(click.Option):
     Arguments:
         kinds: of models, one or more of which have the setting.
         name: of the setting.
-        more: what is different from a setting of a model: a default, say.
+        more: what is different for an option of a command: its default, say.
     """
 
     def __init__(self, kinds: Iterable[type[Settings]], name: str, **more: Any) -> None:
         having = [kind for kind in kinds if name in described(kind)]
         known = [described(kind)[name] for kind in having]
         first = self._setting = known[0]
-        self.panel = having[0].part_of(name).capitalize()
-        """heading of the help under which it is shown"""
+        # Heading of the help under which it is shown.
+        self.panel = "Options" if "default" in more else having[0].part_of(name).capitalize()
         on = f"{flag(name)}/--no-{flag(name)[2:]}" if first.default is True else flag(name)
         typed: dict[str, Any] = {"is_flag": True} if first.type is bool else _typed(first)
         super().__init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,72 +12,15 @@ from .errors import CurvaeError
 from .flags import SettingOption
 from .settings import RowSettings
 
-__all__ = [
-    "CATEGORICAL",
-    "COVARIATE",
-    "DATA",
-    "DEVICE",
-    "DEVICES",
-    "EDGES",
-    "EXPOSURE",
-    "FEATURES",
-    "FORCE",
-    "GROUP",
-    "HELP",
-    "ID",
-    "ISOLATED",
-    "JOBS",
-    "JSON",
-    "LABEL",
-    "MISSING",
-    "MISSING_AS_RUN",
-    "NODES",
-    "QUIET",
-    "RESUME",
-    "RUN",
-    "RUN_FOLDER",
-    "SEED",
-    "WEIGHTED",
-    "Argument",
-    "missing",
-    "option",
-    "output",
-    "refuse",
-    "switch",
-]
+__all__ = ["FILE", "SHARED", "option", "printed", "refuse"]
+
+FILE = click.Path(path_type=Path)
 
 
-class Argument(click.Argument):
-    """An argument with a line of help."""
-
-    panel = "Arguments"
-
-    def __init__(self, name: str, text: str, **more: Any) -> None:
-        super().__init__([name], **more)
-        self.text = text
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        return self.human_readable_name, self.text
-
-
-def option(*names: str, text: str, **more: Any) -> click.Option:
-    """An option with a line of help; one without a type takes text."""
-    return click.Option(names, help=text, **more)
-
-
-def switch(*names: str, text: str) -> click.Option:
-    """An option that is on when it is there."""
-    return option(*names, text=text, is_flag=True)
-
-
-def output(text: str, **more: Any) -> click.Option:
-    """Where to write."""
-    return option("-o", "--output", text=text, type=click.Path(path_type=Path), **more)
-
-
-def missing(text: str, *choices: str, default: str | None = "error") -> click.Option:
-    """What to do about values that are missing."""
-    return option("--missing", text=text, type=click.Choice(choices), metavar="NAME", default=default)
+def option(*names: str, choices: Sequence[str] = (), **more: Any) -> click.Option:
+    """An option, given its names and help; `choices` are named in the help, and others are refused."""
+    chosen: dict[str, Any] = {"type": click.Choice(choices), "metavar": "NAME"} if choices else {}
+    return click.Option(names, **chosen, **more)
 
 
 def refuse(when: str, names: Iterable[str]) -> None:
@@ -89,65 +32,54 @@ def refuse(when: str, names: Iterable[str]) -> None:
             raise CurvaeError(f"{one.opts[0]} has no meaning {when}; leave it out")
 
 
-def _show_help(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    if asked:
-        print(context.get_help())
-        context.exit()
+def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
+    """Of an option: print a text and do nothing else."""
+
+    def callback(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+        if asked:
+            print(text(context))
+            context.exit()
+
+    return {"is_flag": True, "is_eager": True, "expose_value": False, "callback": callback}
 
 
-QUIET = click.Option(["--quiet", "-q"], is_flag=True, help="Print nothing but errors.")
-JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON and nothing else.")
-HELP = click.Option(
-    ["-h", "--help"],
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_help,
-    help="Show this message and exit.",
-)
-
-SEED = SettingOption([RowSettings], "seed", default=0)
-SEED.panel = "Options"
-DEVICE = option("--device", text="auto, cpu or cuda (auto).", default="auto")
-DEVICES = option("--device", text="auto, cpu or cuda, where the trainings run (auto).", default="auto")
-FORCE = switch("--force", text="Overwrite what is there.")
-RESUME = switch("--resume", text="Continue the run in -o.")
-JOBS = option("--jobs", text="Processes (one per core, one on CUDA).", type=click.IntRange(min=1))
-
-RUN = Argument("run", "Run folder of curvae fit or curvae graph.", type=click.Path(path_type=Path))
-DATA = Argument(
-    "data",
-    "Table (.csv, .tsv, .parquet), matrix (.npy, .npz, .mtx), images (.npy or a folder), mnist, branching-diffusion "
-    "or flat.",
-)
-EDGES = Argument(
-    "data",
-    "List of edges (any text file), matrix (.mtx, .npz), GraphML, phylogenetic, csphd or diseases.",
-    metavar="EDGES",
-)
-RUN_FOLDER = output("Run folder (runs/<name>-<n>).")
-
-LABEL = option("--label", text="Column to colour the map by.")
-ID = option("--id", text="Column that names the rows.")
-GROUP = option("--group", text="Column whose rows stay together in splits.")
-CATEGORICAL = option("--categorical", text="Text column to encode; repeatable.", multiple=True)
-COVARIATE = option(
-    "--covariate",
-    "covariates",
-    text="Column of the circumstances, such as the batch, told to the decoder; repeatable.",
-    multiple=True,
-)
-EXPOSURE = option("--exposure", text="Column with the exposure of each row, for counts (poisson).")
-MISSING = missing(
-    "Rows that lack values: error, drop, fill in the mean, or leave gaps to the model (error).",
-    *("error", "drop", "mean", "model"),
-)
-MISSING_AS_RUN = missing(
-    "Rows that lack values: error, drop, mean or model (as the run did).",
-    *("error", "drop", "mean", "model"),
-    default=None,
-)
-NODES = option("--nodes", text="Table of nodes: names, labels, features.")
-FEATURES = option("--features", text="Column of numbers of the nodes; repeatable.", multiple=True)
-WEIGHTED = switch("--weighted", text="Read weights of edges.")
-ISOLATED = switch("--isolated", text="Add nodes that only the table names, without edges.")
+_ROWS = "Rows that lack values: error, drop, fill in the mean, or leave gaps to the model"
+SHARED: dict[str, click.Parameter] = {
+    "run": click.Argument(["run"], type=FILE, help="Run folder of curvae fit or curvae graph."),
+    "data": click.Argument(
+        ["data"],
+        help="Table (.csv, .tsv, .parquet), matrix (.npy, .npz, .mtx), images (.npy or a folder), mnist, "
+        "branching-diffusion or flat.",
+    ),
+    "folder": option("-o", "--output", type=FILE, help="Run folder (runs/<name>-<n>)."),
+    "label": option("--label", help="Column to colour the map by."),
+    "id": option("--id", help="Column that names the rows."),
+    "group": option("--group", help="Column whose rows stay together in splits."),
+    "categorical": option("--categorical", multiple=True, help="Text column to encode; repeatable."),
+    "covariates": option(
+        "--covariate",
+        "covariates",
+        multiple=True,
+        help="Column of the circumstances, such as the batch, told to the decoder; repeatable.",
+    ),
+    "exposure": option("--exposure", help="Column with the exposure of each row, for counts (poisson)."),
+    "missing": option(
+        "--missing", choices=("error", "drop", "mean", "model"), default="error", help=f"{_ROWS} (error)."
+    ),
+    "missing_as_run": option(
+        "--missing", choices=("error", "drop", "mean", "model"), help=f"{_ROWS} (as the run did)."
+    ),
+    "nodes": option("--nodes", help="Table of nodes: names, labels, features."),
+    "features": option("--features", multiple=True, help="Column of numbers of the nodes; repeatable."),
+    "weighted": option("--weighted", is_flag=True, help="Read weights of edges."),
+    "isolated": option("--isolated", is_flag=True, help="Add nodes that only the table names, without edges."),
+    "seed": SettingOption([RowSettings], "seed", default=0),
+    "device": option("--device", default="auto", help="auto, cpu or cuda (auto)."),
+    "jobs": option("--jobs", type=click.IntRange(min=1), help="Processes (one per core, one on CUDA)."),
+    "resume": option("--resume", is_flag=True, help="Continue the run in -o."),
+    "force": option("--force", is_flag=True, help="Overwrite what is there."),
+    "quiet": option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
+    "as_json": option("--json", "as_json", is_flag=True, help="Print the result as JSON and nothing else."),
+    "help": option("-h", "--help", **printed(click.Context.get_help), help="Show this message and exit."),
+}
+"""parameters that several commands have, called as the library calls them where it has them"""

@@ -10,8 +10,8 @@ Euclidean space has, and are kept. Three kinds of surrogates keep Λ:
   axes: spheres, boxes, grids, heavy tails.
 - **permuted**: scores of one axis are dealt to other rows. The distribution stays the same where axes are independent.
 
-A table has columns as well. Its surrogates of a fourth kind keep the distribution of every column, which says much where
-values are sparse or skewed, and how rows differ in their means:
+A table has columns as well. Its surrogates of a fourth kind keep the distribution of every column, which says much
+where values are sparse or skewed, and how rows differ in their means:
 
 - **dealt**: values of every column are dealt among rows of about the same mean.
 """
@@ -156,8 +156,8 @@ def compare_to_surrogates(observed: float, kinds: Sequence[Callable[[], float]],
     Arguments:
         observed: the statistic of the data.
         kinds: for every kind of surrogates a function that draws one and gives its statistic.
-        margin: what the data must fall short by, as a share: data that follow none of the distributions which surrogates
-            stand for differ from them a little, and with many rows a little would be found significant.
+        margin: what the data must fall short by, as a share: data that follow none of the distributions which
+            surrogates stand for differ from them a little, and with many rows a little would be found significant.
 
     Example:
         >>> compare_to_surrogates(0.5, [lambda: 0.9]) == 1 / 80, compare_to_surrogates(0.5, [lambda: 0.51], margin=0.1)
