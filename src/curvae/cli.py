@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-_ROWS = ("label", "id", "group", "categorical", "covariates", "exposure")
+_TABLE = ("label", "id", "group", "categorical")
+_ROWS = (*_TABLE, "covariates", "exposure")
 _GRAPH = ("nodes", "features", "weighted", "isolated")
 
 
@@ -206,12 +207,6 @@ def evaluate(voice: Voice, run: Path, data: str, samples: int | None, **asked: A
     return Answer(found, lines, shell_command(["sample", str(run), "-n", "100" if rows else "10"], covariates))
 
 
-# What a comparison chooses itself.
-_CHOSEN = {
-    name for kind in (RowSettings, GraphSettings) for name, known in described(kind).items() if not known.compared
-}
-
-
 @command(
     "data",
     option("-o", "--output", type=FILE, help="Folder (runs/<name>-comparison-<n>)."),
@@ -226,7 +221,7 @@ _CHOSEN = {
     option("--scheduler", help="Train on a Dask cluster.", metavar="ADDRESS"),
     "resume",
     "force",
-    *setting_options(RowSettings, GraphSettings, without=_CHOSEN),
+    *setting_options(RowSettings, GraphSettings, compared=True),
     example="compare cells.csv --label type --group donor --repeats 10",
 )
 def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **asked: Any) -> Answer:
@@ -238,16 +233,12 @@ def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **aske
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
-    kinds: list[Any] = [Source, GraphSource]
     rows, graphs = (
         {*described(settings), *(field.name for field in fields(kind))}
-        for settings, kind in zip((RowSettings, GraphSettings), kinds, strict=True)
+        for settings, kind in ((RowSettings, Source), (GraphSettings, GraphSource))
     )
-    if graph:
-        refuse("with --graph", rows - graphs)
-    else:
-        refuse("without --graph", graphs - rows)
-    source, more = _split(kinds[graph], data, asked)
+    refuse("with --graph" if graph else "without --graph", rows - graphs if graph else graphs - rows)
+    source, more = _split(GraphSource if graph else Source, data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
     result = compare_run(CompareRequest(source, curvatures=values, **more), voice)
     folder, found = result.folder, result.comparison
@@ -330,10 +321,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
         type=FILE,
     ),
     option("--newick", help="Of a run: write the tree read off its map to this file.", type=FILE),
-    "label",
-    "id",
-    "group",
-    "categorical",
+    *_TABLE,
     option(
         "--covariate",
         "covariates",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_origin
 
 import click
@@ -75,18 +75,17 @@ def _typed(known: Setting) -> dict[str, Any]:
     return {"metavar": "WIDTHS"} if get_origin(known.type) is tuple else {"type": known.type}
 
 
-def setting_options(*kinds: type[Settings], without: Collection[str] = ()) -> list[SettingOption]:
+def setting_options(*kinds: type[Settings], compared: bool = False) -> list[SettingOption]:
     """The options of all settings of some kinds of models, by part.
 
     Arguments:
         kinds: whose settings; the options of several are joined.
-        without: names of settings that the command chooses itself.
+        compared: only those that a comparison does not choose itself.
     """
     parts = dict.fromkeys(part for kind in kinds for part in kind.parts)
-    names = dict.fromkeys(
-        name for part in parts for kind in kinds if part in kind.parts for name in described(kind.parts[part])
-    )
-    return [SettingOption(kinds, name) for name in names if name not in without]
+    known = [described(kind.parts[part]) for part in parts for kind in kinds if part in kind.parts]
+    names = dict.fromkeys(name for part in known for name, one in part.items() if one.compared or not compared)
+    return [SettingOption(kinds, name) for name in names]
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
