@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from .options import SHARED, option, printed
 from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
 
 __all__ = ["Answer", "command", "program", "run_program"]
+
+_NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,8 @@ def _mistake(error: click.UsageError) -> str:
     else:
         said = error.format_message().partition(" Did you mean")[0]
     said = " ".join(said.split()).removesuffix(".")
-    if near := getattr(error, "possibilities", None):
+    typed = getattr(error, "option_name", None) or getattr(error, "command_name", "")
+    if near := get_close_matches(typed, getattr(error, "possibilities", None) or (), 1, _NEAR):
         return f"{said}; did you mean {near[0]}?"
     return f"{said}; {'curvae' if error.ctx is None else error.ctx.command_path} --help shows what there is"
 

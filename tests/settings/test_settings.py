@@ -207,7 +207,7 @@ def test_usage_errors_say_what_is_wrong_and_what_is_near(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words, says in (
         (("fit", "t.csv", "--epoch", "3"), "curvae: there is no option --epoch; did you mean --epochs?\n"),
-        (("fti", "t.csv"), "curvae: No such command 'fti'; "),
+        (("fti", "t.csv"), "curvae: No such command 'fti'; did you mean fit?\n"),
         (("fit", "t.csv", "--epochs", "x"), "curvae: --epochs: 'x' is not a valid integer; curvae fit --help"),
         (("sample", "run", "--seed", "-1"), "curvae: --seed must be a whole number from 0 to 2³²−1, got -1; "),
         (("graph", "t.csv", "--splits", "-1"), "curvae: --splits: -1 is not in the range x>=0; "),
