@@ -278,7 +278,8 @@ def test_other_options_that_cannot_be(run):
     untouched("evaluate", run, "cells.csv", "--samples", "9" * 12, says=["samples must be at most 1,000,000", "time"])
     untouched("embed", run, says=["DATA", "curvae embed --help"])
     untouched("nonsense", says=["nonsense", "curvae --help"])
-    untouched("cite", "--latex", says=["--latex", "curvae cite --help"])
+    untouched("cite", "--latex", says=["--latex", "did you mean --bibtex?"])
+    untouched("cite", "--xyz", says=["--xyz", "curvae cite --help"])
 
 
 # --- folders --------------------------------------------------------------------------------------------------------
