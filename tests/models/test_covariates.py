@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -439,6 +441,23 @@ def test_the_command_line_from_fit_to_samples(table):
     assert set(found.json["parts"]) == {"train", "validation"}
     assert curvae("fit", "t.csv", "-o", "run", "--resume", "--epochs", "2").code == 0
     refused("fit", "t.csv", "--covariate", "age", "-o", "run", "--resume", says=["covariates"])
+
+
+def test_next_commands_of_a_run_with_covariates_work(table):
+    assert curvae("fit", "t.csv", "--covariate", "batch", "--covariate", "age", "-o", "run", "-q", *SMALL).code == 0
+    table.drop(columns=["batch", "age"]).to_csv("bare.csv", index=False)
+    for words in (("embed", "run", "bare.csv"), ("evaluate", "run", "t.csv", "--samples", "5")):
+        found = curvae(*words)
+        (following,) = re.findall("^next: curvae (.*)", found.out, re.M)
+        assert curvae(*shlex.split(following)).code == 0, following
+    assert following.startswith("sample run -n 100 --covariate batch=a --covariate age=")
+
+
+def test_covariates_are_left_out_of_distances(table):
+    table.drop(columns="batch").to_csv("plain.csv", index=False)
+    told = curvae("diagnose", "t.csv", "--covariate", "batch", "--json")
+    assert told.code == 0 and told.json == curvae("diagnose", "plain.csv", "--json").json
+    refused("diagnose", "t.csv", "--distances", "--covariate", "batch", says=["--covariate has no meaning with --dis"])
 
 
 def test_an_encoder_that_is_told_needs_them_to_embed(table):

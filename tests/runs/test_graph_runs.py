@@ -30,7 +30,7 @@ from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map
-from curvae.plotting.networks import EDGES_DRAWN
+from curvae.plotting.graph_maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graphing, view_run
 from curvae.training import stacks
 from curvae.training.evaluate import Embedding, distances

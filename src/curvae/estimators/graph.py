@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
-from ..models.latent import Law
+from ..settings import DistributionKind
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, map_health
 from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, link_figures
@@ -83,7 +83,7 @@ class PoincareGraphVAE(BaseEstimator):
         n_components: int = 2,
         *,
         curvature: float = 1.0,
-        posterior: Law = "wrapped",
+        posterior: DistributionKind = "wrapped",
         prior_scale: float = 1.0,
         edges: EdgeKind = "geodesic",
         weight: float = 2.0,

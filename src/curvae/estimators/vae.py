@@ -23,8 +23,8 @@ from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
-from ..models.latent import Law
 from ..nn.networks import DecoderKind, NetworkKind
+from ..settings import DistributionKind
 from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
@@ -112,7 +112,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         n_components: int = 2,
         *,
         curvature: float = 1.0,
-        posterior: Law = "riemannian",
+        posterior: DistributionKind = "riemannian",
         decoder: DecoderKind = "gyroplane",
         network: NetworkKind = "mlp",
         image_shape: tuple[int, int] | None = None,

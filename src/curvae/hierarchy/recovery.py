@@ -20,7 +20,7 @@ from scipy.stats import spearmanr
 from ..data.graphs.ranking import average_precision
 from ..data.messages import count, quoted
 from ..errors import CurvaeError
-from .reading_off import Embedded, joined
+from .tree_of_map import Embedded, joined
 from .trees import NamedTree
 
 __all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "rank_correlation", "recover"]

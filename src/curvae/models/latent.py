@@ -14,9 +14,9 @@ from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
 from ..nn import Curvature, Factor, Space
 from ..nn.saving import name_once
-from ..settings import Law
+from ..settings import DistributionKind
 
-__all__ = ["Latent", "Law", "Posterior", "Prior", "check_noise", "current_name"]
+__all__ = ["DistributionKind", "Latent", "Posterior", "Prior", "check_noise", "current_name"]
 
 
 def check_noise(noise: Tensor, rows: int, dim: int, shared: bool = False) -> Tensor:
@@ -49,7 +49,7 @@ class Posterior(nn.Module):
         in_features: int,
         space: Space | int,
         curvature: Curvature | None = None,
-        law: Law = "riemannian",
+        law: DistributionKind = "riemannian",
         diagonal: bool = False,
     ) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ def _deprecated(old: str, new: str) -> None:
 
 
 def Prior(  # noqa: N802 - it was a class
-    dim: int, curvature: Curvature, law: Law = "riemannian", scale: float = 1.0, learn_scale: bool = False
+    dim: int, curvature: Curvature, law: DistributionKind = "riemannian", scale: float = 1.0, learn_scale: bool = False
 ) -> Factor:
     """Deprecated: the prior belongs to a `curvae.nn.Factor` of the latent space."""
     _deprecated("Prior(dim, curvature, law, scale)", "Space(…, prior_scale=scale)")

@@ -15,12 +15,12 @@ from ..distributions.step import draw_and_divergence
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..geometry.functions import REACH
-from ..settings import FactorSettings, Law, parse_space
+from ..settings import DistributionKind, FactorSettings, parse_space
 from .curvature import Curvature, PriorScale
 
 __all__ = ["Factor", "FactorFigures", "Space"]
 
-Distribution = Law | type[HyperbolicNormal]
+Distribution = DistributionKind | type[HyperbolicNormal]
 
 # Added to the standard deviation of a posterior, so that its logarithm is finite wherever a network wanders; not a
 # clamp: the gradient lives on.
@@ -30,8 +30,10 @@ _SMALLEST = 1e-8
 def _distribution(given: Distribution) -> type[HyperbolicNormal]:
     if isinstance(given, type) and issubclass(given, HyperbolicNormal):
         return given
-    if given not in get_args(Law):
-        raise ValueError(f"distribution must be one of {', '.join(get_args(Law))}, or a class; got {given!r}")
+    if given not in get_args(DistributionKind):
+        raise ValueError(
+            f"distribution must be one of {', '.join(get_args(DistributionKind))}, or a class; got {given!r}"
+        )
     return WrappedNormal if given == "wrapped" else RiemannianNormal
 
 

@@ -3,7 +3,7 @@
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
 from .factors import FactorSettings, parse_space
-from .names import LIKELIHOODS, OPTIONS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, OPTIONS, DecoderKind, DistributionKind, EdgeKind, Law, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
     EdgeSettings,
@@ -22,6 +22,7 @@ __all__ = [
     "LIKELIHOODS",
     "OPTIONS",
     "DecoderKind",
+    "DistributionKind",
     "DrawSettings",
     "EdgeKind",
     "EdgeSettings",

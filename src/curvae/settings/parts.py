@@ -9,7 +9,7 @@ from typing import Any, Self
 from ..errors import CurvaeError
 from .checks import NOT_NEGATIVE, POSITIVE, Rule, number, whole
 from .factors import FactorSettings, parse_space
-from .names import LIKELIHOODS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NetworkKind, ObjectiveKind
 from .setting import Part, again, described, setting
 
 __all__ = [
@@ -50,7 +50,7 @@ class SpaceSettings(Part):
         1.0, "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE.", flags=("-c",), rule=_CURVATURE, compared=False
     )
     learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
-    posterior: Law = setting("riemannian", "Distribution of posterior and prior.")
+    posterior: DistributionKind = setting("riemannian", "Distribution of posterior and prior.")
     diagonal: bool = setting(False, "One posterior standard deviation an axis (wrapped only).")
     prior_scale: float = setting(1.0, "Standard deviation σ0 of the prior.", rule=POSITIVE)
     learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
@@ -155,7 +155,7 @@ class StepSettings(Part):
     epochs: int | None = setting(None, "Passes over the data.", shown="about 8,000 steps")
     learning_rate: float = setting(1e-3, "Of Adam.", flags=("--lr",), rule=POSITIVE)
     tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
-    seed: int = setting(0, "Seed of everything random.", rule=_SEED, bounds=(0, 2**32 - 1))
+    seed: int = setting(0, "Seed of everything random.", rule=_SEED)
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class TrainingSettings(StepSettings):
 class GraphSpaceSettings(SpaceSettings):
     """The latent space of a graph."""
 
-    posterior: Law = again(SpaceSettings, "posterior", "wrapped")
+    posterior: DistributionKind = again(SpaceSettings, "posterior", "wrapped")
 
 
 @dataclass(frozen=True)
