@@ -21,8 +21,8 @@ from ..geometry import Lorentz, PoincareBall
 from ..models import Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
 from .fitted import Fitted
+from .rows import Data
 from .sources import Pool
-from .tasks import Data
 
 __all__ = [
     "Embedding",
