@@ -135,10 +135,10 @@ def _typed(message: str) -> str:
 @contextmanager
 def _voice(quiet: bool) -> Iterator[Any]:
     """Messages and progress bars on the error stream, so that results alone are on the output."""
-    from .runs.folder import Voice
+    from .runs import Reporter
 
     if quiet:
-        yield Voice()
+        yield Reporter()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -158,7 +158,7 @@ def _voice(quiet: bool) -> Iterator[Any]:
         bars.update(tasks[name], completed=done, text=escape(one_line(text)))
 
     try:
-        yield Voice(
+        yield Reporter(
             say=lambda text: console.print(escape(one_line(_typed(text))), highlight=False, soft_wrap=True),
             warn=lambda text: console.print(
                 f"[yellow]warning:[/] {escape(one_line(_typed(text)))}", highlight=False, soft_wrap=True
@@ -227,23 +227,20 @@ def fit(
     settings: dict[str, Any],
 ) -> None:
     """Train a model on data; writes a run folder with the map, the model and a report."""
-    from .runs import FitRequest, fit_run
-    from .runs.folder import Source
-    from .runs.training import comparable
+    from .runs import Source, TrainRequest, train_run
     from .training.device import choose_device
 
     source = Source(data, label, identity, group, tuple(categorical or ()), missing, exposure, tuple(covariate or ()))
-    request = FitRequest(source, settings, output, repeats, resume, force, choose_device(device))
+    request = TrainRequest(source, settings, output, repeats, resume, force, choose_device(device))
     with _voice(quiet or as_json) as voice:
-        result = fit_run(request, voice)
-    following = result.source.command("compare", settings=comparable(result.settings))
+        result = train_run(request, voice)
     _tell(
         quiet,
         as_json,
         {"run": str(result.folder), **result.summary},
         f"report: {result.folder / 'report.html'}",
         f"embedding: {result.folder / 'embedding.csv'}",
-        f"next: {following}    is curvature worth it for these data?",
+        f"next: {result.following}",
     )
 
 
@@ -274,14 +271,13 @@ def graph(
     settings: dict[str, Any],
 ) -> None:
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
-    from .runs import GraphRequest, graph_run
-    from .runs.folder import GraphSource
+    from .runs import GraphSource, TrainRequest, train_run
     from .training.device import choose_device
 
     source = GraphSource(data, nodes, label, tuple(features or ()), weighted, isolated, missing)
-    request = GraphRequest(source, settings, output, splits, resume, force, choose_device(device), jobs)
+    request = TrainRequest(source, settings, output, splits, resume, force, choose_device(device), jobs)
     with _voice(quiet or as_json) as voice:
-        result = graph_run(request, voice)
+        result = train_run(request, voice)
     _tell(
         quiet,
         as_json,
@@ -312,7 +308,7 @@ def embed(
 
     with _voice(quiet or as_json) as voice:
         path = embed_run(
-            run, data, output, missing=missing, nodes=nodes, force=force, device=choose_device(device), voice=voice
+            run, data, output, missing=missing, nodes=nodes, force=force, device=choose_device(device), reporter=voice
         )
     following = shlex.join(["curvae", "evaluate", str(run), data, *(("--missing", missing) if missing else ())])
     _tell(quiet, as_json, {"embedding": str(path)}, f"embedding: {path}", f"next: {following}")
@@ -346,7 +342,7 @@ def impute(
             seed=seed or 0,
             force=force,
             device=choose_device(device),
-            voice=voice,
+            reporter=voice,
         )
     _tell(
         quiet,
@@ -380,17 +376,13 @@ def sample(
     """
     from .runs import sample_run
     from .training.device import choose_device
-    from .training.storage import kind_of
 
     if wrong := [entry for entry in covariate or () if "=" not in entry]:
         raise CurvaeError(f"--covariate takes COLUMN=VALUE, such as batch=a; got {wrong[0]!r}")
     told = dict(entry.partition("=")[::2] for entry in covariate or ())
-    paths = sample_run(run, count, output, covariates=told, seed=seed or 0, force=force, device=choose_device(device))
-    names = [str(path) for path in paths]
-    following = shlex.join(["curvae", "embed", str(run), names[0]])
-    if kind_of(run) == "graph":
-        following = shlex.join(["curvae", "view", str(run)])
-    _tell(quiet, as_json, {"samples": names}, *(f"samples: {name}" for name in names), f"next: {following}")
+    found = sample_run(run, count, output, covariates=told, seed=seed or 0, force=force, device=choose_device(device))
+    names = [str(path) for path in found.paths]
+    _tell(quiet, as_json, {"samples": names}, *(f"samples: {name}" for name in names), f"next: {found.following}")
 
 
 @app.command(epilog="Example: curvae evaluate runs/cells-1 held-out.csv --samples 5000")
@@ -412,7 +404,7 @@ def evaluate(
 
     with _voice(quiet or as_json) as voice:
         found = evaluate_run(
-            run, data, samples, seed=seed or 0, missing=missing, device=choose_device(device), voice=voice
+            run, data, samples, seed=seed or 0, missing=missing, device=choose_device(device), reporter=voice
         )
     lines = _likelihood_lines(found) if "samples" in found else _link_lines(found)
     number = "100" if "samples" in found else "10"
@@ -486,8 +478,7 @@ def compare(
     settings: dict[str, Any],
 ) -> None:
     """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
-    from .runs import CompareRequest, compare_run
-    from .runs.folder import GraphSource, Source
+    from .runs import CompareRequest, GraphSource, Source, compare_run
 
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
@@ -510,13 +501,12 @@ def compare(
     with _voice(quiet or as_json) as voice:
         result = compare_run(request, voice)
     folder, found = result.folder, result.comparison
-    chosen = {**result.settings, "curvature": float(found.best if found.outcome == "hyperbolic" else 0)}
     _tell(
         quiet,
         as_json,
         {"folder": str(folder), **found.to_json()},
         f"report: {folder / 'report.html'}",
-        f"next: {result.source.command('graph' if graph else 'fit', settings=chosen)}",
+        f"next: {result.following}",
     )
 
 
@@ -622,9 +612,8 @@ def diagnose(
     as_json: Json = False,
 ) -> None:
     """Is there a hierarchy in data? Of a run: how well does its map recover a known tree?"""
-    from .runs import DiagnoseRequest, diagnose_data, export_tree, recover_run
+    from .runs import DiagnoseRequest, GraphSource, Source, diagnose_data, export_tree, recover_run
     from .runs.diagnosing import figures, is_run, recovered
-    from .runs.folder import Source
 
     if tree is not None or newick is not None or is_run(data):
         if tree is None and newick is None:
@@ -634,7 +623,7 @@ def diagnose(
         lines = []
         with _voice(quiet or as_json) as voice:
             if tree is not None:
-                match, found = recover_run(Path(data), tree, seed=seed or 0, voice=voice)
+                match, found = recover_run(Path(data), tree, seed=seed or 0, reporter=voice)
                 result, lines = {"match": match.to_json(), **found.to_json()}, recovered(match, found)
             if newick is not None:
                 result |= export_tree(Path(data), newick, seed=seed or 0, force=force)
@@ -646,8 +635,8 @@ def diagnose(
         _refuse(context, "with --graph", (*_OF_TABLES, "distances"))
     if distances:
         _refuse(context, "with --distances", _OF_VALUES)
-    source = Source(data, label, identity, group, tuple(categorical or ()), missing)
-    request = DiagnoseRequest(source, metric, distances, graph, output, force, seed or 0)
+    rows = Source(data, label, identity, group, tuple(categorical or ()), missing)
+    request = DiagnoseRequest(GraphSource(data) if graph else rows, metric, distances, output, force, seed or 0)
     with _voice(quiet or as_json) as voice:
         diagnosis = diagnose_data(request, voice)
     _tell(

@@ -95,7 +95,7 @@ def _work(bench: Bench, name: str, variant: Variant, base: GraphConfig, seeds: S
             jobs=bench.jobs,
             build=partial(_build, variant=variant, edges=len(splits[0].train)),
             progress=bench.progress(geometry),
-            warn=bench.voice.warn,
+            warn=bench.reporter.warn,
         )
         trainings += [{"geometry": geometry, **_figures(one, graph)} for one in fitted]
     return {"trainings": trainings, "graph": {"nodes": graph.n_nodes, "edges": graph.n_edges}}

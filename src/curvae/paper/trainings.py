@@ -163,7 +163,7 @@ def train(
         device=bench.device,
         jobs=bench.jobs,
         progress=bench.progress("training"),
-        warn=bench.voice.warn,
+        warn=bench.reporter.warn,
     )
     if path is not None:
         tensors = {f"{i}.{name}": t for i, one in enumerate(fitted) for name, t in one.model.state_dict().items()}

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 
 from ..training import Config
-from .folder import Voice
+from .reporter import Reporter
 
 __all__ = ["Forecast", "duration", "likelihood_seconds"]
 
@@ -27,16 +27,16 @@ class Forecast:
     """Says, once, how long a run will take, unless that is a moment.
 
     Arguments:
-        voice: that says it.
+        reporter: that says it.
         what: takes the time.
     """
 
-    def __init__(self, voice: Voice, what: str) -> None:
-        self._voice, self._what, self._said = voice, what, False
+    def __init__(self, reporter: Reporter, what: str) -> None:
+        self._reporter, self._what, self._said = reporter, what, False
 
     def __call__(self, seconds: float) -> None:
         if not self._said and seconds >= _SHORT:
-            self._voice.say(f"{duration(seconds)} of {self._what}")
+            self._reporter.say(f"{duration(seconds)} of {self._what}")
         self._said = True
 
 

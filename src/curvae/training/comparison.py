@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -236,7 +237,7 @@ def compare_splits(
         for i, mine in kept.items()
     ]
     maps = {c: [mine[c].embedding for mine in kept.values()] for c in values}
-    ratio = float(np.mean([len(split.test) / len(split.train) for split in splits]))
+    ratio = fmean(len(split.test) / len(split.train) for split in splits)
     stable, first = {c: stability(m) for c, m in maps.items()}, {c: m[0] for c, m in maps.items()}
     return kind(repeats, ratio, stable, first, config), tasks[0]
 

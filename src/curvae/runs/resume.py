@@ -1,4 +1,4 @@
-"""Runs that go on: what they were begun with, and that it is asked for again."""
+"""Resuming runs: read what a run was started with, and check that nothing else is asked for now."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ..errors import CurvaeError
 from ..training.config import Settings
 from ..training.locks import locked
 from ..training.storage import CONFIG, read_description
-from .folder import Given
+from .sources import DataSource
 
-__all__ = ["Begun", "given", "resume_run"]
+__all__ = ["Resumed", "given", "resume_run"]
 
-# What a description says besides settings and source, made what it should be.
-_SOUND: dict[str, Callable[[Any], Any]] = {
+# What a description says besides settings and source, and how it is checked and converted.
+_CONVERT: dict[str, Callable[[Any], Any]] = {
     "repeats": int,
     "splits": int,
     "curvatures": lambda values: [float(c) for c in values],
 }
 
-Source = TypeVar("Source", bound=Given)
-Config = TypeVar("Config", bound=Settings)
-
 
 @dataclass(frozen=True)
-class Begun(Generic[Source, Config]):
-    """A run to go on with, as its `config.json` describes it."""
+class Resumed:
+    """A run to continue, as its `config.json` describes it."""
 
     folder: Path
-    source: Source
-    config: Config
+    source: DataSource
+    """read as it was at the start"""
+    config: Settings
     more: dict[str, Any]
     """what else was asked for at the start"""
     description: dict[str, Any]
@@ -52,21 +50,23 @@ def resume_run(
     command: str,
     kind: str,
     folder: Path | None,
-    source: Source,
-    configs: type[Config],
+    source: DataSource,
+    configs: type[Settings],
     settings: Mapping[str, Any],
     **more: Any,
-) -> Iterator[Begun[Source, Config]]:
-    """The run in a folder, locked within the context; what is asked for must be what it was begun with, or be left out.
+) -> Iterator[Resumed]:
+    """Open the run in a folder, and lock it within the context.
+
+    What is asked for now must be what the run was started with, or be left out.
 
     Arguments:
-        command: that makes such runs.
+        command: how the command that makes such runs is called.
         kind: of the run.
-        folder: that was given, if any.
-        source: data, and how to read them where that was given.
-        configs: what its settings are.
+        folder: of the run, if one was given.
+        source: the data, with the reading options that were given.
+        configs: class of its settings.
         settings: those that were given.
-        more: what else was asked for, by its name in `config.json`; None where it was not.
+        more: what else was asked for, by its name in `config.json`; None where it was left out.
     """
     if folder is None:
         raise CurvaeError(f"resume=True needs the run folder: curvae {command} -o RUN --resume")
@@ -77,11 +77,11 @@ def resume_run(
 def _read(
     folder: Path,
     kind: str,
-    source: Source,
-    configs: type[Config],
+    source: DataSource,
+    configs: type[Settings],
     settings: Mapping[str, Any],
     more: Mapping[str, Any],
-) -> Begun[Source, Config]:
+) -> Resumed:
     description = read_description(folder, kind)
     try:
         config = configs.from_json(description["config"])
@@ -89,7 +89,7 @@ def _read(
         texts = description["data"]["fingerprint"], description["command"], description.get("likelihood_reason", "")
         if not all(isinstance(value, str) for value in texts):
             raise TypeError("its data are not described")
-        others = {name: _SOUND[name](description[name]) for name in more}
+        others = {name: _CONVERT[name](description[name]) for name in more}
     except (KeyError, TypeError, ValueError) as error:
         raise CurvaeError(
             f"{folder} cannot be resumed: its {CONFIG} is incomplete ({error}); start a new run"
@@ -103,7 +103,7 @@ def _read(
     ]
     if other:
         raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
-    return Begun(folder, known, config, others, description)
+    return Resumed(folder, known, config, others, description)
 
 
 def given(config: Settings) -> dict[str, Any]:
