@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
+from pathlib import Path
 
 # Read when scipy is first imported; without it scikit-learn skips its check of array API inputs.
 os.environ["SCIPY_ARRAY_API"] = "1"
 
 import pytest
 import torch
+
+from curvae.training import stacks
+from running import write_table
 
 torch.set_num_threads(1)
 
@@ -18,3 +23,16 @@ def _fresh() -> None:
     torch.manual_seed(0)
     # torch.compile switches validation off for the whole process when it meets a distribution.
     torch.distributions.Distribution.set_default_validate_args(True)
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A checkpoint after every epoch."""
+    monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
+
+
+@pytest.fixture
+def table():
+    """A table of numbers with a label, in the current directory."""
+    return write_table(Path("t.csv"), kind=list("xy") * 20)

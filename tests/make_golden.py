@@ -1,4 +1,4 @@
-"""Make `tests/data/golden`, the records of `tests/test_golden.py`: `python tests/make_golden.py [case …]`.
+"""Make `tests/data/golden`, the records of `tests/training/test_golden.py`: `python tests/make_golden.py [case …]`.
 
 Made again only where a figure is meant to change; the change then says which, and why.
 """
@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from test_golden import CASES, record, record_file
+from training.test_golden import CASES, record, record_file
 
 
 def make(names: list[str]) -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from curvae.cli import main
 
-__all__ = ["SMALL", "Outcome", "config", "curvae", "refused", "settings", "snapshot", "write_table"]
+__all__ = ["SMALL", "Outcome", "config", "curvae", "refused", "settings", "snapshot", "untouched", "write_table"]
 
 # A model that trains in a blink.
 SMALL = ("--hidden", "8", "--epochs", "2", "--batch-size", "16")
@@ -86,6 +86,13 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
         for path in sorted(folder.rglob("*"))
         if path.name != ".lock"
     }
+
+
+def untouched(*words: object, says: Iterable[str] = ()) -> None:
+    """Run a command that must fail as a user's mistake does, and see that it has changed nothing here."""
+    before = snapshot(Path())
+    refused(*words, says=says)
+    assert snapshot(Path()) == before
 
 
 def write_table(path: Path, rows: int = 40, columns: str = "abc", seed: int = 0, **more: Any) -> Path:

@@ -12,13 +12,12 @@ import torch
 import curvae.plotting
 import curvae.report
 import curvae.runs
-import test_many
-import test_resume
-import test_resume_runs
+import running
 from curvae.training import fit, fit_many
+from trainings import CONFIG, DATA, MANY, X
 
 torch.set_num_threads(1)
-fit(replace(test_resume.CONFIG, epochs=1, patience=None), test_resume.X)
-fit_many([replace(config, epochs=1) for config in test_many.MANY], test_many.DATA)
+fit(replace(CONFIG, epochs=1, patience=None), X)
+fit_many([replace(config, epochs=1) for config in MANY], DATA)
 
-__all__ = ["curvae", "test_resume_runs"]
+__all__ = ["curvae", "running"]

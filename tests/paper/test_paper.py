@@ -1,0 +1,623 @@
+"""The paper's experiments: settings as printed, tests against scipy, shards that resume, tiny runs of every part."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from scipy import optimize, stats
+
+from curvae.data import Arrays, branching_diffusion
+from curvae.errors import CurvaeError
+from curvae.geometry import PoincareBall
+from curvae.hierarchy import Embedded
+from curvae.nn import Gyroplane
+from curvae.paper import ablation, better, gallery, table1, table2, table3
+from curvae.paper.baselines import recovery, scaled
+from curvae.paper.catalogue import EXPERIMENTS
+from curvae.paper.cells import cell
+from curvae.paper.classifier import Settings, confusions
+from curvae.paper.experiment import Bench, Experiment, Page, Plan, Shard
+from curvae.paper.gplvm import GPLVM, negative_log_likelihood, principal_components
+from curvae.paper.maps import hyperplanes
+from curvae.paper.running import Store, run_experiment
+from curvae.paper.search import Search
+from curvae.paper.statistics import Printed, against_printed, estimate, linear_contrast, mark, paired
+from curvae.paper.trainings import Material, Trainings, configuration, seeds, train
+from curvae.report import Section, Table
+from curvae.runs import Reporter
+from curvae.training import Config, Scaling, Split, build, fit, random_split
+from curvae.training.evaluate import _alike, likelihoods
+from paths import ROOT
+from reading import idx
+from running import curvae, refused
+
+TINY = Config(hidden=(6,), epochs=2, batch_size=16, validation=0.0, likelihood="unit_gaussian", posterior="wrapped")
+X = (
+    np.random.default_rng(0).normal(size=(40, 1)) * [1.0, 2.0, -3.0]
+    + 0.3 * np.random.default_rng(1).normal(size=(40, 3))
+    + 5
+)
+
+
+def material(seed: int = 0) -> Material:
+    split = random_split(len(X), 0.0, 0.3, seed)
+    return Material(X, split, Scaling.standard(X), X[split.test])
+
+
+def bench(path, **more) -> Bench:
+    return Bench(torch.device("cpu"), path / "cache", **more)
+
+
+def configs_of(shards):
+    """Configurations of the trainings of shards, from their settings alone."""
+    return [
+        configuration(s.settings["config"], own)
+        for s in shards
+        if "config" in s.settings
+        for own in s.settings["trainings"]
+    ]
+
+
+# --- the paper's settings -------------------------------------------------------------------------------------------
+
+
+def test_table_1_is_the_paper_s():
+    shards = table1.shards(Plan())
+    found = configs_of(shards)
+    kinds = ("flat", "limit", "wrapped", "riemannian")
+    assert [s.name for s in shards] == [*(f"{kind}-{block}" for block in (1, 2, 3) for kind in kinds), "baselines"]
+    assert len(found) == len(set(found)) == 60 * 2 * (2 + 2 * 5)
+    assert {c.curvature for c in found} == {0.0, 0.1, 0.3, 0.8, 1.0, 1.2} and {c.prior_scale for c in found} == {
+        1.0,
+        1.7,
+    }
+    for config in found:
+        assert (config.dim, config.hidden, config.likelihood) == (2, (200,), "unit_gaussian")
+        assert (config.epochs, config.batch_size, config.learning_rate, config.samples) == (1000, 64, 1e-3, 1)
+        assert (config.objective, config.beta, config.validation, config.patience) == ("elbo", 1.0, 0.0, None)
+        assert not config.diagonal
+    for i, shard in enumerate(shards[:-1]):
+        own = configs_of([shard])
+        assert {c.decoder for c in own} == {"log_mlp" if shard.name.startswith("flat") else "gyroplane"}
+        assert {c.seed for c in own} == set(range(20 * (i // 4), 20 * (i // 4) + 20)) and shard.settings[
+            "samples"
+        ] == 5000
+    own = table1.material(3)
+    assert own.x.shape == (635, 50) and len(own.split.test) == 190 and len(own.split.train) == 445
+    scaled = (own.x - own.scaling.shift) / own.scaling.scale
+    np.testing.assert_allclose([np.abs(scaled.mean(0)).max(), np.abs(scaled.std(0) - 1).max()], 0, atol=1e-9)
+    assert list(table1.PRINTED[1.0].values()) == [57.1, 57.1, 57.2, 56.9, 56.7, 56.6]
+    assert list(table1.PRINTED[1.7].values()) == [57.0, 56.8, 56.6, 55.9, 55.7, 55.6]
+
+
+def test_table_2_is_the_paper_s():
+    found = configs_of(table2.shards(Plan()))
+    assert len(found) == len(set(found)) == 360 + 40
+    cells = {(c.posterior if c.curvature else c.decoder, c.curvature, c.dim) for c in found}
+    laws = {("log_mlp", 0.0), ("gyroplane", 0.0)} | {
+        (law, c) for law in ("wrapped", "riemannian") for c in (0.1, 0.2, 0.7, 1.4)
+    }
+    assert cells == {(*law, d) for law in laws for d in (2, 5, 10, 20)}
+    for config in found:
+        assert (config.hidden, config.likelihood, config.prior_scale) == ((600,), "bernoulli", 1.0)
+        assert (config.epochs, config.batch_size, config.learning_rate, config.samples) == (80, 128, 5e-4, 1)
+        assert (config.objective, config.beta, config.validation, config.patience) == ("elbo", 1.0, 0.0, None)
+    for shard in table2.shards(Plan()):
+        assert shard.settings["samples"] == 5000
+        assert shard.settings["data"] == {"name": "MNIST", "train": 60000, "test": 10000}
+    printed = """144.5 114.7 100.2 97.6  143.9 115.5 100.2 97.2  144.2 115.3 100.0 97.1  143.8 115.1 100.2 97.5
+        144.0 114.7 100.7 98.0  143.7 115.2 99.9 97.0  143.8 114.7 99.7 97.4  143.1 114.1 101.2 *  142.5 115.5 * *"""
+    rows = [cell for row in table2.PRINTED.values() for cell in row]
+    assert ["*" if c is None else f"{c[0]:.1f}" for c in rows] == printed.split()
+    halves = "4111 5311 5311 6311 6111 6211 4311 422* 43**"
+    assert "".join("*" if c is None else f"{10 * c[1]:.0f}" for c in rows) == halves.replace(" ", "")
+
+
+def test_table_3_and_the_ablation_are_the_paper_s():
+    two = [c for c in configs_of(table2.shards(Plan())) if c.dim == 2]
+    assert configs_of(table3.shards(Plan())) == two, "the same models, so that their cache serves"
+    assert Settings(trainings=5, epochs=5, batch_size=64, learning_rate=1e-3) == table3.SETTINGS
+    assert np.mean(table3.PRINTED["N-VAE"]) == pytest.approx(73.6) and np.mean(
+        table3.PRINTED["P-VAE"]
+    ) == pytest.approx(75.6)
+    found = configs_of(ablation.shards(Plan()))
+    assert {(c.decoder, c.dim) for c in found} == {
+        (name, d) for name in ("mlp", "log_mlp", "gyroplane", "mobius") for d in (2, 5, 10, 20)
+    }
+    assert {(c.posterior, c.curvature, c.prior_scale, c.epochs) for c in found} == {("wrapped", 1.0, 1.0, 80)}
+    assert {c.curvature for c in configs_of(gallery.shards(Plan())[1:2])} == {1.2, 0.3, 0.1, 1.0, 0.0}
+
+
+def test_both_families_of_the_search_get_as_much():
+    found = {shard.name: [Config.from_json(c) for c in shard.settings["tried"]] for shard in better.shards(Plan())}
+    assert list(found) == [f"{data}-{one}" for data in ("tree", "d2", "d5", "d10", "d20") for one in ("flat", "curved")]
+    for name, tried in found.items():
+        tree = name.startswith("tree")
+        assert len(set(tried)) == 18
+        assert {(c.hidden, c.epochs) for c in tried} == {((200,), 1000) if tree else ((600,), 80)}
+        assert all((c.curvature == 0) == name.endswith("flat") for c in tried)
+
+
+def test_effects_are_those_of_the_settings_that_they_name():
+    """Scores made of known effects, from the settings themselves."""
+    cells = []
+    for name, tried in (
+        ("N-VAE", better.flat_settings(TINY)),
+        ("P-VAE", better.curved_settings(TINY, (0.3, 1.0), 0.5)),
+    ):
+        scores = [
+            100 * c.learning_rate
+            + 2 * (c.objective == "iwae")
+            + 3 * (c.decoder == "gyroplane_scalar")
+            + 5 * (c.posterior == "wrapped")
+            + 7 * c.learn_curvature
+            + 11 * (c.curvature == 1.0)
+            + 13 * (c.decoder == "gyroplane")
+            for c in tried
+        ]
+        cells.append({"data": "d2", "model": name, "tried": [{"validation_nll": score} for score in scores]})
+    found = {name: float(text.replace("−", "-")) for name, text in better._effects(cells).rows}
+    assert found == {
+        "N-VAE: gyroplanes in place of an MLP": 13.0,
+        "N-VAE: scalar offsets in place of an MLP": 3.0,
+        "N-VAE: IWAE in place of the ELBO": 2.0,
+        "N-VAE: rate 0.002 in place of rate 0.001": 0.1,
+        "N-VAE: rate 0.004 in place of rate 0.001": 0.3,
+        "P-VAE: Riemannian with scalar offsets in place of Riemannian": -10.0,
+        "P-VAE: wrapped, diagonal, scalar offsets in place of Riemannian": -5.0,
+        "P-VAE: rate 0.002 in place of rate 0.001": 0.1,
+        "P-VAE: the larger c in place of the smaller c": 11.0,
+        "P-VAE: a learned c in place of the smaller c": 7.0,
+    }
+
+
+def test_data_of_the_search_leave_the_test_rows_alone():
+    trial, whole = better._tree_trial(4), table1.material(4)
+    rows = np.concatenate([trial.split.train, trial.split.test])
+    assert sorted(rows) == sorted(whole.split.train) and len(trial.split.test) == 89
+    np.testing.assert_array_equal(trial.test, whole.x[trial.split.test])
+
+
+# --- tests ----------------------------------------------------------------------------------------------------------
+
+
+def test_tests_against_scipy():
+    random = np.random.default_rng(1)
+    a, b = random.normal(1.0, 2.0, 12), random.normal(0.5, 1.0, 12)
+    expected = stats.ttest_rel(a, b)
+    found = paired(a, b)
+    assert (found.p, found.df) == pytest.approx((expected.pvalue, 11))
+    low, high = expected.confidence_interval(0.95)
+    assert (found.difference - found.half, found.difference + found.half) == pytest.approx((low, high))
+    low, high = stats.t.interval(0.95, 11, a.mean(), stats.sem(a))
+    own = estimate(list(a))
+    assert (own.mean - own.half, own.mean + own.half, own.n) == pytest.approx((low, high, 12))
+    assert math.isnan(estimate([3.0]).half)
+
+
+def test_welch_s_test_against_a_printed_interval():
+    ours, theirs = np.random.default_rng(2).normal(57.0, 0.5, 20), np.random.default_rng(3).normal(56.0, 0.4, 10)
+    half = stats.t.ppf(0.975, 9) * stats.sem(theirs)
+    expected = stats.ttest_ind(ours, theirs, equal_var=False)
+    found = against_printed(list(ours), Printed(theirs.mean(), half, 10))
+    assert (found.p, found.df) == pytest.approx((expected.pvalue, expected.df))
+    assert found.difference == pytest.approx(ours.mean() - theirs.mean())
+    exact = against_printed(list(ours), Printed(57.1, 0.0, 10))
+    assert exact.p == pytest.approx(stats.ttest_1samp(ours, 57.1).pvalue)
+    assert mark(found) == "worse" and mark(found, lower_is_better=False) == "better"
+    assert mark(replace(found, p=0.06)) == "equal"
+
+
+def test_the_linear_contrast_is_the_mean_slope():
+    random, x = np.random.default_rng(4), [0.1, 0.3, 0.8, 1.0, 1.2]
+    table = random.normal(size=(8, 1)) + random.normal(-0.4, 0.3, (8, 1)) * x + 0.1 * random.normal(size=(8, 5))
+    slopes = [stats.linregress(x, row).slope for row in table]
+    expected = stats.ttest_1samp(slopes, 0.0)
+    found = linear_contrast(list(table.T), x)
+    assert (found.difference, found.p) == pytest.approx((np.mean(slopes), expected.pvalue))
+
+
+def test_cells_leave_failures_out():
+    records = {s: {"nll": 50.0 + s} for s in range(4)} | {4: {"nll": 9.0, "failure": "the loss became nan"}}
+    flat = {s: {"nll": 51.0 + s + 0.1 * s**2} for s in range(5)}
+    found = cell(records, Printed(60.0, 0.2, 20), flat)
+    assert found["failed"] == 1 and found["ours"]["mean"] == pytest.approx(51.5)
+    assert found["against_paper"]["mark"] == "better"
+    assert found["against_flat"]["p"] == pytest.approx(stats.ttest_rel([50, 51, 52, 53], [51, 52.1, 53.4, 54.9]).pvalue)
+
+
+# --- shards ---------------------------------------------------------------------------------------------------------
+
+
+def counted(calls, stop=None, value=1, count=3):
+    """An experiment whose shards say that they were computed; the one named `stop` is interrupted."""
+
+    def work(name, where):
+        if name == stop:
+            raise KeyboardInterrupt
+        calls.append(name)
+        return {"figure": value}
+
+    def shards(plan):
+        names = [f"s{k}" for k in range(count)]
+        return [Shard(name, {"value": value, "pair": (1, 2)}, partial(work, name)) for name in names]
+
+    return Experiment(
+        "tried",
+        "Shards",
+        shards,
+        lambda results: {"total": sum(r["figure"] for r in results.values())},
+        lambda result: Page(f"total {result['total']}", "good", [Section("S", (), (), [Table(["a"], [["|"]])])]),
+        1.0,
+    )
+
+
+def test_an_interrupted_run_goes_on_with_what_is_missing(tmp_path):
+    calls: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(counted(calls, stop="s1"), Plan(), tmp_path, bench(tmp_path))
+    assert calls == ["s0"] and not (tmp_path / "tried.json").exists()
+    (tmp_path / "tried" / "s1.json.part").write_text("{")  # a write that was cut off
+    store, result = run_experiment(counted(calls), Plan(), tmp_path, bench(tmp_path))
+    assert calls == ["s0", "s1", "s2"] and result["total"] == 3
+    assert set(store.states().values()) == {"done"}
+    merged = json.loads((tmp_path / "tried.json").read_text())
+    assert set(merged["shards"]) == {"s0", "s1", "s2"} and merged["versions"]["torch"] == torch.__version__
+    assert merged["shards"]["s0"]["settings"] == {"value": 1, "pair": [1, 2]} and "core" in merged["device"]
+    assert "total 3" in (tmp_path / "tried.md").read_text() and "| ¦ |" in (tmp_path / "tried.md").read_text()
+    assert "total 3" in (tmp_path / "tried.html").read_text()
+    # The merged file alone is enough.
+    for path in (tmp_path / "tried").glob("*.json"):
+        path.unlink()
+    assert run_experiment(counted(calls), Plan(), tmp_path, bench(tmp_path))[1] == result and len(calls) == 3
+
+
+def test_named_shards_others_settings_and_force(tmp_path):
+    calls: list[str] = []
+    said: list[str] = []
+    run = partial(run_experiment, plan=Plan(), out=tmp_path, bench=bench(tmp_path), reporter=Reporter(say=said.append))
+    store, result = run(counted(calls), only=["s2"])
+    assert calls == ["s2"] and result is None and store.states() == {"s0": "missing", "s1": "missing", "s2": "done"}
+    run(counted(calls), only=["s2"])
+    assert calls == ["s2"] and "force=True" in said[-1]
+    run(counted(calls), only=["s2"], force=True)
+    assert calls == ["s2", "s2"]
+    assert Store(tmp_path, counted(calls, value=5), Plan()).states()["s2"] == "outdated"
+    assert run(counted(calls, value=5))[1]["total"] == 15
+    with pytest.raises(CurvaeError, match="no shard s9"):
+        run(counted(calls), only=["s9"])
+    with pytest.raises(CurvaeError, match="results of full runs"):
+        run_experiment(counted(calls), Plan(quick=True), tmp_path, bench(tmp_path))
+
+
+# --- trainings ------------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_trainings_are_those_of_each_alone(tmp_path):
+    configs = [replace(one, curvature=c) for c in (0.5, 0.0) for one in seeds(TINY, 2)]
+    trainings = Trainings(
+        configs,
+        50,
+        material,
+        {"name": "tiny"},
+        extra=lambda fitted, data, bench: [{"rows": len(one.x)} for one in data],
+    )
+    shard = trainings.shard("all")
+    assert configs_of([shard]) == configs
+    found = shard.work(bench(tmp_path))
+    json.dumps(found)
+    for config, record in zip(configs, found["trainings"], strict=True):
+        own = material(config.seed)
+        alone = fit(config, own.x, split=own.split, scaling=own.scaling)
+        assert record["nll"] == pytest.approx(-likelihoods(alone, own.test, 50).mean, rel=1e-5)
+        assert (
+            record["rows"] == 40
+            and record["active_dimensions"] in (0, 1, 2)
+            and record["config"]["seed"] == config.seed
+        )
+    # At c = 0 the divergence has a closed form.
+    q = alone.model.encode(alone.rows(own.test).batch(torch.arange(len(own.test))))
+    s = q.scale.double()[:, 0]
+    exact = (0.5 * (q.loc**2).sum(1) + s**2 - 1 - 2 * s.log()).mean().item()
+    assert abs(record["kl"] - exact) < 5 * record["kl_error"] < exact
+    assert record["kl_lowest_row"] <= record["kl"]
+
+
+def test_kept_models_serve_again_unless_settings_differ(tmp_path):
+    configs = seeds(TINY, 2)
+    data = [material()] * 2
+    where = bench(tmp_path)
+    made = train(configs, data, where, "kept")
+    told = []
+    again = train(configs, data, replace(where, reporter=Reporter(progress=lambda *a: told.append(a))), "kept")
+    assert not told, "nothing was trained"
+    for a, b in zip(made, again, strict=True):
+        assert likelihoods(a, data[0].test, 20).mean == likelihoods(b, data[0].test, 20).mean
+    other = train(seeds(replace(TINY, curvature=0.3), 2), data, where, "kept")
+    assert float(other[0].model.prior.curvature()) == pytest.approx(0.3)
+
+
+def test_models_that_differ_in_layers_without_parameters_are_evaluated_apart():
+    """An MLP on ball coordinates and one on log_0 have the same parameters, and no stack can hold both."""
+
+    def one(kind):
+        return SimpleNamespace(model=build(replace(TINY, decoder=kind), 3))
+
+    assert _alike([one("mlp"), one("log_mlp"), one("mlp")], [Arrays(X)] * 3) == [[0, 2], [1]]
+
+
+def test_the_search_trains_what_was_best_on_rows_kept_apart(tmp_path):
+    good, bad = replace(TINY, learning_rate=0.05, epochs=10), replace(TINY, learning_rate=1e-6)
+
+    def trial(seed):
+        whole = material(seed)
+        split = Split(whole.split.train[10:], np.empty(0, np.int64), whole.split.train[:10])
+        return replace(whole, split=split, test=X[split.test])
+
+    for tried in ([replace(c, curvature=0.0) for c in (bad, good)], [good, bad]):
+        search = Search(tried, 10, (2, 2), 0, trial, material, (20, 30), {"name": "tiny"})
+        found = search.shard("tiny").work(bench(tmp_path))
+        assert Config.from_json(found["chosen"]) == tried[int(np.argmin(found["validation_nll"]))]
+        assert found["chosen"]["learning_rate"] == 0.05 and [r["seed"] for r in found["trainings"]] == [0, 1]
+
+
+# --- the map's baselines --------------------------------------------------------------------------------------------
+
+
+def test_the_likelihood_of_the_gplvm():
+    random = np.random.default_rng(0)
+    y, x, logs = random.normal(size=(9, 4)), random.normal(size=(9, 2)), np.array([0.2, -0.3, -0.9])
+    s, length, noise = np.exp(logs)
+    value, in_x, in_logs = negative_log_likelihood(x, logs, y)
+    squares = ((x[:, None] - x) ** 2).sum(-1)
+    kernel = s**2 * np.exp(-squares / (2 * length**2)) + (noise**2 + 1e-8 * s**2) * np.eye(9)
+    assert value == pytest.approx(-stats.multivariate_normal(np.zeros(9), kernel).logpdf(y.T).sum(), rel=1e-12)
+
+    def objective(p):
+        return negative_log_likelihood(p[3:].reshape(9, 2), p[:3], y)[0]
+
+    start = np.concatenate([logs, x.ravel()])
+    steps = 1e-5 * np.eye(len(start))
+    slopes = [(objective(start + e) - objective(start - e)) / 2e-5 for e in steps]
+    np.testing.assert_allclose(np.concatenate([in_logs, in_x.ravel()]), slopes, atol=1e-6)
+    fitted = GPLVM.fit(y, iterations=30)
+    assert fitted.log_likelihood > GPLVM.fit(y, iterations=1).log_likelihood
+
+
+def test_the_likelihood_of_the_gplvm_is_gpy_s():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gpy = pytest.importorskip("GPy")
+        random = np.random.default_rng(0)
+        y, x, logs = random.normal(size=(9, 4)), random.normal(size=(9, 2)), np.array([0.2, -0.3, -0.9])
+        kernel = gpy.kern.RBF(2, variance=np.exp(2 * logs[0]), lengthscale=np.exp(logs[1]))
+        model = gpy.models.GPLVM(y, 2, X=x.copy(), kernel=kernel)
+        model.likelihood.variance = np.exp(2 * logs[2])
+        value, in_x, _ = negative_log_likelihood(x, logs, y)
+        assert value == pytest.approx(-float(model.log_likelihood()), rel=1e-6)
+        np.testing.assert_allclose(in_x, -np.asarray(model.X.gradient), atol=1e-5)
+
+
+def test_recovery_of_a_tree():
+    """Turns of observations, one by one, and the committed figures of PCA."""
+    tree, c = branching_diffusion(depth=3, per_node=2), 1.3
+    z = PoincareBall(2, c).random(len(tree.x), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    latent, hops = [], []
+    for i, j in itertools.combinations(range(len(tree.x)), 2):
+        if i % 2 == j % 2:
+            latent.append(float(PoincareBall(2, c).dist(z[i], z[j])))
+            hops.append(float(tree.distances()[tree.node[i], tree.node[j]]))
+    latent, hops = np.array(latent), np.array(hops)
+    best = optimize.minimize_scalar(lambda s: np.abs(s * latent / hops - 1).mean(), (0.1, 3.0))
+    radius = PoincareBall(2, c).dist0(z)
+    expected = {
+        "distortion": best.fun,
+        "distance_correlation": stats.spearmanr(hops, latent).statistic,
+        "depth_correlation": stats.spearmanr(tree.depth[tree.node], radius).statistic,
+    }
+    assert recovery(tree, Embedded(z.numpy(), c)) == pytest.approx(expected, abs=1e-6)
+    assert list(recovery(tree, Embedded(np.zeros((30, 2)), c)).values()) == [1.0, 0.0, 0.0]
+    stored = json.loads((ROOT / "results" / "paper" / "table1.json").read_text())["shards"]["baselines"]["maps"]["PCA"]
+    for seed in (0, 7):
+        tree = branching_diffusion(seed=seed)
+        found = recovery(tree, Embedded(principal_components(scaled(tree)), 0.0))
+        assert {"seed": seed, **found} == pytest.approx(stored[seed], abs=1e-9)
+
+
+def test_principal_components_are_scikit_learn_s():
+    from sklearn.decomposition import PCA
+
+    found, expected = principal_components(X), PCA(2).fit_transform(X)
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-9)
+
+
+# --- classifiers and hyperplanes ------------------------------------------------------------------------------------
+
+
+def test_classifiers_learn_and_do_not_disturb_each_other():
+    fitted = [fit(replace(TINY, curvature=c, seed=s, epochs=1), X) for c, s in ((0.5, 0), (1.4, 1))]
+    labels = torch.arange(90) % 3
+    centre = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]])
+    points = [centre[labels] + 0.1 * torch.randn(90, 2, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
+    settings = Settings(trainings=2, epochs=30, batch_size=20, learning_rate=0.01)
+    both = confusions(fitted, (points, labels), (points, labels), 3, settings)
+    assert both.shape == (2, 2, 3, 3) and (both.sum(-1) == 30).all()
+    assert (both.diagonal(dim1=-2, dim2=-1).sum(-1) >= 88).all()
+    short = replace(settings, epochs=1)
+    together = confusions(fitted, (points, labels), (points, labels), 3, short)
+    for k in (0, 1):
+        alone = confusions(fitted[k : k + 1], (points[k : k + 1], labels), (points[k : k + 1], labels), 3, short)
+        assert torch.equal(alone[0], together[k])
+    none = confusions(fitted, (points, labels), (points, labels), 3, replace(settings, learning_rate=1e-12, epochs=1))
+    assert not torch.equal(none, both)
+
+
+def test_a_classifier_starts_at_the_decoder_s_first_layer():
+    from curvae.paper.classifier import _classifier
+
+    learned = {"learn_curvature": True, "decoder": "gyroplane_scalar"}
+    for c, more in ((0.7, {}), (0.0, {}), (0.0, {"decoder": "log_mlp"}), (0.7, learned)):
+        fitted = fit(replace(TINY, curvature=c, **more), X)
+        made = _classifier(fitted, 10, 3)
+        plain = more.get("decoder") == "log_mlp"
+        assert isinstance(made[0], torch.nn.Linear if plain else Gyroplane) and made[-1].out_features == 10
+        for name, t in fitted.model.decoder[0].named_parameters():
+            if name != "curvature.log_c":
+                assert torch.equal(t, made[0].state_dict()[name])
+        if not plain:
+            assert not made[0].curvature.learnable
+            assert float(made[0].curvature()) == float(fitted.model.prior.curvature().detach())
+
+
+@pytest.mark.parametrize(
+    ("c", "decoder"), [(0.8, "gyroplane"), (0.8, "gyroplane_scalar"), (0.0, "gyroplane"), (0.0, "log_mlp")]
+)
+def test_hyperplanes_are_where_units_are_zero(c, decoder):
+    fitted = fit(replace(TINY, curvature=c, decoder=decoder), X)
+    p, a = hyperplanes(fitted)
+    ball = PoincareBall(2, c)
+    layer = fitted.model.decoder[0].double()
+    np.testing.assert_allclose(layer(ball.to_lorentz(p)).diagonal().detach(), 0, atol=1e-6)
+    # A step along the normal is on the positive side.
+    ahead = ball.expmap(p, 0.1 * a / a.norm(dim=1, keepdim=True))
+    assert (layer(ball.to_lorentz(ahead)).diagonal() > 0).all()
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+def pretend(shard: Shard, random: np.random.Generator) -> dict:
+    """The result of a shard, made up."""
+    settings = json.loads(json.dumps(shard.settings))
+    base = {"settings": settings, "seconds": 1.0, "device": "none", "date": "2026-01-01", "versions": {"curvae": "0"}}
+    figures = {"kl": 5.0, "kl_error": 0.1, "kl_lowest_row": 1.0, "active_dimensions": 2}
+    measures = dict.fromkeys(("distortion", "distance_correlation", "depth_correlation"), 0.5)
+
+    def record(config):
+        nll = 57.0 - (1.6 * config.curvature * config.prior_scale**2 / 3.468) + 0.1 * random.normal()
+        confusion = (np.full((10, 10), 2) + 80 * np.eye(10, dtype=int)).tolist()
+        by_digit = (80.0 + random.normal(size=10) + config.curvature).tolist()
+        accuracy = {"accuracy": float(np.mean(by_digit)), "accuracy_by_digit": by_digit, "confusion": confusion}
+        return {"nll": nll, **figures, **measures, **accuracy}
+
+    if "tried" in settings:
+        tried = settings["tried"]
+        found = [{**record(Config.from_json(tried[0])), "seed": s} for s in range(settings["trainings"])]
+        return base | {"validation_nll": [1.0] * len(tried), "chosen": tried[0], "trainings": found}
+    if "maps" in settings:
+        return base | {"maps": {name: [measures] * 3 for name in settings["maps"]}}
+    if "files" in settings:
+        return base | {"files": settings["files"]}
+    if "graph" in settings:
+        names = ("auc", "ap", "validation_auc", "validation_ap")
+        found = [
+            {"geometry": geometry, "seed": seed, **{name: 60 + 5 * c + random.normal() for name in names}}
+            for geometry, c in settings["curvatures"].items()
+            for seed in settings["seeds"]
+        ]
+        return base | {"trainings": found}
+    trainings = [{"config": own, **record(configuration(settings["config"], own))} for own in settings["trainings"]]
+    return base | {"trainings": trainings}
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_a_full_result_becomes_a_page(name, tmp_path):
+    """Every experiment at its full size, with figures that are made up."""
+    experiment, random = EXPERIMENTS[name], np.random.default_rng(0)
+    store = Store(tmp_path, experiment, Plan())
+    for shard in store.shards:
+        path = store.path(shard)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(pretend(shard, random)))
+        for file in shard.settings.get("files", ()):
+            (tmp_path / "figures").mkdir(exist_ok=True)
+            (tmp_path / "figures" / f"{file}.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    result = store.merge()
+    text = store.merged("md").read_text()
+    assert result is not None and "To be computed" not in text and "nan" not in text.lower().replace("finance", "")
+    assert store.merged("html").stat().st_size > 2000
+    if name == "table1":
+        assert all(r["holds"] for r in result["requirements"]), "the figures were made so"
+        assert "| N-VAE | 1.7 | 57.0 ± 0.2 | 5" in text and len(result["cells"]) == 24
+        trend = next(t for t in result["trends"] if (t["model"], t["prior_scale"]) == ("Riemannian", 1.7))
+        assert trend["difference"] == pytest.approx(-1.6 / 3.468 * 1.7**2, rel=0.1)
+    if name == "table2":
+        assert len(result["cells"]) == 40 and sum("against_paper" in c for c in result["cells"]) == 33
+        assert "| – |" in text, "cells that the paper could not train"
+
+
+def test_requirements_can_fail():
+    """The same page with an N-VAE that is too good."""
+    random = np.random.default_rng(0)
+    results = {shard.name: pretend(shard, random) for shard in table1.shards(Plan())}
+    for name, place in (("flat", 2), ("limit", 3)):
+        worse = deepcopy(results)
+        for record in (r for shard, result in worse.items() if shard.startswith(name) for r in result["trainings"]):
+            record["nll"] -= 3.0
+        found = [r["holds"] for r in table1.summarise(worse)["requirements"]]
+        assert found == [k not in ((0, place) if name == "flat" else (place,)) for k in range(6)]
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def digits(tmp_path, monkeypatch):
+    """A few digits that are noise, and settings that train in a blink."""
+    random = np.random.default_rng(0)
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for prefix, rows in (("train", 60), ("t10k", 30)):
+        images = random.integers(0, 256, (rows, 28, 28)).astype(np.uint8)
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(idx((np.arange(rows) % 10).astype(np.uint8)))
+    monkeypatch.setenv("CURVAE_DATA", str(tmp_path))
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 1)  # no processes to start
+    small = replace(table2.SETTINGS, hidden=(5,), epochs=1, batch_size=20)
+    monkeypatch.setattr(table2, "sizes", lambda plan: (small, 2, 60, 30))
+    monkeypatch.setattr(ablation, "SETTINGS", replace(ablation.SETTINGS, hidden=(5,), batch_size=20))
+    for cached in (table2.digits, table2._shared, better._digits_trial):
+        cached.cache_clear()
+    yield
+    for cached in (table2.digits, table2._shared, better._digits_trial):
+        cached.cache_clear()
+
+
+def test_table_2_then_3_from_the_command_line(digits, tmp_path):
+    out = tmp_path / "out"
+    done = curvae("paper", "table2", "--quick", "--out", out)
+    assert done.code == 0, done.err
+    assert "requirements hold" in done.out and "next: curvae paper list" in done.out
+    result = json.loads((out / "table2.json").read_text())
+    assert len(result["cells"]) == 8 and result["quick"] is True
+    assert all(c["failed"] == 0 for c in result["cells"])
+    kept = (out / "cache" / "mnist-d2-wrapped.safetensors").stat().st_mtime_ns
+    assert curvae("paper", "table3", "--quick", "--out", out, "-q").code == 0
+    assert (out / "cache" / "mnist-d2-wrapped.safetensors").stat().st_mtime_ns == kept, "the models of Table 2 serve"
+    table = json.loads((out / "table3.json").read_text())
+    assert {len(c["by_digit"]) for c in table["cells"]} == {10}
+    assert (out / "figures" / "table3-1.png").exists()
+    assert curvae("paper", "ablation", "--quick", "--out", out, "-q").code == 0
+    listed = curvae("paper", "list", "--quick", "--out", out)
+    assert "table2    8/8 shards done" in listed.out and "figures   0/3" in listed.out
+    assert curvae("paper", "table2", "--quick", "--out", out, "--shards", "--json").json == {
+        "table2": dict.fromkeys([s.name for s in table2.shards(Plan(quick=True))], "done")
+    }
+
+
+def test_mistakes_are_answered_in_a_line(tmp_path):
+    refused("paper", "table9", says=["no experiment 'table9'", "table1"])
+    refused("paper", "all", "--only", "flat", says=["--only needs one experiment"])
+    refused("paper", "table1", "--only", "flet", "--out", tmp_path, says=["no shard flet", "--shards"])
+    assert "flat-1: missing" in curvae("paper", "table1", "--shards", "--out", tmp_path).out

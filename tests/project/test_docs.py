@@ -1,0 +1,120 @@
+"""The pages: their examples run, their figures are those of the results, their links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import joblib
+import pytest
+
+from paths import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import tables
+from benchmarks.examples import fill_outputs, pages_with_examples, run_page
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def tiny(code: str) -> str:
+    """An example with the shortest of trainings."""
+    if re.match(r"curvae (fit|compare|graph) ", code) and "--epochs" not in code:
+        command, mark, remark = code.partition("#")
+        code = f"{command} --epochs 2 {mark}{remark}"
+    code = re.sub(r"GraphConfig\((?![^()]*epochs)", "GraphConfig(epochs=2, ", code)
+    for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):
+        code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
+    return code
+
+
+@pytest.mark.parametrize("name", pages_with_examples())
+def test_examples_run(name, tmp_path, monkeypatch):
+    text = pages_with_examples()[name].read_text(encoding="utf-8")
+    if "curvae graph diseases" in text and "CURVAE_DATA" not in os.environ:
+        pytest.skip("needs the graphs in CURVAE_DATA")
+    if "import pyro" in text:
+        pytest.importorskip("pyro")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 1)  # no processes to start
+    found = run_page(text, tiny)
+    assert any(example["printed"] for example in found)
+
+
+def test_a_failing_example_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for page in ("```sh\ncurvae fit nothing.csv\n```\n", "```sh\ncurvae cite   # refused\n```\n"):
+        with pytest.raises(RuntimeError, match="exit code"):
+            run_page(page)
+    with pytest.raises(NameError):
+        run_page("```python\nprint(undefined)\n```\n")
+    assert run_page("<!-- not run -->\n```python\nprint(undefined)\n```\n") == []
+
+
+def test_figures_are_those_of_the_results():
+    assert tables.stale() == [], "run: python -m benchmarks.tables"
+
+
+def test_changed_figures_are_noticed(capsys, monkeypatch):
+    page = ROOT / "README.md"
+    text = page.read_text(encoding="utf-8")
+    changed = re.sub(r"(<!-- table:demo -->\n.*\n.*\n[^\d]*)\d", r"\g<1>9", text)
+    assert changed != text
+    assert tables.fill("README", changed) == text
+    with pytest.raises(ValueError, match="table:unheard"):
+        tables.fill("index", "<!-- table:unheard -->\n<!-- /table -->")
+    monkeypatch.setattr(tables, "fill", lambda name, text: text + "x" if name == "README" else text)
+    with pytest.raises(SystemExit) as end:
+        tables.main(["--check"])
+    assert end.value.code == 1
+    assert "stale: README" in capsys.readouterr().out
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_changed_examples_are_noticed():
+    page = "```python\nprint(1)\n```\n\n```text\n2\n```\n"
+    assert fill_outputs(page, [{"code": "print(1)\n", "printed": "1\n"}]) == page.replace("2", "1")
+    with pytest.raises(ValueError, match="has not been run"):
+        fill_outputs(page, [{"code": "print(2)\n", "printed": "2\n"}])
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL), re.M
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), f"{page.name} points to {target}"
+        if anchor:
+            assert anchor in anchors(path), f"{page.name} points to {target}"
+
+
+def test_every_page_is_listed():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    missing = [page.name for page in PAGES if page.parent.name == "docs" and f"({page.name})" not in index]
+    assert missing == ["index.md"]
+
+
+def test_pictures_of_the_guides_are_small():
+    pictures = list((ROOT / "docs" / "images").glob("demo*.png"))
+    assert len(pictures) >= 5
+    assert all(picture.stat().st_size < 150_000 for picture in pictures)
+    used = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert all(f"images/{picture.name}" in used for picture in pictures)
+
+
+def test_the_example_of_the_readme_is_short():
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+    assert len([line for line in example.splitlines() if line]) <= 15

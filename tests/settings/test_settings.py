@@ -1,0 +1,289 @@
+"""Settings: one place for names, defaults, help and checks, and what is made of it elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer
+
+from curvae import PoincareGraphVAE, PoincareVAE
+from curvae.cli import app
+from curvae.errors import CurvaeError
+from curvae.flags import in_flags
+from curvae.settings import (
+    ADDED,
+    GraphSettings,
+    LikelihoodSettings,
+    RowSettings,
+    SpaceSettings,
+    TrainingSettings,
+    described,
+)
+from curvae.training import Config, GraphConfig
+from curvae.training.migrations import FORMAT, migrated
+from paths import ROOT
+from running import SMALL, curvae, refused, settings, write_table
+
+KINDS = pytest.mark.parametrize("kind", [Config, GraphConfig])
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_every_setting_is_in_one_part(kind):
+    nested = kind().to_json()
+    names = [name for part in nested.values() for name in part]
+    assert sorted(names) == sorted(field.name for field in fields(kind)) == sorted(kind().flat())
+    assert list(nested) == list(kind.parts)
+    assert all(nested[kind.part_of(name)][name] == value for name, value in kind().flat().items())
+
+
+@KINDS
+def test_settings_survive_files_nested_and_flat(kind):
+    config = kind(dim=3, hidden=(5, 6), beta=0.5, seed=7, posterior="wrapped", diagonal=True)
+    for values in (config.to_json(), config.flat(), {**config.flat(), "space": config.to_json()["space"]}):
+        assert kind.from_json(json.loads(json.dumps(values))) == config
+
+
+def test_a_part_checks_itself():
+    assert SpaceSettings(dim=3).dim == 3
+    for make, says in (
+        (lambda: SpaceSettings(curvature=-1), "curvature must be c ≥ 0"),
+        (lambda: SpaceSettings(diagonal=True), 'needs posterior="wrapped"'),
+        (lambda: TrainingSettings(patience=3, validation=0), "early stopping needs validation rows"),
+        (lambda: TrainingSettings(epochs=10**7), "at most 1,000,000"),
+        (lambda: LikelihoodSettings(likelihood="weibull"), "likelihood must be one of auto, bernoulli"),
+        (lambda: Config(network="cnn"), "network must be one of mlp, conv; got 'cnn'"),
+        (lambda: GraphConfig(epochs=None), "epochs must be a whole number"),
+    ):
+        with pytest.raises(CurvaeError, match=re.escape(says)):
+            make()
+
+
+def test_defaults_of_graphs_are_their_own():
+    rows, graph = Config(), GraphConfig()
+    differ = {name for name in vars(graph).keys() & vars(rows).keys() if vars(graph)[name] != vars(rows)[name]}
+    assert differ == {"posterior", "hidden", "epochs", "learning_rate"}
+    assert (graph.posterior, graph.hidden, graph.epochs, graph.learning_rate) == ("wrapped", (32,), 800, 0.01)
+
+
+@pytest.mark.parametrize(("estimator", "kind"), [(PoincareVAE, RowSettings), (PoincareGraphVAE, GraphSettings)])
+def test_estimators_have_the_same_defaults(estimator, kind):
+    known = {name: setting.default for name, setting in described(kind).items()} | {"n_components": kind().dim}
+    for name, parameter in inspect.signature(estimator).parameters.items():
+        if name in known:
+            assert parameter.default == known[name], name
+
+
+@KINDS
+def test_help_is_in_the_docstring(kind):
+    for name, setting in described(kind).items():
+        assert f"{name}: {setting.text}" in kind.__doc__
+
+
+def test_settings_need_nothing_heavy():
+    code = "import sys, curvae.settings, curvae.flags; print({'torch', 'numpy', 'scipy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# --- options --------------------------------------------------------------------------------------------------------
+
+
+def options(command):
+    params = typer.main.get_command(app).commands[command].params
+    return {param.name: param for param in params if param.param_type_name == "option"}
+
+
+@pytest.mark.parametrize(
+    ("command", "kinds", "without"),
+    [
+        ("fit", [RowSettings], set()),
+        ("graph", [GraphSettings], set()),
+        (
+            "compare",
+            [RowSettings, GraphSettings],
+            {"curvature", "learn_curvature", "learn_prior_scale", "validation"},
+        ),
+    ],
+)
+def test_every_setting_is_an_option(command, kinds, without):
+    found = options(command)
+    known = {name: setting for kind in reversed(kinds) for name, setting in described(kind).items()}
+    assert known.keys() - found.keys() == without
+    for name in known.keys() - without:
+        setting, option = known[name], found[name]
+        assert option.opts == [f"--{name.replace('_', '-')}", *setting.flags]
+        assert option.help.startswith(setting.help.split(",")[0].split(" of ")[0].removesuffix(".")), option.help
+        assert setting.default_text in option.help
+        assert bool(option.secondary_opts) == (setting.default is True)
+
+
+def test_help_is_readable_in_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    for command in ("fit", "graph", "compare"):
+        shown = curvae(command, "--help").out
+        assert max(map(len, shown.splitlines())) <= 80
+        assert "Example: curvae" in shown and "─ Space ─" in shown and "─ Training ─" in shown
+        words = shown.replace("│", " ").split()
+        assert {"--dim", "--objective" if command != "graph" else "--edges", "--samples"} <= set(words)
+
+
+def test_what_had_no_option_reaches_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(Path("t.csv"))
+    words = ("--objective", "iwae", "--samples", "3", "--no-standardise", "--network", "mlp", "--seed", "9")
+    found = curvae("fit", "t.csv", "-o", "run", *words, *SMALL)
+    assert found.code == 0, found.err
+    stored = settings()
+    assert (stored["objective"], stored["samples"], stored["standardise"], stored["seed"]) == ("iwae", 3, False, 9)
+    # The next command takes them too.
+    (line,) = [line for line in found.out.splitlines() if line.startswith("next: ")]
+    following = shlex.split(line.split("    ")[0])[1:]
+    assert {"--objective", "--samples", "--no-standardise"} <= set(following)
+    assert {word for word in following if word.startswith("--")} <= {
+        name for option in options("compare").values() for name in (*option.opts, *option.secondary_opts)
+    }
+
+
+def test_widths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(Path("t.csv"))
+    refused("fit", "t.csv", "--hidden", "20;10", says=["--hidden takes widths such as 200 or 400,200; got '20;10'"])
+    refused("fit", "t.csv", "--hidden", "0", says=["hidden must hold one or more positive widths"])
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+KNOWN = {
+    "missing": ("--missing", None),
+    "categorical": ("--categorical", None),
+    "id": ("--id", None),
+    "standardise": ("--standardise", "--no-standardise"),
+    "batch_size": ("--batch-size", None),
+    "output": ("-o", None),
+}
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ('use missing="drop" or missing="mean"', "use --missing drop or --missing mean"),
+        (
+            'use categorical=["a b", "c"], or id="it\'s"',
+            "use --categorical 'a b' --categorical c, or --id 'it'\"'\"'s'",
+        ),
+        ('id="a\\"b"; done', "--id 'a\"b'; done"),
+        ("use standardise=False; or standardise=True", "use --no-standardise; or --standardise"),
+        ("lower batch_size=1e3, or 2", "lower --batch-size 1000.0, or 2"),
+        ("choose another with output=…, say", "choose another with -o, say"),
+        # What is none of this command's parameters, or a part of other words.
+        ('law="wrapped", n=3', 'law="wrapped", n=3'),
+        ("column 'id=red', my.id=3, missing=red, valid=1", "column 'id=red', my.id=3, missing=red, valid=1"),
+        ("missing=[not json]", "missing=[not json]"),
+    ],
+)
+def test_messages_in_flags(message, shown):
+    assert in_flags(message, KNOWN) == shown
+
+
+def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("a,b,two words\n1,,x\n2,3,y\n", encoding="utf-8")
+    refused(
+        "fit",
+        "t.csv",
+        says=["use --categorical 'two words', --covariate 'two words', --label 'two words' or --id 'two words'"],
+    )
+    refused("fit", "t.csv", "--label", "two words", says=["use --missing drop or --missing mean"])
+    refused("fit", "t.csv", "--label", "c", says=["no column 'c' for --label"])
+    refused("fit", "t.csv", "--diagonal", says=["needs --posterior wrapped"])
+    # An option that only other commands have.
+    Path("g.graphml").write_text("<graphml/>", encoding="utf-8")
+    refused("fit", "g.graphml", says=["curvae graph", "--graph with curvae compare"])
+    write_table(Path("n.csv"), nr=range(40))
+    found = curvae("fit", "n.csv", "-o", "run", *SMALL)
+    assert "looks like an identifier" in found.err and "use --id nr if it is one" in found.err
+    refused("fit", "n.csv", "-o", "run", says=["overwrite it with --force"])
+
+
+def test_the_library_names_no_flags():
+    """But in commands to type, which begin with `curvae` or `pip`."""
+    for path in (ROOT / "src" / "curvae").rglob("*.py"):
+        if path.name in ("cli.py", "flags.py") or path.parent.name in ("paper", "settings"):
+            continue
+        for line in re.findall(r"raise CurvaeError\((.*?)\)\n", path.read_text(encoding="utf-8"), re.DOTALL):
+            said = re.sub(r"(curvae|pip install|_COMMANDS)[^;]*", "", line)
+            assert not re.search(r"--[a-z]", said), f"{path.name}: {line}"
+
+
+# --- files of earlier versions --------------------------------------------------------------------------------------
+
+OLD = {
+    "space": {
+        "dim": 2,
+        "curvature": 1.0,
+        "learn_curvature": False,
+        "posterior": "riemannian",
+        "diagonal": False,
+        "prior_scale": 1.0,
+        "learn_prior_scale": False,
+    },
+    "networks": {"hidden": [200], "network": "mlp", "decoder": "gyroplane", "encode_covariates": False},
+    "likelihood": {"likelihood": "auto", "standardise": True},
+    "objective": {"samples": 1, "beta": 1.0, "objective": "elbo"},
+    "training": {
+        "epochs": None,
+        "learning_rate": 1e-3,
+        "tf32": True,
+        "seed": 0,
+        "batch_size": 64,
+        "validation": 0.1,
+        "patience": None,
+    },
+}
+OLD_GRAPH = {
+    "space": {**OLD["space"], "posterior": "wrapped"},
+    "networks": {"hidden": [32]},
+    "edges": {"edges": "geodesic", "weight": 2.0},
+    "objective": {"samples": 1, "beta": 1.0},
+    "training": {"epochs": 800, "learning_rate": 1e-2, "tf32": True, "seed": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("description", "expected"),
+    [
+        ({"kind": "vae"}, OLD),
+        ({"kind": "graph"}, OLD_GRAPH),
+        ({"kind": "comparison", "source": {"name": "t.csv", "id": None}}, OLD),
+        ({"kind": "comparison", "source": {"name": "t.csv", "nodes": None}}, OLD_GRAPH),
+    ],
+)
+def test_old_descriptions_are_written_out_in_full(description, expected):
+    later = {part: {n: v for n, v in values.items() if n not in ADDED} for part, values in expected.items()}
+    assert migrated({"format": 3, **description, "config": later})["config"] == expected
+    for old in (1, 2):
+        assert migrated({"format": old, **description, "config": {}})["config"] == expected
+    given = migrated({"format": 2, **description, "config": {"dim": 5, "seed": 3}})["config"]
+    assert given["space"] == {**expected["space"], "dim": 5} and given["training"] == {
+        **expected["training"],
+        "seed": 3,
+    }
+
+
+def test_a_new_setting_is_declared_for_old_files():
+    """A setting without an entry would take today's default when an old checkpoint goes on."""
+    named = {name for part in (*OLD.values(), *OLD_GRAPH.values()) for name in part}
+    assert {*described(Config), *described(GraphConfig)} == named
+    assert ADDED == {"network": "mlp", "encode_covariates": False} and FORMAT == 3
