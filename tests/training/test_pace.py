@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from curvae.runs import Reporter
-from curvae.runs.timing import Forecast, likelihood_seconds
+from curvae.runs.progress import Forecast, likelihood_seconds
 from curvae.training import Config, pace
 from curvae.training.pace import Clock, Estimate
 

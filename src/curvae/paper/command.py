@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CurvaeError
-from ..runs.reporter import Reporter
+from ..runs.progress import Reporter
 from ..training.device import choose_device
 from ..training.workers import processes
 from .catalogue import EXPERIMENTS

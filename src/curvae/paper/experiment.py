@@ -14,7 +14,7 @@ import torch
 
 from ..report import Section, Table
 from ..report.page import Tone
-from ..runs.reporter import Reporter
+from ..runs.progress import Reporter
 
 __all__ = ["FIGURES", "Bench", "Experiment", "Page", "Plan", "Results", "Shard", "device_text"]
 

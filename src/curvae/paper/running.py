@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import CurvaeError
 from ..report import Picture, Report, Section
 from ..runs.folders import command_line, today
-from ..runs.reporter import Reporter
+from ..runs.progress import Reporter
 from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked

@@ -5,7 +5,7 @@ from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, recover_run
 from .inference import embed_run, evaluate_run, impute_run, sample_run
 from .kinds import open_run
-from .reporter import Reporter
+from .progress import Reporter
 from .sources import GraphSource, Source
 from .training import TrainRequest, train_run
 from .viewing import ViewRequest, view_run

@@ -12,14 +12,13 @@ from ..report import Report
 from ..training.comparison import Comparison
 from ..training.files import write_json, write_text
 from ..training.paired import Outcome
-from ..training.storage import CONFIG, description_of, versions
+from ..training.storage import versions
 from ..training.workers import processes
-from .folders import command_line, new_folder, today
-from .kinds import RUNS
-from .reporter import Reporter
-from .resume import Resumed, given, resume_run
+from .folders import today
+from .progress import Forecast, Reporter
+from .run import Run
 from .sources import DataSource
-from .timing import Forecast
+from .start import Started, start_run
 
 __all__ = ["CompareRequest", "CompareResult", "compare_run"]
 
@@ -64,42 +63,25 @@ class CompareResult:
 
 def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> CompareResult:  # noqa: B008 - frozen
     """Compare curvatures and write `comparison.json` and `report.html`."""
+    asked = {"curvatures": request.curvatures, "repeats": request.repeats}
     with ExitStack() as held:
-        return _compare_run(request, reporter, held)
+        return _compare(request, start_run(request, "compare DATA", "comparison", asked, _plan, held), reporter)
 
 
-def _compare_run(request: CompareRequest, reporter: Reporter, held: ExitStack) -> CompareResult:
-    source, settings = request.source, dict(request.settings)
-    kind = RUNS[source.kind]
-    configs = kind.fitted.settings
-    asked: dict[str, Any] = {"curvatures": request.curvatures, "repeats": request.repeats}
-    known: Resumed | None = None
-    if request.resume:
-        known = held.enter_context(
-            resume_run("compare DATA", "comparison", request.output, source, configs, settings, **asked)
-        )
-        source, settings, asked = known.source, given(known.config), known.more
-    asked = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
-    run = kind(source, configs(**settings))
-    facts, config = run.comparison_facts(), run.config
-    if known is not None:
-        known.require_same(run.data.fingerprint)
-        run.restore_choices(known.description["data"])
-    trainings = run.plan_comparison(**asked)
-    if known is None:
-        folder = held.enter_context(new_folder(request.output, f"{source.name}-comparison", request.force))
-        command = command_line()
-        description = {**description_of(config, "comparison"), "command": command, "source": source.to_json()}
-        write_json(folder / CONFIG, {**description, **asked, "data": facts})
-    else:
-        folder, command = known.folder, known.description["command"]
-    for text in run.data.warnings:
-        reporter.warn(text)
-    reporter.say(f"{run.data_size}; {trainings} trainings")
+def _plan(run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
+    return {**chosen, "data": run.plan_comparison(**chosen, before=before.get("data"))}
+
+
+def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> CompareResult:
+    run, folder, settings, description = started
+    reporter.tell((), run.data.warnings)
+    reporter.say(f"{run.data_size}; {run.trainings} trainings")
     forecast = Forecast(reporter, "training and evaluation")
     jobs = request.jobs or processes(request.device)
     found = run.compare(
-        **asked,
+        description["curvatures"],
+        description["repeats"],
         device=request.device,
         jobs=request.jobs,
         scheduler=request.scheduler,
@@ -107,25 +89,22 @@ def _compare_run(request: CompareRequest, reporter: Reporter, held: ExitStack) -
         resume=request.resume,
         progress=lambda done, total: reporter.progress("training", done, total, ""),
         warn=reporter.warn,
-        estimate=lambda made: forecast(made.left + run.judging_seconds(made.epoch, trainings, jobs, request.device)),
+        estimate=lambda made: forecast(made.left + run.judging_seconds(made.epoch, jobs, request.device)),
     )
-    said, warned = run.comparison_remarks(found)
-    for text in said:
-        reporter.say(text)
-    for text in warned:
-        reporter.warn(text)
+    said, warned, sections = run.comparison_report(found)
+    reporter.tell(said, warned)
     report = Report(
-        f"Is a curved space better for {source.to_json()['name']}?",
+        f"Is a curved space better for {description['source']['name']}?",
         found.verdict,
         TONES[found.outcome],
         [*run.data.warnings, *warned],
-        run.comparison_sections(found),
-        command,
+        sections,
+        description["command"],
         versions(),
-        config.seed,
+        run.config.seed,
         today(),
     )
     write_json(folder / "comparison.json", found.to_json())
     write_text(folder / "report.html", report.html())
     reporter.say(found.verdict)
-    return CompareResult(folder, source, settings, found)
+    return CompareResult(folder, run.source, settings, found)

@@ -13,7 +13,7 @@ from ..training.files import write_json, write_text
 from ..training.storage import versions
 from . import pages
 from .folders import command_line, new_folder, today
-from .reporter import Reporter
+from .progress import Reporter
 
 __all__ = ["demonstrate"]
 

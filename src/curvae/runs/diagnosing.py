@@ -32,11 +32,10 @@ from ..training.files import write_text
 from ..training.locks import locked
 from ..training.storage import CONFIG, read_description, versions
 from . import pages
-from .folders import command_line, output_file, today
+from .folders import command_line, output_file, read_embedding, today
 from .kinds import RUNS
-from .reporter import Reporter
+from .progress import Reporter
 from .sources import DataSource
-from .tables import read_embedding
 
 __all__ = ["DiagnoseRequest", "diagnose_data", "export_tree", "figures", "is_run", "recover_run", "recovered"]
 

@@ -18,6 +18,7 @@ from ..data.remarks import count as counted
 from ..errors import CurvaeError
 from ..hierarchy import Metric, diagnose_graph
 from ..report import Section
+from ..training.config import require_count
 from ..training.evaluate import Embedding, map_health
 from ..training.files import read_tensors
 from ..training.graphs import FittedGraph, GraphComparison, GraphConfig, compare_graph, fit_graph, fit_graphs
@@ -27,14 +28,11 @@ from ..training.graphs.fitted import graph_facts
 from ..training.paired import curved_values
 from ..training.storage import MODEL
 from . import graph_pages as pages
-from .folders import without_folder
+from .folders import embedding_table, without_folder
 from .graph_trained import TrainedGraph
-from .reporter import Reporter
-from .resume import given
-from .run import DiagnosedData, Outcome, Place, Run, comparable
+from .progress import Forecast, Reporter
+from .run import DiagnosedData, Outcome, Place, Run, comparable, given
 from .sources import DataSource, GraphSource
-from .tables import embedding_table
-from .timing import Forecast
 
 __all__ = ["GraphRun"]
 
@@ -45,20 +43,14 @@ _FAITHFUL = 0.3  # mean average precision of neighbourhoods below which a map is
 class GraphRun(Run):
     """A graph, judged by how well edges that were hidden are found again."""
 
-    usage = "graph EDGES"
     count = "splits"
     fitted = FittedGraph
     trained = TrainedGraph
-    fewest = 0
     has_edges = True
-    unit = "node"
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
         self.source, self.config, self.data = source, config, source.load()
-
-    @property
-    def data_size(self) -> str:
-        return f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
+        self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -66,12 +58,9 @@ class GraphRun(Run):
 
     # --- training -----------------------------------------------------------------------------------------------------
 
-    @classmethod
-    def check_resumed(cls, folder: Path, source: GraphSource, stored: Mapping[str, Any]) -> None:
-        if (table := stored["nodes"]) is not None and source.nodes is None:
-            raise CurvaeError(f'{folder} was started with a table of nodes; give it again with nodes="{table}"')
-
-    def prepare(self, count: int | None, before: Mapping[str, Any]) -> int:
+    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+        if count:
+            require_count("splits", count)
         graph, count = self.data, _SPLITS if count is None else count
         features = None if graph.features is None else len(graph.feature_names)
         require_buildable_graph(self.config, graph.n_nodes, features)
@@ -80,16 +69,10 @@ class GraphRun(Run):
             self.splits = [split_edges(graph, seed=self.config.seed + i) for i in range(count)]
         except CurvaeError as error:
             self.remarks = [f"no edges are hidden to be predicted: {error}"]
-        return count
-
-    def description(self) -> dict[str, Any]:
-        return {"data": graph_facts(self.data)}
-
-    @property
-    def plan_text(self) -> str:
-        features = f", {len(self.data.feature_names)} features" if self.data.feature_names else ""
-        splits = f"; {len(self.splits)} splits of 85, 5 and 10 % of the edges" if self.splits else ""
-        return f"{self.data_size}{features}{splits}"
+        self.plan_text = self.data_size + (f", {features} features" if features else "")
+        if self.splits:
+            self.plan_text += f"; {len(self.splits)} splits of 85, 5 and 10 % of the edges"
+        return {"splits": count, "data": graph_facts(graph)}
 
     def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
         """One model of all edges, whose map is shown, and for each split one that predicts hidden edges."""
@@ -191,28 +174,23 @@ class GraphRun(Run):
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 
-    def comparison_facts(self) -> dict[str, Any]:
-        graph = self.data
+    def plan_comparison(
+        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        graph, config = self.data, self.config
+        split_edges(graph, seed=config.seed)
+        self.trainings = repeats * len(curved_values(curvatures, repeats, config.learn_curvature))
         return {"fingerprint": graph.fingerprint, "nodes": graph.n_nodes, "edges": graph.n_edges}
-
-    def plan_comparison(self, curvatures: Sequence[float], repeats: int) -> int:
-        split_edges(self.data, seed=self.config.seed)
-        return repeats * len(curved_values(curvatures, repeats, self.config.learn_curvature))
-
-    def judging_seconds(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
-        return 0.0
 
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> GraphComparison:
         return compare_graph(self.config, self.data, curvatures, repeats, **where)
 
-    def comparison_remarks(self, found: GraphComparison) -> tuple[list[str], list[str]]:
-        return list(self.data.notes), []
-
-    def comparison_sections(self, found: GraphComparison) -> list[Section]:
+    def comparison_report(self, found: GraphComparison) -> tuple[list[str], list[str], list[Section]]:
         maps = [(found.embeddings[c], self._centre(found.embeddings[c])) for c in (0.0, found.best)]
         drawn = [pages.map_picture(self.data, *one) for one in maps]
         said = ["From the models of the first split, which have seen 85 % of the edges; all edges are drawn."]
-        return [Section("The maps", said, drawn), pages.comparison_section(found), pages.data_section(self.data)]
+        parts = [Section("The maps", said, drawn), pages.comparison_section(found), pages.data_section(self.data)]
+        return list(self.data.notes), [], parts
 
     # --- diagnosis and maps -------------------------------------------------------------------------------------------
 
@@ -227,8 +205,7 @@ class GraphRun(Run):
         step: Callable[[str], None],
     ) -> DiagnosedData:
         graph = source.load()
-        for text in graph.warnings:
-            reporter.warn(text)
+        reporter.tell((), graph.warnings)
         found = diagnose_graph(graph, seed, step)
         size = f"{counted(graph.n_nodes, 'node')}, {counted(graph.n_edges, 'edge')}."
         section = Section("What was done to the data", [size, *graph.notes, *found.notes])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,11 +19,10 @@ from ..data.remarks import count as counted
 from ..data.remarks import quoted
 from ..errors import CurvaeError
 from ..training.graphs.evaluate import embed_graph, link_scores, neighbourhood, pair_distances
-from .folders import output_file
-from .reporter import Reporter
-from .run import TrainedRun, missing_as_run
+from .folders import embedding_table, output_file, write_table
+from .progress import Reporter
+from .run import Sampled, TrainedRun, missing_as_run
 from .sources import GraphSource
-from .tables import embedding_table, write_table
 
 __all__ = ["TrainedGraph"]
 
@@ -58,7 +58,7 @@ class TrainedGraph(TrainedRun):
 
     def sample(
         self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
-    ) -> list[Path]:
+    ) -> Sampled:
         """Edges of new graphs, nodes counted from 1, in a CSV table."""
         if covariates:
             raise CurvaeError(f"{self.folder} holds a model of a graph, which has no covariates; leave them out")
@@ -76,10 +76,7 @@ class TrainedGraph(TrainedRun):
             a, b = (model.sample(own.n_nodes, generator) + 1).cpu().numpy()
             tables.append(pd.DataFrame({"sample": i + 1, "a": a, "b": b}))
         write_table(target, pd.concat(tables, ignore_index=True))
-        return [target]
-
-    def following_sample(self, path: Path) -> list[str]:
-        return ["curvae", "view", str(self.folder)]
+        return Sampled([target], shlex.join(["curvae", "view", str(self.folder)]))
 
     def impute(self, *args: Any, **more: Any) -> NoReturn:
         raise CurvaeError(f"{self.folder} holds a model of a graph, which fills no gaps; give a run of curvae fit")
@@ -133,10 +130,7 @@ class TrainedGraph(TrainedRun):
 
 def _read(source: GraphSource, reporter: Reporter) -> Graph:
     graph = source.load()
-    for text in graph.notes:
-        reporter.say(text)
-    for text in graph.warnings:
-        reporter.warn(text)
+    reporter.tell(graph.notes, graph.warnings)
     return graph
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,12 @@ import torch
 
 from ..data.missing import Missing
 from ..errors import CurvaeError
-from .folders import output_file
+from .folders import output_file, write_table
 from .kinds import open_run
-from .reporter import Reporter
-from .run import Imputed
-from .tables import write_table
+from .progress import Reporter
+from .run import Imputed, Sampled
 
-__all__ = ["Sampled", "embed_run", "evaluate_run", "impute_run", "sample_run"]
+__all__ = ["embed_run", "evaluate_run", "impute_run", "sample_run"]
 
 _SILENT = Reporter()
 
@@ -59,15 +56,6 @@ def impute_run(
     return open_run(run, device).impute(path, output, samples, seed, force, reporter)
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """What `curvae sample` wrote."""
-
-    paths: list[Path]
-    following: str
-    """the next command to type"""
-
-
 def sample_run(
     run: Path,
     count: int,
@@ -81,9 +69,7 @@ def sample_run(
     """Draw new rows, or graphs, from a trained run; `covariates` has a value for each that the model is told."""
     if count < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {count}")
-    trained = open_run(run, device)
-    paths = trained.sample(count, output, covariates, seed, force)
-    return Sampled(paths, shlex.join(trained.following_sample(paths[0])))
+    return open_run(run, device).sample(count, output, covariates, seed, force)
 
 
 def evaluate_run(

@@ -19,6 +19,7 @@ from ..report import Section
 from ..training import Config, Fitted, fit, fit_many, random_split
 from ..training.build import require_buildable
 from ..training.comparison import SAMPLES, Comparison, compare, plan
+from ..training.config import require_count
 from ..training.device import choose_device
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.migrations import automatic_before_3
@@ -26,14 +27,11 @@ from ..training.pace import Estimate
 from ..training.rows import Scaling, layout_of
 from ..training.rows_problem import resolve
 from . import pages
-from .folders import without_folder
-from .reporter import Reporter
-from .resume import given
+from .folders import embedding_table, without_folder
+from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
-from .run import DiagnosedData, Outcome, Place, Run, comparable
+from .run import DiagnosedData, Outcome, Place, Run, comparable, given
 from .sources import DataSource, Source
-from .tables import embedding_table
-from .timing import Forecast, likelihood_seconds
 
 __all__ = ["RowsRun"]
 
@@ -41,7 +39,6 @@ __all__ = ["RowsRun"]
 class RowsRun(Run):
     """Rows, judged by the log-likelihood of those that were held out."""
 
-    usage = "fit DATA"
     count = "repeats"
     fitted = Fitted
     trained = TrainedRows
@@ -50,15 +47,14 @@ class RowsRun(Run):
         self.source, self.config = source, config
         self.settings = given(config)
         self.data, self.schema = source.load()
-
-    @property
-    def data_size(self) -> str:
-        return f"{len(self.data)} rows, {self.data.x.shape[1]} columns"
+        self.data_size = f"{len(self.data)} rows, {self.data.x.shape[1]} columns"
 
     # --- training -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, count: int | None, before: Mapping[str, Any]) -> int:
-        data, config, self.repeats = self.data, self.config, count or 1
+    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+        data, config = self.data, self.config
+        self.repeats = 1 if count is None else count
+        require_count("repeats", self.repeats)
         low, high = extremes(data.x)
         if not (low < high).any():
             raise CurvaeError(
@@ -68,33 +64,24 @@ class RowsRun(Run):
         self.config, self.layout, reason = resolve(config, data, self.split)
         require_buildable(self.config, self.layout)
         self.reason = before.get("likelihood_reason", reason)
+        self.plan_text = f"{self.data_size}; likelihood {self.config.likelihood}: {self.reason}"
         if config.validation and not len(self.split.validation):
             self.remarks = [
                 f"no rows are held out: a share of {config.validation:g} is less than one row or group; "
                 "raise validation=…"
             ]
-        return self.repeats
-
-    def description(self) -> dict[str, Any]:
-        data = self.data
-        return {
-            "likelihood_reason": self.reason,
-            "data": {
-                "fingerprint": data.fingerprint,
-                "rows": len(data),
-                "features": int(data.x.shape[1]),
-                "shape": list(data.shape),
-                "blocks": list(data.blocks),
-                "notes": list(data.notes),
-                "warnings": list(data.warnings),
-                "label": data.label_name,
-                "schema": self.schema.to_json(),
-            },
+        facts = {
+            "fingerprint": data.fingerprint,
+            "rows": len(data),
+            "features": int(data.x.shape[1]),
+            "shape": list(data.shape),
+            "blocks": list(data.blocks),
+            "notes": list(data.notes),
+            "warnings": list(data.warnings),
+            "label": data.label_name,
+            "schema": self.schema.to_json(),
         }
-
-    @property
-    def plan_text(self) -> str:
-        return f"{self.data_size}; likelihood {self.config.likelihood}: {self.reason}"
+        return {"likelihood_reason": self.reason, "repeats": self.repeats, "data": facts}
 
     def _scored(self) -> tuple[NDArray[np.int64], str]:
         """Rows whose likelihood the report tells, and what they are."""
@@ -184,45 +171,38 @@ class RowsRun(Run):
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _likelihood(self) -> str:
-        return choose_likelihood(self.data.x, self.config.likelihood, layout_of(Arrays.of(self.data)))[0]
-
-    def restore_choices(self, facts: Mapping[str, Any]) -> None:
-        before = facts.get("likelihood") or automatic_before_3(self.data.x)
-        if self.config.likelihood == "auto" and before != self._likelihood:
-            self.config = replace(self.config, likelihood=before)
-
-    def comparison_facts(self) -> dict[str, Any]:
-        data = self.data
+    def plan_comparison(
+        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        data, config = self.data, self.config
+        likelihood, _ = choose_likelihood(data.x, config.likelihood, layout_of(Arrays.of(data)))
+        if before is not None and config.likelihood == "auto":
+            chosen = before.get("likelihood") or automatic_before_3(data.x)
+            self.config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
+        values, self.splits = plan(self.config, data, curvatures, repeats, data.groups)
+        self.trainings = len(values) * len(self.splits)
         sizes = {"rows": len(data), "features": int(data.x.shape[1])}
-        return {"fingerprint": data.fingerprint, **sizes, "likelihood": self._likelihood}
+        return {"fingerprint": data.fingerprint, **sizes, "likelihood": likelihood}
 
-    def plan_comparison(self, curvatures: Sequence[float], repeats: int) -> int:
-        values, self.splits = plan(self.config, self.data, curvatures, repeats, self.data.groups)
-        return len(values) * len(self.splits)
-
-    def judging_seconds(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
-        split, features = self.splits[0], int(self.data.x.shape[1])
-        sizes = features, len(split.train), len(split.validation) + len(split.test), SAMPLES, -(-trainings // jobs)
-        return trainings * likelihood_seconds(epoch, self.config, *sizes, choose_device(device))
+    def judging_seconds(self, epoch: float, jobs: int, device: str) -> float:
+        split, features, models = self.splits[0], int(self.data.x.shape[1]), -(-self.trainings // jobs)
+        sizes = features, len(split.train), len(split.validation) + len(split.test), SAMPLES, models
+        return self.trainings * likelihood_seconds(epoch, self.config, *sizes, choose_device(device))
 
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
         return compare(self.config, self.data, curvatures, repeats, groups=self.data.groups, **where)
 
-    def comparison_remarks(self, found: Comparison) -> tuple[list[str], list[str]]:
-        return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found)
-
-    def comparison_sections(self, found: Comparison) -> list[Section]:
+    def comparison_report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
         data = self.data
         drawn = [
             pages.map_picture(found.embeddings[c], data.labels, label_name=data.label_name) for c in (0.0, found.best)
         ]
-        return [
+        sections = [
             Section("The maps", (), drawn),
             pages.comparison_section(found),
             pages.data_section(data, [pages.scaling_note(found.config)]),
         ]
+        return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
 
     # --- diagnosis ----------------------------------------------------------------------------------------------------
 
@@ -241,8 +221,7 @@ class RowsRun(Run):
             raise CurvaeError(
                 'missing="model" leaves gaps, between which no distance is known; use missing="drop" or missing="mean"'
             )
-        for text in data.warnings:
-            reporter.warn(text)
+        reporter.tell((), data.warnings)
         if distances:
             found = diagnose_distances(data.x, seed, step)
             section = Section("What was done to the data", [*data.notes, *found.notes])

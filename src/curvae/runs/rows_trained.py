@@ -25,11 +25,10 @@ from ..training.config import require_count
 from ..training.evaluate import embed, likelihoods
 from ..training.files import write_bytes
 from . import pages
-from .folders import output_file
-from .reporter import Reporter
-from .run import Imputed, TrainedRun, missing_as_run
+from .folders import embedding_table, output_file, write_table
+from .progress import Reporter
+from .run import Imputed, Sampled, TrainedRun, missing_as_run
 from .sources import Source
-from .tables import embedding_table, write_table
 
 __all__ = ["TrainedRows"]
 
@@ -52,10 +51,7 @@ class TrainedRows(TrainedRun):
             raise CurvaeError(
                 f"{Path(path).name} needs the covariates that the model was trained with: {names}; add them"
             )
-        for text in data.notes:
-            reporter.say(text)
-        for text in data.warnings:
-            reporter.warn(text)
+        reporter.tell(data.notes, data.warnings)
         return data
 
     def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:
@@ -103,7 +99,7 @@ class TrainedRows(TrainedRun):
 
     def sample(
         self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
-    ) -> list[Path]:
+    ) -> Sampled:
         """New rows: a CSV table, or for images an array and a picture.
 
         A model with covariates needs a value of each, which all rows share.
@@ -118,7 +114,7 @@ class TrainedRows(TrainedRun):
         if schema.kind != "images":
             target = output_file(output, Path(f"{name}-samples.csv"), force)
             write_table(target, _table(rows, schema).assign(**(covariates or {})))
-            return [target]
+            return self._sampled(target)
         target = output_file(output, Path(f"{name}-samples.npy"), force)
         picture = output_file(None, target.with_suffix(".png"), force)
         generator.manual_seed(seed)
@@ -126,10 +122,10 @@ class TrainedRows(TrainedRun):
         means = fitted.scaling.invert(made.cpu().double().numpy())
         write_bytes(target, _npy(rows.reshape(-1, *schema.shape).astype(np.float32)))
         write_bytes(picture, pages.samples_picture(means.reshape(-1, *schema.shape)).png)
-        return [target, picture]
+        return self._sampled(target, picture)
 
-    def following_sample(self, path: Path) -> list[str]:
-        return ["curvae", "embed", str(self.folder), str(path)]
+    def _sampled(self, *paths: Path) -> Sampled:
+        return Sampled(list(paths), shlex.join(["curvae", "embed", str(self.folder), str(paths[0])]))
 
     def evaluate(
         self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter

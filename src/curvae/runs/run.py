@@ -1,4 +1,4 @@
-"""What commands ask of data of one kind; rows and graphs each answer in a module of their own."""
+"""What commands ask of data of one kind; rows and graphs each answer in modules of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,14 +17,31 @@ from ..data.missing import Missing
 from ..errors import CurvaeError
 from ..hierarchy import Diagnosis, Metric
 from ..report import Picture, Section
-from ..settings import GraphSettings, RowSettings, described
-from ..training.evaluate import Embedding
+from ..settings import GraphSettings, RowSettings, Settings, described
+from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
 from ..training.storage import Loaded
-from .reporter import Reporter
+from .progress import Reporter
 from .sources import DataSource
 
-__all__ = ["DiagnosedData", "Imputed", "Outcome", "Place", "Run", "TrainedRun", "comparable", "missing_as_run"]
+__all__ = [
+    "DiagnosedData",
+    "Imputed",
+    "Outcome",
+    "Place",
+    "Run",
+    "Sampled",
+    "TrainedRun",
+    "comparable",
+    "given",
+    "missing_as_run",
+]
+
+
+def given(config: Settings) -> dict[str, Any]:
+    """Settings that differ from the default."""
+    default = type(config)()
+    return {name: value for name, value in vars(config).items() if value != getattr(default, name)}
 
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,13 +52,12 @@ def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is trained and kept."""
+    """Where a run is trained and kept; `jobs` are processes at most."""
 
     folder: Path
     resume: bool
     device: torch.device | str
     jobs: int
-    """processes at most"""
 
     @property
     def view_command(self) -> list[str]:
@@ -51,41 +67,43 @@ class Place:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training found: to be written, reported and said."""
+    """What a training found: to be written, reported and said.
+
+    Arguments:
+        fitted, embedding: the model, and where it places its data.
+        table: of `embedding.csv`.
+        summary: figures for `config.json`.
+        title, verdict, sections: of the report.
+        warnings: about the map.
+        pictures: by the names of their files.
+        said: in the end.
+        following: the next command to type, and why.
+    """
 
     fitted: FittedModel
     embedding: Embedding
     table: pd.DataFrame
-    """of `embedding.csv`"""
     summary: dict[str, Any]
     title: str
-    """of the report"""
     verdict: str
     warnings: list[str]
-    """about the map"""
     sections: list[Section]
-    """of the report"""
     pictures: dict[str, Picture]
-    """by the names of their files"""
     said: list[str]
-    """in the end"""
     following: str
-    """the next command to type, and why"""
 
 
-@dataclass(frozen=True)
-class DiagnosedData:
-    """Data that were tested for a hierarchy."""
+class DiagnosedData(NamedTuple):
+    """Data that were tested for a hierarchy; `section` tells what was done to them."""
 
     found: Diagnosis
     labels: NDArray[np.str_] | None
     section: Section
-    """what was done to them"""
     warnings: tuple[str, ...]
 
 
 class Run(ABC):
-    """Data of one kind with the settings of models: what `curvae fit`, `graph`, `compare` and `diagnose` ask.
+    """Data of one kind with the settings of models: what `curvae fit`, `graph`, `compare` and `diagnose` ask of them.
 
     Arguments:
         source: of the data, which are read.
@@ -93,64 +111,47 @@ class Run(ABC):
 
     Attributes:
         data: a `Dataset` or `Graph`.
-        remarks: warnings about the settings and these data, once `prepare` has been called.
+        data_size: in words.
+        plan_text: what is going to be trained, in words; set by `prepare`.
+        remarks: warnings about the settings and these data; set by `prepare`.
+        trainings: how many a comparison needs; set by `plan_comparison`.
+        count: name of the number of trainings in `config.json`.
+        fitted, trained: what a training makes, and how that is put to use.
+        has_edges: whether maps show edges.
     """
 
-    usage: ClassVar[str]
-    """how the command that trains is called"""
     count: ClassVar[str]
-    """name of the number of trainings in `config.json`"""
     fitted: ClassVar[type[FittedModel]]
     trained: ClassVar[type[TrainedRun]]
-    fewest: ClassVar[int] = 1
-    """trainings that may be asked for"""
     has_edges: ClassVar[bool] = False
-    unit: ClassVar[Literal["row", "node"]] = "row"
 
     source: Any
     config: Any
     data: Any
+    data_size: str
+    plan_text: str
     remarks: Sequence[str] = ()
+    trainings: int
 
     @abstractmethod
     def __init__(self, source: Any, config: Any) -> None: ...
-
-    @property
-    @abstractmethod
-    def data_size(self) -> str:
-        """Size of the data, in words."""
 
     @property
     def warnings(self) -> Sequence[str]:
         """About the data, for the report."""
         return self.data.warnings
 
-    # --- training -----------------------------------------------------------------------------------------------------
-
-    @classmethod  # noqa: B027 - most need nothing
-    def check_resumed(cls, folder: Path, source: Any, stored: Mapping[str, Any]) -> None:
-        """Raise where the source lacks what the run in the folder was started with, which `stored` describes."""
-
     @abstractmethod
-    def prepare(self, count: int | None, before: Mapping[str, Any]) -> int:
-        """Split the data and make "auto" choices; raises for what cannot be trained.
+    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Split the data and make "auto" choices for a training; raises for what cannot be trained.
 
         Arguments:
             count: of trainings, if it was given.
             before: description of the run that is resumed, or nothing.
 
         Returns:
-            The number of trainings.
+            What `config.json` says about the trainings and the data.
         """
-
-    @abstractmethod
-    def description(self) -> dict[str, Any]:
-        """What `config.json` says about the data, and what was chosen for them."""
-
-    @property
-    @abstractmethod
-    def plan_text(self) -> str:
-        """What is going to be trained, in words."""
 
     @abstractmethod
     def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
@@ -160,36 +161,27 @@ class Run(ABC):
     def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
         """Judge what was trained; `named` is the source as a report shows it, without its folder."""
 
-    # --- comparison ---------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def plan_comparison(
+        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Split the data for a comparison; raises for what cannot be compared.
 
-    def restore_choices(self, facts: Mapping[str, Any]) -> None:  # noqa: B027 - most choose nothing
-        """Make "auto" choices as they were made at the start of a comparison, which these facts tell."""
+        Returns what `config.json` says about the data. Of a comparison that is resumed that is `before`, and "auto"
+        choices are made as they were made then.
+        """
+
+    def judging_seconds(self, epoch: float, jobs: int, device: str) -> float:
+        """About how long it takes to judge all trainings of a comparison, if an epoch of one takes `epoch` seconds."""
+        return 0.0
 
     @abstractmethod
-    def comparison_facts(self) -> dict[str, Any]:
-        """What `config.json` of a comparison says about the data."""
+    def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
+        """Compare curvatures."""
 
     @abstractmethod
-    def plan_comparison(self, curvatures: Sequence[float], repeats: int) -> int:
-        """How many trainings there will be; raises for what cannot be compared."""
-
-    @abstractmethod
-    def judging_seconds(self, epoch: float, trainings: int, jobs: int, device: str) -> float:
-        """About how long it takes to judge all trainings, if an epoch of one takes `epoch` seconds."""
-
-    @abstractmethod
-    def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Any:
-        """The comparison."""
-
-    @abstractmethod
-    def comparison_remarks(self, found: Any) -> tuple[list[str], list[str]]:
-        """What to say about a comparison, and what to warn of."""
-
-    @abstractmethod
-    def comparison_sections(self, found: Any) -> list[Section]:
-        """Of the report on a comparison."""
-
-    # --- diagnosis and maps -------------------------------------------------------------------------------------------
+    def comparison_report(self, found: Any) -> tuple[list[str], list[str], list[Section]]:
+        """What to say about a comparison, what to warn of, and the sections of the report."""
 
     @classmethod
     @abstractmethod
@@ -222,12 +214,8 @@ class TrainedRun(ABC):
     @abstractmethod
     def sample(
         self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
-    ) -> list[Path]:
-        """Draw from the model; returns the files that were written."""
-
-    @abstractmethod
-    def following_sample(self, path: Path) -> list[str]:
-        """Words of the next command to type after `sample`."""
+    ) -> Sampled:
+        """Draw from the model, and write that to files."""
 
     @abstractmethod
     def evaluate(
@@ -242,15 +230,20 @@ class TrainedRun(ABC):
         """Fill the gaps of data and write them."""
 
 
-@dataclass(frozen=True)
-class Imputed:
-    """What `curvae impute` wrote, and how much was missing."""
+class Sampled(NamedTuple):
+    """What `curvae sample` wrote, and the next command to type."""
+
+    paths: list[Path]
+    following: str
+
+
+class Imputed(NamedTuple):
+    """What `curvae impute` wrote, how much was missing, and the next command to type."""
 
     path: Path
     values: int
     rows: int
     following: str
-    """a command to go on with"""
 
 
 def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:

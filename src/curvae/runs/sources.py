@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from ..data import Dataset, Graph, Schema, load, load_graph
+from ..errors import CurvaeError
 from ..settings import OPTIONS
 
 __all__ = ["DataSource", "GraphSource", "Source"]
@@ -20,14 +21,16 @@ class DataSource:
     """A file, or the name of built-in data, and how to read it.
 
     The fields of a descendant are options of the commands that read such data.
+
+    Attributes:
+        kind: of runs on such data, as `config.json` calls it.
+        usage: how the command that trains on them is called.
+        compare_options: what tells `curvae compare` of what kind they are.
     """
 
     kind: ClassVar[str]
-    """of the runs on such data, as `config.json` calls it"""
-    command_name: ClassVar[str]
-    """of the command that trains on them"""
+    usage: ClassVar[str]
     compare_options: ClassVar[Mapping[str, Any]] = {}
-    """that tell other commands of what kind the data are"""
 
     path: str
 
@@ -58,7 +61,7 @@ class DataSource:
 
     def fit_command(self, settings: Mapping[str, Any]) -> str:
         """The command that trains on it."""
-        return self.command(self.command_name, settings=settings)
+        return self.command(self.usage.split()[0], settings=settings)
 
     def compare_command(self, settings: Mapping[str, Any]) -> str:
         """The command that compares curvatures on it."""
@@ -87,13 +90,16 @@ class DataSource:
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         return replace(self, **values)
 
+    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
+        """Raise where a file is lacking that the run in the folder was started with, which `stored` describes."""
+
 
 @dataclass(frozen=True)
 class Source(DataSource):
     """Data in rows and how to read it."""
 
     kind = "vae"
-    command_name = "fit"
+    usage = "fit DATA"
 
     label: str | None = None
     id: str | None = None
@@ -125,7 +131,7 @@ class GraphSource(DataSource):
     """A graph and how to read it."""
 
     kind = "graph"
-    command_name = "graph"
+    usage = "graph EDGES"
     compare_options = MappingProxyType({"graph": True})
 
     nodes: str | None = None
@@ -155,3 +161,7 @@ class GraphSource(DataSource):
     def again(self, stored: Mapping[str, Any]) -> Self:
         # Where the table lies is for whoever asks to say, as it is with the edges.
         return replace(super().again(stored), nodes=self.nodes)
+
+    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
+        if (table := stored["nodes"]) is not None and self.nodes is None:
+            raise CurvaeError(f'{folder} was started with a table of nodes; give it again with nodes="{table}"')

@@ -11,33 +11,38 @@ from typing import Any
 
 import torch
 
-from ..training.config import require_count
 from ..training.evaluate import Embedding
-from ..training.files import write_bytes, write_json
+from ..training.files import write_bytes
 from ..training.fitted import FittedModel
-from ..training.storage import CONFIG, description_of, save_fitted
+from ..training.storage import save_fitted
 from ..training.workers import processes
-from .folders import command_line, new_folder, write_report
+from .folders import write_report, write_table
 from .kinds import RUNS
-from .reporter import Reporter
-from .resume import Resumed, given, resume_run
-from .run import Place, Run
+from .progress import Reporter
+from .run import Place
 from .sources import DataSource
-from .tables import write_table
+from .start import Started, start_run
 
 __all__ = ["TrainRequest", "TrainResult", "train_run"]
 
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What `curvae fit` or `curvae graph` was asked to do."""
+    """What `curvae fit` or `curvae graph` was asked to do.
+
+    Arguments:
+        source: the data.
+        settings: of `Config` or `GraphConfig`, those that were given.
+        output: the folder; by default the next one in `runs/`.
+        repeats: of rows, trainings with other seeds (1); of a graph, how often edges are hidden (5).
+        resume, force: go on with the run in the folder, or overwrite it.
+        device, jobs: where to train, and in how many processes at most.
+    """
 
     source: DataSource
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """of `Config` or `GraphConfig`, those that were given"""
     output: Path | None = None
     repeats: int | None = None
-    """of rows, trainings with other seeds, 1 by default; of a graph, how often to hide edges, 5 by default"""
     resume: bool = False
     force: bool = False
     device: torch.device | str = "cpu"
@@ -46,65 +51,34 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A run folder that was written."""
+    """A run folder that was written, and the next command to type."""
 
     folder: Path
     fitted: FittedModel
     embedding: Embedding
     summary: dict[str, Any]
     following: str
-    """the next command to type, and why"""
 
 
 def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainResult:  # noqa: B008 - frozen
     """Train a model on rows or on a graph and write its run folder."""
+    count, kind = RUNS[request.source.kind].count, request.source.kind
     with ExitStack() as held:
-        run, folder, description = _begin(request, held)
-        return _train(request, run, folder, description, reporter)
-
-
-def _begin(request: TrainRequest, held: ExitStack) -> tuple[Run, Path, dict[str, Any]]:
-    """The run, ready to be trained, its folder, and what `config.json` says."""
-    kind, source = RUNS[request.source.kind], request.source
-    settings, count = dict(request.settings), request.repeats
-    if count is not None and count != kind.fewest:
-        require_count(kind.count, count)
-    known: Resumed | None = None
-    if request.resume:
-        asked = {kind.count: count}
-        known = held.enter_context(
-            resume_run(kind.usage, kind.fitted.kind, request.output, source, kind.fitted.settings, settings, **asked)
+        started = start_run(
+            request,
+            request.source.usage,
+            kind,
+            {count: request.repeats},
+            lambda run, asked, before: run.prepare(asked[count], before),
+            held,
         )
-        source, settings, count = known.source, given(known.config), known.more[kind.count]
-        kind.check_resumed(known.folder, source, known.description["source"])
-    run = kind(source, kind.fitted.settings(**settings))
-    if known is not None:
-        known.require_same(run.data.fingerprint)
-    before = {} if known is None else known.description
-    count = run.prepare(count, before)  # raises before anything is written
-    description = {
-        **description_of(run.config, kind.fitted.kind),
-        "command": before.get("command", command_line()),
-        "source": source.to_json(),
-        kind.count: count,
-        **run.description(),
-    }
-    if known is not None:
-        return run, known.folder, description
-    folder = held.enter_context(new_folder(request.output, source.name, request.force))
-    write_json(folder / CONFIG, description)
-    return run, folder, description
+        return _train(request, started, reporter)
 
 
-def _train(
-    request: TrainRequest, run: Run, folder: Path, description: dict[str, Any], reporter: Reporter
-) -> TrainResult:
-    for text in run.data.notes:
-        reporter.say(text)
-    for text in (*run.data.warnings, *run.remarks):
-        reporter.warn(text)
-    reporter.say(run.plan_text)
-    reporter.say(f"run folder {folder}")
+def _train(request: TrainRequest, started: Started, reporter: Reporter) -> TrainResult:
+    run, folder, _, description = started
+    reporter.tell(run.data.notes, [*run.data.warnings, *run.remarks])
+    reporter.tell([run.plan_text, f"run folder {folder}"], ())
     place = Place(folder, request.resume, request.device, request.jobs or processes(request.device))
     began = time.perf_counter()
     run.train(place, reporter, epoch_progress(reporter))
@@ -117,10 +91,7 @@ def _train(
     write_report(folder, found.title, found.verdict, warnings, found.sections, description)
     extra = {key: description[key] for key in ("command", "source", run.count, "data")}
     save_fitted(folder, found.fitted, found.embedding, {**extra, "summary": summary}, run.data)
-    for text in found.said:
-        reporter.say(text)
-    for text in found.warnings:
-        reporter.warn(text)
+    reporter.tell(found.said, found.warnings)
     return TrainResult(folder, found.fitted, found.embedding, summary, found.following)
 
 

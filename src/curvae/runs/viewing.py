@@ -25,13 +25,12 @@ from ..geometry import Lorentz
 from ..plotting import project_to_disc
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
-from ..training.storage import read_description
+from ..training.storage import COMMANDS, read_description
 from ..viewer import View
 from . import pages
-from .folders import output_file
+from .folders import output_file, read_embedding
 from .kinds import run_of
-from .reporter import Reporter
-from .tables import read_embedding
+from .progress import Reporter
 
 __all__ = ["ViewRequest", "view_run"]
 
@@ -92,9 +91,8 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
     columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
     images = _images(request, description, schema) if request.thumbnails else None
     projection = project_to_disc(embedding.ball, embedding.c)
-    kind = run_of(description)
-    edges = kind.edges(request.run, len(table))
-    size = count(len(table), kind.unit)
+    edges = run_of(description).edges(request.run, len(table))
+    size = count(len(table), "row" if edges is None else "node")
     if edges is not None:
         size += f", {count(edges.shape[1], 'edge')}"
     about = [f"{size}, {pages.curvature_text(embedding.c)}"]
@@ -119,8 +117,8 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and view that")
     if not path.exists() or "summary" not in description:
-        command = run_of(description).usage.split()[0]
-        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with curvae {command} --resume")
+        command = COMMANDS[run_of(description).fitted.kind]
+        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with {command} --resume")
     try:
         table = read_embedding(path)
         if lacking := {"id", "label", *_OWN} - set(table.columns):

@@ -26,6 +26,7 @@ from .fitted import METRICS, Fitted, FittedModel, Record
 from .migrations import FORMAT, migrated
 
 __all__ = [
+    "COMMANDS",
     "FORMAT",
     "Loaded",
     "description_of",
@@ -43,9 +44,9 @@ CONFIG, MODEL, EMBEDDING = "config.json", "model.safetensors", "embedding.safete
 
 _SUMS = {MODEL: "model_sha256", EMBEDDING: "embedding_sha256"}
 _KINDS = {"vae": "a model of a table", "graph": "a model of a graph", "comparison": "a comparison"}
-_COMMANDS = {"vae": "curvae fit", "graph": "curvae graph", "comparison": "curvae compare"}
+COMMANDS = {"vae": "curvae fit", "graph": "curvae graph", "comparison": "curvae compare"}
 _MODELS = ("vae", "graph")
-_ANY_COMMAND = " or ".join(_COMMANDS[kind] for kind in _MODELS)
+_ANY_COMMAND = " or ".join(COMMANDS[kind] for kind in _MODELS)
 
 
 def versions() -> dict[str, str]:
@@ -100,7 +101,7 @@ def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     """What `save_fitted` wrote, as it was written: the description, the tensors of the model and of the embedding."""
     description = read_description(folder, kind)
     if "model_sha256" not in description:
-        raise CurvaeError(f"{folder} is not finished; go on with {_COMMANDS[kind]} --resume")
+        raise CurvaeError(f"{folder} is not finished; go on with {COMMANDS[kind]} --resume")
     tensors = _read(folder, MODEL, description)
     if description["format"] < 3:  # one file held it all
         return description, tensors, {name.removeprefix("embedding."): t for name, t in tensors.items()}
@@ -134,7 +135,7 @@ def require_figures(record: Record) -> None:
 
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """`config.json` of a run folder, checked for format and kind."""
-    command = _ANY_COMMAND if kind is None else _COMMANDS[kind]
+    command = _ANY_COMMAND if kind is None else COMMANDS[kind]
     refuse_dangling(folder)
     if not folder.is_dir():
         raise CurvaeError(f"{folder} is not a folder; give the folder that {command} wrote")

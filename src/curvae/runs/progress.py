@@ -1,17 +1,17 @@
-"""How long a run will take."""
+"""What a run says while it works, and how long it will take."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 
 from ..training import Config
-from .reporter import Reporter
 
-__all__ = ["Forecast", "duration", "likelihood_seconds"]
+__all__ = ["Forecast", "Reporter", "duration", "likelihood_seconds"]
 
 _SHORT = 2.0  # seconds that are not worth a word
 
@@ -21,6 +21,38 @@ _STEP = {"cpu": 8e7, "cuda": 3e9}  # launching the operations of a step, whateve
 _DRAW = 8e3  # a draw with its divergence
 _ACTIVATION = 200.0  # a hidden value, or an output with its log-likelihood
 _BACKWARD = 3.0  # a step over a forward pass
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Receives the messages and the progress of a run; by default it is silent.
+
+    Arguments:
+        say, warn: take a message.
+        progress: takes the name of a task, the work done, the work in all, and the latest figures.
+    """
+
+    say: Callable[[str], None] = lambda text: None
+    warn: Callable[[str], None] = lambda text: None
+    progress: Callable[[str, float, float, str], None] = lambda task, done, total, text: None
+
+    def counter(self, task: str, total: int) -> Callable[..., None]:
+        """A function to be told how much more was done, 1 by default."""
+        done = 0
+
+        def advance(more: int = 1) -> None:
+            nonlocal done
+            done += more
+            self.progress(task, done, total, "")
+
+        return advance
+
+    def tell(self, said: Iterable[str], warned: Iterable[str]) -> None:
+        """Several messages and warnings."""
+        for text in said:
+            self.say(text)
+        for text in warned:
+            self.warn(text)
 
 
 class Forecast:
