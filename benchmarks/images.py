@@ -34,12 +34,12 @@ from curvae.training import Config, Scaling, build, captured, random_split
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
 from curvae.training.paired import mean_interval
-from curvae.training.problems import Listener, Member
+from curvae.training.problems import Listener, ModelInTraining
 from curvae.training.rows import Rows
+from curvae.training.rows_problem import RowsTask
 from curvae.training.sources import Pool
 from curvae.training.stacks import train_stack
 from curvae.training.storage import versions
-from curvae.training.tasks import Task
 
 __all__ = ["main", "table"]
 
@@ -114,13 +114,13 @@ class Ready:
     device: torch.device
     remedy = "lower the number of seeds"
 
-    def models(self, tasks: Sequence[Task]) -> Sequence[VAE]:
+    def models(self, tasks: Sequence[RowsTask]) -> Sequence[VAE]:
         return self.warm.stack.models
 
-    def engine(self, tasks: Sequence[Task], models: Sequence[VAE]) -> BatchEngine:
+    def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         return self.warm
 
-    def result(self, task: Task, member: Member) -> Member:
+    def result(self, task: RowsTask, member: ModelInTraining) -> ModelInTraining:
         return member
 
 
@@ -149,10 +149,10 @@ def cell(images: Images, dim: int, settings: dict[str, Any]) -> dict[str, Any]:
     epochs = max(1, round(plan.seconds / (epoch + validation)))
     scaling = Scaling.identity(LAYOUT.features)
     tasks = [
-        Task(i, f"model {i}", replace(config, epochs=epochs, patience=epochs), "", 0, images.split, scaling, LAYOUT)
+        RowsTask(i, f"model {i}", replace(config, epochs=epochs, patience=epochs), 0, images.split, scaling, LAYOUT)
         for i, config in enumerate(configs)
     ]
-    members: list[Member] = []
+    members: list[ModelInTraining] = []
     training = images.seconds(lambda: members.extend(train_stack(Ready(engine, images.device), tasks, Listener())))
     if failed := [member.failure for member in members if member.failure is not None]:
         raise RuntimeError(failed[0])

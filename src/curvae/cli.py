@@ -16,7 +16,7 @@ from .options import FILE, option, refuse
 from .settings import GraphSettings, RowSettings, described
 
 if TYPE_CHECKING:
-    from .runs.folder import Voice
+    from .runs.progress import Reporter
 
 __all__ = ["app", "main"]
 
@@ -31,11 +31,11 @@ _GRAPH = ("nodes", "features", "weighted", "isolated")
     option("--quick", is_flag=True, help="Three epochs per training, to try the installation."),
     example="demo -o demo",
 )
-def demo(voice: Voice, output: Path, seed: int, quick: bool) -> Answer:
+def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     """Find a hierarchy in built-in data, and none in flat data; writes a report."""
     from .runs import demonstrate
 
-    page, found = demonstrate(output, seed, quick, voice)
+    page, found = demonstrate(output, seed, quick, reporter)
     return Answer(
         {"report": str(page), **{name: result.to_json() for name, result in found.items()}},
         [f"report: {page}"],
@@ -55,16 +55,11 @@ def demo(voice: Voice, output: Path, seed: int, quick: bool) -> Answer:
     *setting_options(RowSettings),
     example="fit cells.csv --label type --id barcode -o runs/cells",
 )
-def fit(voice: Voice, data: str, **asked: Any) -> Answer:
+def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     """Train a model on data; writes a run folder with the map, the model and a report."""
-    from .runs import FitRequest, fit_run
-    from .runs.folder import Source
-    from .runs.training import comparable
+    from .runs import Source
 
-    source, asked = _split(Source, data, asked)
-    result = fit_run(FitRequest(source, **asked), voice)
-    following = shell_command(["compare", result.source.path], result.source.options | comparable(result.settings))
-    return _trained(result, f"{following}    is curvature worth it for these data?")
+    return _trained(Source, data, asked, reporter)
 
 
 @command(
@@ -90,14 +85,11 @@ def fit(voice: Voice, data: str, **asked: Any) -> Answer:
     *setting_options(GraphSettings),
     example="graph friends.csv --nodes people.csv --label team",
 )
-def graph(voice: Voice, data: str, **asked: Any) -> Answer:
+def graph(reporter: Reporter, data: str, **asked: Any) -> Answer:
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
-    from .runs import GraphRequest, graph_run
-    from .runs.folder import GraphSource
+    from .runs import GraphSource
 
-    source, asked = _split(GraphSource, data, asked)
-    result = graph_run(GraphRequest(source, **asked), voice)
-    return _trained(result, result.following)
+    return _trained(GraphSource, data, {"repeats": asked.pop("splits"), **asked}, reporter)
 
 
 def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -107,9 +99,13 @@ def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, 
     return source, {name: value for name, value in asked.items() if name not in reading}
 
 
-def _trained(result: Any, following: str) -> Answer:
+def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> Answer:
+    from .runs import TrainRequest, train_run
+
+    source, asked = _split(kind, data, asked)
+    result = train_run(TrainRequest(source, **asked), reporter)
     files = [f"report: {result.folder / 'report.html'}", f"embedding: {result.folder / 'embedding.csv'}"]
-    return Answer({"run": str(result.folder), **result.summary}, files, following)
+    return Answer({"run": str(result.folder), **result.summary}, files, result.following)
 
 
 @command(
@@ -122,11 +118,11 @@ def _trained(result: Any, following: str) -> Answer:
     "device",
     example="embed runs/cells-1 new-cells.csv -o new.csv",
 )
-def embed(voice: Voice, run: Path, data: str, **asked: Any) -> Answer:
+def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
     from .runs import embed_run
 
-    path = embed_run(run, data, voice=voice, **asked)
+    path = embed_run(run, data, reporter=reporter, **asked)
     following = shell_command(["evaluate", str(run), data], {"missing": asked["missing"]})
     if summaries.covariate_values(run):  # new data need them to be evaluated, but not to be embedded
         following = shell_command(["view", str(run)])
@@ -143,11 +139,11 @@ def embed(voice: Voice, run: Path, data: str, **asked: Any) -> Answer:
     "device",
     example="impute runs/cells-1 cells.csv -o filled.csv",
 )
-def impute(voice: Voice, run: Path, data: str, **asked: Any) -> Answer:
+def impute(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     """Fill in missing values with what the model of a run, trained with --missing model, expects there."""
     from .runs import impute_run
 
-    found = impute_run(run, data, voice=voice, **asked)
+    found = impute_run(run, data, reporter=reporter, **asked)
     return Answer(
         {"imputed": str(found.path), "values": found.values, "rows": found.rows},
         [f"imputed: {found.path}, {found.values:,} values in {found.rows:,} rows"],
@@ -177,14 +173,13 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     From a model of counts with an exposure, rows of exposure 1.
     """
     from .runs import sample_run
-    from .training.storage import kind_of
 
     if wrong := [entry for entry in covariates if "=" not in entry]:
         raise CurvaeError(f"--covariate takes COLUMN=VALUE, such as batch=a; got {wrong[0]!r}")
     values = dict(entry.partition("=")[::2] for entry in covariates)
-    paths = [str(path) for path in sample_run(run, count, covariates=values, **asked)]
-    following = ["view", str(run)] if kind_of(run) == "graph" else ["embed", str(run), paths[0]]
-    return Answer({"samples": paths}, [f"samples: {path}" for path in paths], shell_command(following))
+    found = sample_run(run, count, covariates=values, **asked)
+    paths = [str(path) for path in found.paths]
+    return Answer({"samples": paths}, [f"samples: {path}" for path in paths], found.following)
 
 
 @command(
@@ -196,11 +191,11 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     "device",
     example="evaluate runs/cells-1 held-out.csv --samples 5000",
 )
-def evaluate(voice: Voice, run: Path, data: str, samples: int | None, **asked: Any) -> Answer:
+def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **asked: Any) -> Answer:
     """Marginal log-likelihood of data under the model of a run; of a graph, how well its edges are found."""
     from .runs import evaluate_run
 
-    found = evaluate_run(run, data, samples, voice=voice, **asked)
+    found = evaluate_run(run, data, samples, reporter=reporter, **asked)
     rows = "samples" in found
     lines = summaries.likelihood_lines(found) if rows else summaries.link_lines(found)
     covariates = {"covariates": summaries.covariate_values(run)}
@@ -224,10 +219,9 @@ def evaluate(voice: Voice, run: Path, data: str, samples: int | None, **asked: A
     *setting_options(RowSettings, GraphSettings, compared=True),
     example="compare cells.csv --label type --group donor --repeats 10",
 )
-def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **asked: Any) -> Answer:
+def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, **asked: Any) -> Answer:
     """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
-    from .runs import CompareRequest, compare_run
-    from .runs.folder import GraphSource, Source
+    from .runs import CompareRequest, GraphSource, Source, compare_run
 
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
@@ -240,11 +234,9 @@ def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **aske
     refuse("with --graph" if graph else "without --graph", rows - graphs if graph else graphs - rows)
     source, more = _split(GraphSource if graph else Source, data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
-    result = compare_run(CompareRequest(source, curvatures=values, **more), voice)
+    result = compare_run(CompareRequest(source, curvatures=values, **more), reporter)
     folder, found = result.folder, result.comparison
-    chosen = {**result.settings, "curvature": float(found.best if found.outcome == "hyperbolic" else 0)}
-    following = shell_command(["graph" if graph else "fit", result.source.path], result.source.options | chosen)
-    return Answer({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], following)
+    return Answer({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], result.following)
 
 
 @command(
@@ -259,7 +251,7 @@ def compare(voice: Voice, data: str, graph: bool, curvatures: str | None, **aske
     example="paper table1 --quick",
 )
 def paper(
-    voice: Voice, what: str, out: Path | None, quick: bool, seed: int, only: tuple[str, ...], **asked: Any
+    reporter: Reporter, what: str, out: Path | None, quick: bool, seed: int, only: tuple[str, ...], **asked: Any
 ) -> Answer:
     """The tables and figures of the paper, again; a run that was interrupted goes on where it was."""
     from .paper.command import paper_list, paper_run
@@ -267,7 +259,7 @@ def paper(
     if what == "list":
         return paper_list(out, quick, seed)
     named = [name for names in only for name in names.split(",")]
-    return paper_run(what, out, quick, seed, only=named, voice=voice, **asked)
+    return paper_run(what, out, quick, seed, only=named, reporter=reporter, **asked)
 
 
 @command(
@@ -287,11 +279,11 @@ def paper(
     "force",
     example="view runs/cells-1 --data cells.csv --show age --show donor",
 )
-def view(voice: Voice, run: Path, **asked: Any) -> Answer:
+def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     """The map of a run as one page to move about in, or as a picture."""
     from .runs import ViewRequest, view_run
 
-    path, shown = view_run(ViewRequest(run, **asked), voice)
+    path, shown = view_run(ViewRequest(run, **asked), reporter)
     picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
     following = shell_command(["view", str(run), *picture, *(["--anonymous"] if asked["anonymous"] else [])])
     what = "the same as a picture" if picture else "the same to move about in"
@@ -338,28 +330,29 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
     "seed",
     example="diagnose cells.csv --label type --id barcode -o hierarchy.html",
 )
-def diagnose(voice: Voice, data: str, tree: Path | None, newick: Path | None, **asked: Any) -> Answer:
+def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, **asked: Any) -> Answer:
     """Is there a hierarchy in data? Of a run: how well does its map recover a known tree?"""
-    from .runs import DiagnoseRequest, diagnose_data
+    from .runs import DiagnoseRequest, GraphSource, Source, diagnose_data
     from .runs.diagnosing import figures, is_run
-    from .runs.folder import Source
 
     if tree is not None or newick is not None or is_run(data):
         refuse("with a run", _OF_DATA)
-        return _recovered(voice, data, tree, newick, asked["seed"], asked["force"])
+        return _recovered(reporter, data, tree, newick, asked["seed"], asked["force"])
     if asked["graph"]:
         refuse("with --graph", (*_OF_TABLES, "distances"))
     if asked["distances"]:
         refuse("with --distances", _OF_VALUES)
     source, asked = _split(Source, data, asked)
+    if asked.pop("graph"):
+        source = GraphSource(data)
     request = DiagnoseRequest(source, **asked)
-    found = diagnose_data(request, voice)
+    found = diagnose_data(request, reporter)
     report = None if request.output is None else str(request.output)
     lines = [found.sentence, *figures(found), *([] if report is None else [f"report: {report}"])]
     return Answer({"report": report, **found.to_json()}, lines, request.following(found))
 
 
-def _recovered(voice: Voice, data: str, tree: Path | None, newick: Path | None, seed: int, force: bool) -> Answer:
+def _recovered(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, seed: int, force: bool) -> Answer:
     """How well the map of a run recovers a tree, or the tree of the map in a file, or both."""
     from .runs import export_tree, recover_run
     from .runs.diagnosing import recovered
@@ -369,7 +362,7 @@ def _recovered(voice: Voice, data: str, tree: Path | None, newick: Path | None, 
     result: dict[str, Any] = {}
     lines = []
     if tree is not None:
-        match, found = recover_run(Path(data), tree, seed=seed, voice=voice)
+        match, found = recover_run(Path(data), tree, seed=seed, reporter=reporter)
         result, lines = {"match": match.to_json(), **found.to_json()}, recovered(match, found)
     if newick is not None:
         result |= export_tree(Path(data), newick, seed=seed, force=force)

@@ -74,7 +74,7 @@ class _Program(click.Group):
 def command(*parameters: click.Parameter | str, example: str) -> Callable[[Callable[..., Answer]], click.Command]:
     """Make a function a command of the program; what it returns is printed.
 
-    It is called with the parameters by name, and with a `voice` for messages and progress, if it takes one. Settings
+    It is called with the parameters by name, and with a `reporter` for messages and progress, if it takes one. Settings
     of a model are handed over together, as `settings`, those that were given.
 
     Arguments:
@@ -96,10 +96,10 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                     from .training.device import choose_device
 
                     values["device"] = choose_device(values["device"])
-                if "voice" in function.__annotations__:
+                if "reporter" in function.__annotations__:
                     from .messages import speaking
 
-                    with speaking(quiet or as_json, words) as values["voice"]:
+                    with speaking(quiet or as_json, words) as values["reporter"]:
                         answer = function(**values)
                 else:
                     answer = function(**values)

@@ -9,22 +9,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .runs.folder import Voice
+from .runs.progress import Reporter
 from .terminal import one_line
 
 __all__ = ["speaking"]
 
 
 @contextmanager
-def speaking(quiet: bool, words: Callable[[str], str]) -> Iterator[Voice]:
-    """A voice for a run, silent if `quiet`; progress bars end with the context.
+def speaking(quiet: bool, words: Callable[[str], str]) -> Iterator[Reporter]:
+    """A reporter for a run, silent if `quiet`; progress bars end with the context.
 
     Arguments:
         quiet: whether to say nothing.
         words: puts a message of the library into the words of the command line.
     """
     if quiet:
-        yield Voice()
+        yield Reporter()
         return
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
@@ -44,7 +44,7 @@ def speaking(quiet: bool, words: Callable[[str], str]) -> Iterator[Voice]:
         console.print(before + escape(one_line(words(text))), highlight=False, soft_wrap=True)
 
     try:
-        yield Voice(say=say, warn=lambda text: say(text, "[yellow]warning:[/] "), progress=progress)
+        yield Reporter(say=say, warn=lambda text: say(text, "[yellow]warning:[/] "), progress=progress)
     finally:
         if tasks:
             bars.stop()

@@ -348,7 +348,7 @@ def test_places_that_cannot_be_written_to(run):
 
 
 def test_interruption_says_how_to_go_on(run):
-    with mock.patch("curvae.runs.using.load_fitted", side_effect=KeyboardInterrupt):
+    with mock.patch("curvae.runs.kinds.load_fitted", side_effect=KeyboardInterrupt):
         found = curvae("embed", run, "cells.csv")
     assert found.code == 130 and found.out == ""
     assert found.err.count("\n") == 1 and found.err.startswith("curvae: interrupted") and "--resume" in found.err
@@ -356,7 +356,7 @@ def test_interruption_says_how_to_go_on(run):
 
 def test_a_bug_is_not_dressed_up_as_a_mistake(run):
     with (
-        mock.patch("curvae.runs.using.load_fitted", side_effect=ZeroDivisionError),
+        mock.patch("curvae.runs.kinds.load_fitted", side_effect=ZeroDivisionError),
         pytest.raises(ZeroDivisionError),
     ):
         curvae("embed", run, "cells.csv")

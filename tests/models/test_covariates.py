@@ -30,7 +30,7 @@ from curvae.training import Config, build, compare, fit, fit_many, random_split
 from curvae.training.effects import Effects
 from curvae.training.evaluate import embed, likelihoods, reconstruct
 from curvae.training.rows import layout_of
-from curvae.training.tasks import scaling_for
+from curvae.training.rows_problem import scaling_for
 from running import SMALL, config, curvae, refused, write_table
 
 FEATURES, TOLD, ROWS = 4, 3, 5

@@ -19,8 +19,8 @@ from curvae.models import LIKELIHOODS, Batch, Bernoulli, Gaussian, Layout, Mixed
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.evaluate import likelihoods, reconstruct
+from curvae.training.rows_problem import plan_rows
 from curvae.training.storage import load_fitted, save_fitted
-from curvae.training.tasks import fingerprinted, plan_tasks
 from running import config, curvae, refused
 
 BLOCKS = (3, 0, 1, 0, 2, 3, 1)
@@ -172,7 +172,7 @@ def test_blocks_that_are_not_known_are_found_and_kept(tmp_path: Path):
     names = tuple(Column(name) for name in "abcde")
     description = {"data": {"schema": Schema("table", names, (5,)).to_json()}}
     save_fitted(tmp_path, fitted, embed(fitted, x), description)
-    again, _, _ = load_fitted(tmp_path)
+    again = load_fitted(tmp_path).fitted
     assert again.layout == fitted.layout and "likelihood.order" not in again.model.state_dict()
     np.testing.assert_allclose(likelihoods(again, x, 20).log_prob, likelihoods(fitted, x, 20).log_prob, rtol=1e-6)
 
@@ -222,16 +222,14 @@ def test_older_checkpoints_know_their_data_again():
     """A likelihood that treats all features alike has no use for columns of yes and no."""
     x = table()
 
-    def rows(blocks: tuple[int, ...], name: str) -> str:
-        return fingerprinted(*plan_tasks([replace(SMALL, likelihood=name)], x, blocks))[0].data["rows"]
+    def rows(blocks: tuple[int, ...], name: str, x=x) -> str:
+        problem, tasks = plan_rows([replace(SMALL, likelihood=name)], x, blocks)
+        return problem.fingerprinted(tasks)[0].data["rows"]
 
     assert rows(BLOCKS, "gaussian") == rows((), "gaussian") != rows(BLOCKS, "mixed")
     assert rows(BLOCKS, "mixed") != rows((*BLOCKS[:-1], 0), "mixed")
     one_hot = x[:, 6:11]
-    older, newer = (
-        fingerprinted(*plan_tasks([replace(SMALL, likelihood="bernoulli")], one_hot, blocks))[0].data["rows"]
-        for blocks in ((), (2, 3))
-    )
+    older, newer = (rows(blocks, "bernoulli", one_hot) for blocks in ((), (2, 3)))
     assert older != newer  # blocks of categories always counted
 
 

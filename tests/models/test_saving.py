@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from curvae.models import VAE, Gaussian, GeodesicEdges, GraphVAE, Posterior, Prior
 from curvae.nn import Curvature, Factor, GraphEncoder, Space, decoder, mlp
 from curvae.training import Config, build
-from curvae.training.storage import restore
+from curvae.training.fitted import restored_model
 
 LEARNED = pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 
@@ -98,7 +98,7 @@ def test_run_folders_load_with_a_learned_curvature():
     config = Config(curvature=1.0, learn_curvature=True, likelihood="unit_gaussian")
     for state in (fixed.state_dict(), with_aliases(fixed)):
         tensors = {f"model.{name}": t for name, t in state.items()}
-        model = restore(tensors, 5, config, lambda: build(config, 5))
+        model = restored_model(tensors, 5, config, lambda: build(config, 5))
         torch.testing.assert_close(model.space.curvatures()[0].detach(), torch.tensor(0.3))
         x, noise = torch.randn(4, 5), torch.randn(2, 4, 2)
         torch.testing.assert_close(model.elbo(x, noise=noise), fixed.elbo(x, noise=noise), rtol=1e-5, atol=1e-5)

@@ -16,8 +16,7 @@ from curvae.models import Layout, Stack, marginal, marginal_likelihood
 from curvae.models.tracing import trace
 from curvae.nn import NETWORKS
 from curvae.nn.convolution import Double, Halve, ToImage, ToRow
-from curvae.runs import FitRequest, evaluate_run, fit_run
-from curvae.runs.folder import Source, Voice
+from curvae.runs import Source, TrainRequest, evaluate_run, train_run
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.evaluate import likelihoods
 from stacking import alone, assert_as_alone
@@ -259,7 +258,7 @@ def test_a_run_on_images(tmp_path):
     path = tmp_path / "images.npy"
     np.save(path, images().reshape(20, 8, 9))
     settings = {"network": "conv", "hidden": (6,), "epochs": 1, "likelihood": "bernoulli"}
-    result = fit_run(FitRequest(Source(str(path)), settings, tmp_path / "run"), Voice())
+    result = train_run(TrainRequest(Source(str(path)), settings, tmp_path / "run"))
     description = json.loads((result.folder / "config.json").read_text(encoding="utf-8"))
     assert description["config"]["networks"]["network"] == "conv" and "--network conv" in result.source.command(
         "compare", settings=result.settings
@@ -273,7 +272,7 @@ def test_a_table_is_refused_before_anything_is_written(tmp_path):
     path = tmp_path / "table.npy"
     np.save(path, images())
     with pytest.raises(CurvaeError, match='network="conv" needs images'):
-        fit_run(FitRequest(Source(str(path)), {"network": "conv"}, tmp_path / "run"), Voice())
+        train_run(TrainRequest(Source(str(path)), {"network": "conv"}, tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 

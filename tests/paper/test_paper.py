@@ -35,7 +35,7 @@ from curvae.paper.statistics import Printed, against_printed, estimate, linear_c
 from curvae.paper.table_cells import cell
 from curvae.paper.trainings import ExperimentData, Trainings, configuration, seeds, train
 from curvae.report import Section, Table
-from curvae.runs.folder import Voice
+from curvae.runs import Reporter
 from curvae.training import Config, Scaling, Split, build, fit, random_split
 from curvae.training.evaluate import _alike, likelihoods
 from paths import ROOT
@@ -287,7 +287,7 @@ def test_named_shards_others_settings_and_force(tmp_path):
     calls: list[str] = []
     said: list[str] = []
     run = partial(
-        run_experiment, plan=Plan(), out=tmp_path, workspace=workspace(tmp_path), voice=Voice(say=said.append)
+        run_experiment, plan=Plan(), out=tmp_path, workspace=workspace(tmp_path), reporter=Reporter(say=said.append)
     )
     store, result = run(counted(calls), only=["s2"])
     assert calls == ["s2"] and result is None and store.states() == {"s0": "missing", "s1": "missing", "s2": "done"}
@@ -342,7 +342,7 @@ def test_kept_models_serve_again_unless_settings_differ(tmp_path):
     where = workspace(tmp_path)
     made = train(configs, data, where, "kept")
     told = []
-    again = train(configs, data, replace(where, voice=Voice(progress=lambda *a: told.append(a))), "kept")
+    again = train(configs, data, replace(where, reporter=Reporter(progress=lambda *a: told.append(a))), "kept")
     assert not told, "nothing was trained"
     for a, b in zip(made, again, strict=True):
         assert likelihoods(a, data[0].test, 20).mean == likelihoods(b, data[0].test, 20).mean

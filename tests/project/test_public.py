@@ -156,7 +156,7 @@ def test_pages_import_what_is_public(page):
 
 
 def test_a_deep_import_is_noticed():
-    code = "import curvae.nn.layers\nfrom curvae.data import load, tables\nfrom curvae.runs import fit_run\n"
+    code = "import curvae.nn.layers\nfrom curvae.data import load, tables\nfrom curvae.runs import train_run\n"
     assert deep(f"```python\n{code}```\n") == ["curvae.nn.layers", "curvae.data.tables", "curvae.runs"]
 
 

@@ -26,19 +26,19 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from curvae import PoincareBall, PoincareVAE
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs import centrality
+from curvae.data.graphs.ranking import neighbourhood_map
 from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map
 from curvae.plotting.graph_maps import EDGES_DRAWN
-from curvae.runs import ViewRequest, graph_pages, graphing, view_run
+from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
 from curvae.training import stacks
 from curvae.training.evaluate import Embedding, distances
-from curvae.training.graphs import GraphConfig, build_graph_model, fit_graph
+from curvae.training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph
 from curvae.training.graphs.engine import GraphEngine
 from curvae.training.graphs.evaluate import embed_graph, neighbourhood
-from curvae.training.graphs.storage import load_fitted_graph, save_fitted_graph
-from curvae.training.links import neighbourhood_map
+from curvae.training.storage import load_fitted, save_fitted
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
 QUICK = ("--hidden", "4", "--epochs", "3", "--jobs", "1")
@@ -136,7 +136,7 @@ def test_embedding_and_tensors(whole):
     assert list(table.columns) == names and set(table["split"]) == {"train"}
     people = pd.read_csv(whole / "people.csv", index_col="node")
     assert table["label"].tolist() == people["team"].loc[table["id"]].tolist()
-    fitted, stored, embedding, _ = load_fitted_graph(whole / "run")
+    fitted, embedding, _, stored = load_fitted(whole / "run", FittedGraph)
     assert stored.names.tolist() == table["id"].tolist()
     tensor = load_file(whole / "run/model.safetensors")["edges"]
     assert tensor.dtype == torch.int64 and tensor.shape == (2, 31)
@@ -234,7 +234,7 @@ def test_every_option_reaches_the_model():
     for text in ("Projected from 3 dimensions", "Fermi–Dirac", "2 features were centred", "1 other model,", "Weights"):
         assert text in page, text
     assert "nan" not in Path("run/config.json").read_text().lower()
-    _, loaded, _, _ = load_fitted_graph(Path("run"))
+    loaded = load_fitted(Path("run"), FittedGraph).data
     assert loaded.weights.tolist() == list(range(1, 31)) and loaded.features[1, 1] == pytest.approx(
         1.5 / 30 + 2.5 * 29 / 30
     )
@@ -321,10 +321,10 @@ def interrupted(monkeypatch):
             if done == epochs:
                 raise KeyboardInterrupt
 
-        fit_graphs = graphing.fit_graphs
+        fit_graphs = graph_run.fit_graphs
         with (
-            mock.patch.object(graphing, "figures", return_value=watch),
-            mock.patch.object(graphing, "fit_graphs", lambda *a, **k: fit_graphs(*a, **{**k, "progress": watch})),
+            mock.patch.object(training, "epoch_progress", return_value=watch),
+            mock.patch.object(graph_run, "fit_graphs", lambda *a, **k: fit_graphs(*a, **{**k, "progress": watch})),
         ):
             return curvae(*STARTED, "-o", folder)
 
@@ -432,7 +432,7 @@ def test_samples_are_graphs_by_seed(run):
     assert not a.duplicated().any()
     refused("sample", run, "-n", "0", says=["at least 1"])
     refused("sample", run, "-o", "d.npy", says=["d.npy should end in .csv"])
-    with mock.patch("curvae.runs.graph_using._LARGEST", 33):
+    with mock.patch("curvae.runs.graph_trained._LARGEST", 33):
         refused("sample", run, "-o", "d.csv", says=["34 nodes", "up to 33"])
 
 
@@ -503,7 +503,7 @@ def test_each_kind_of_run_says_what_it_is(run):
         PoincareVAE.load(run)
     refused("embed", "nowhere", "friends.csv", says=["curvae fit or curvae graph"])
     with pytest.raises(CurvaeError, match="curvae graph wrote"):
-        load_fitted_graph(Path("rows"))
+        load_fitted(Path("rows"), FittedGraph)
 
 
 def test_view_shows_the_edges(run):
@@ -571,8 +571,8 @@ def test_a_split_is_stored_with_the_model(tmp_path):
     split = split_edges(tree, seed=3)
     fitted = fit_graph(GraphConfig(epochs=2, hidden=(4,)), tree, split=split)
     embedding = embed_graph(fitted, tree)
-    save_fitted_graph(tmp_path / "run", fitted, tree, embedding, {})
-    loaded, same, place, _ = load_fitted_graph(tmp_path / "run")
+    save_fitted(tmp_path / "run", fitted, embedding, {}, tree)
+    loaded, place, _, same = load_fitted(tmp_path / "run", FittedGraph)
     assert same.fingerprint == tree.fingerprint
     for name in ("train", "validation", "test", "validation_absent", "test_absent"):
         np.testing.assert_array_equal(getattr(loaded.split, name), getattr(split, name))

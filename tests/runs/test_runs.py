@@ -259,15 +259,15 @@ def test_the_time_that_is_told_is_that_of_the_likelihoods_too(clock):
         assert (features, samples) == (3, 500) and 0.55 < epoch * models < 0.75  # 6 or 7 steps
         return rows
 
-    with mock.patch.multiple("curvae.runs.training", likelihood_seconds=each):
+    with mock.patch.multiple("curvae.runs.rows_run", likelihood_seconds=each):
         assert 67 <= seconds_told(curvae("fit", "t.csv", "-o", "run", *SLOW)) <= 71  # a tenth is held out
         assert seconds_told(curvae("fit", "t.csv", "-o", "all", *SLOW, "--validation", "0")) == 7 * 60
         # Three models share the time of a step.
         assert 67 <= seconds_told(curvae("fit", "t.csv", "-o", "three", *SLOW, "--repeats", "3")) <= 71
     words = ("compare", "t.csv", "--repeats", "3", "--curvatures", "1", "--jobs", "1", *SLOW)
     with (
-        mock.patch("curvae.runs.questions.likelihood_seconds", return_value=100.0) as asked,
-        mock.patch("curvae.training.comparison.likelihoods_many", side_effect=CurvaeError("enough")),
+        mock.patch("curvae.runs.rows_run.likelihood_seconds", return_value=100.0) as asked,
+        mock.patch("curvae.training.rows_problem.likelihoods_many", side_effect=CurvaeError("enough")),
     ):
         # Six trainings in two stacks, each judged on 40 and 80 rows.
         found = curvae(*words, "-o", "c")
@@ -282,7 +282,7 @@ def test_the_time_that_is_left_of_a_run_is_told(clock):
         if record["epoch"] == 25:
             raise KeyboardInterrupt
 
-    with mock.patch("curvae.runs.training.figures", return_value=stop):
+    with mock.patch("curvae.runs.training.epoch_progress", return_value=stop):
         curvae("fit", "t.csv", "-o", "run", *SLOW)
     assert clock[0] == pytest.approx(15.0)
     # Twenty-five epochs are left, and those since the last checkpoint.

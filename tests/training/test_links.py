@@ -14,8 +14,9 @@ from sklearn.metrics import average_precision_score
 
 from curvae.data import EdgeSplit, Graph, load_graph, split_edges
 from curvae.data.graphs import ranking
+from curvae.data.graphs.ranking import neighbourhood_map
 from curvae.errors import CurvaeError
-from curvae.training.links import link_scores, neighbourhood_map
+from curvae.training.graphs.evaluate import link_scores
 
 
 def random_graph(nodes: int, edges: int, seed: int = 0) -> Graph:

@@ -20,7 +20,7 @@ from ..training.device import choose_device
 from ..training.evaluate import Embedding, map_health
 from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, link_figures
 from ..training.graphs.config import EdgeKind
-from ..training.graphs.storage import load_fitted_graph, save_fitted_graph
+from ..training.storage import load_fitted, save_fitted
 from .shared import (
     Array,
     Output,
@@ -221,12 +221,12 @@ class PoincareGraphVAE(BaseEstimator):
         """Write a run folder (JSON and safetensors), which `load` and the command line read."""
         check_is_fitted(self)
         description = {"estimator": {name: plain(getattr(self, name)) for name in _EXTRA}}
-        save_fitted_graph(empty_folder(path), self._fitted, self.graph_, self._embedding, description)
+        save_fitted(empty_folder(path), self._fitted, self._embedding, description, self.graph_)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
-        fitted, graph, embedding, description = load_fitted_graph(Path(path))
+        fitted, embedding, description, graph = load_fitted(Path(path), FittedGraph)
         new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
         require(new.output)
         fitted.model.to(choose_device(new.device))

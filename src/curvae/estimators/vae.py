@@ -383,14 +383,13 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
-        fitted, embedding, description = load_fitted(Path(path))
+        fitted, embedding, description, schema = load_fitted(Path(path))
         new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
         new.missing = "model" if fitted.layout.missing else "error"
         if len(fitted.layout.shape) == 2:
             height, width = fitted.layout.shape
             new.image_shape = height, width
         new._check()
-        schema = Schema.from_json(description["data"]["schema"])
         new.covariates_ = schema.covariates
         if schema.covariates and new.covariates is None:
             new.covariates = [column.name for column in schema.covariates]

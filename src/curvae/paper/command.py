@@ -9,7 +9,7 @@ from typing import Any
 from ..console import Answer
 from ..errors import CurvaeError
 from ..flags import shell_command
-from ..runs.folder import Voice
+from ..runs.progress import Reporter
 from ..training.device import choose_device
 from ..training.workers import processes
 from .catalogue import EXPERIMENTS
@@ -46,7 +46,7 @@ def paper_run(
     only: Sequence[str],
     force: bool,
     device: str,
-    voice: Voice,
+    reporter: Reporter,
 ) -> Answer:
     """Run an experiment, or all of them."""
     plan = Plan(quick, seed)
@@ -62,7 +62,7 @@ def paper_run(
     results: dict[str, Any] = {}
     lines: list[str] = []
     for experiment in chosen:
-        store, result = run_experiment(experiment, plan, folder, workspace, only, force, voice)
+        store, result = run_experiment(experiment, plan, folder, workspace, only, force, reporter)
         if result is None:
             missing = [name for name, state in store.states().items() if state != "done"]
             results[experiment.name] = {"missing": missing}

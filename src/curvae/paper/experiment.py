@@ -14,7 +14,7 @@ import torch
 
 from ..report import Section, Table
 from ..report.page import Tone
-from ..runs.folder import Voice
+from ..runs.progress import Reporter
 
 __all__ = ["FIGURES", "Experiment", "Page", "Plan", "Results", "Shard", "Workspace", "device_text"]
 
@@ -48,7 +48,7 @@ class Workspace:
     """for trained models that other experiments can use"""
     jobs: int = 1
     """processes for trainings on a CPU"""
-    voice: Voice = field(default_factory=Voice)
+    reporter: Reporter = field(default_factory=Reporter)
     task: str = ""
     """how the work is named in messages"""
 
@@ -67,7 +67,7 @@ class Workspace:
             # Hundreds of models finish an epoch every few milliseconds; a bar that moved with each would slow them.
             if now - shown > _PAUSE or done >= total:
                 shown = now
-                self.voice.progress(f"{self.task} {what}", done, total, "")
+                self.reporter.progress(f"{self.task} {what}", done, total, "")
 
         return tell
 

@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import CurvaeError
 from ..report import Picture, Report, Section
-from ..runs.folder import Voice, command_line, today
+from ..runs.folders import command_line, today
+from ..runs.progress import Reporter
 from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
@@ -191,7 +192,7 @@ def run_experiment(
     workspace: Workspace,
     only: Sequence[str] = (),
     force: bool = False,
-    voice: Voice = Voice(),  # noqa: B008 - frozen
+    reporter: Reporter = Reporter(),  # noqa: B008 - frozen
 ) -> tuple[Store, dict[str, Any] | None]:
     """Compute the shards that are missing, all or those that are named; merge and show when all are there.
 
@@ -209,11 +210,11 @@ def run_experiment(
             continue
         if store.state(shard) == "done" and not force:
             if only:
-                voice.say(f"{shard.name} is done; force=True computes it again")
+                reporter.say(f"{shard.name} is done; force=True computes it again")
             continue
-        voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
+        reporter.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         with locked(store.path(shard)):  # other processes may compute other shards
-            store.compute(shard, replace(workspace, voice=voice, task=f"{experiment.name}/{shard.name}"))
+            store.compute(shard, replace(workspace, reporter=reporter, task=f"{experiment.name}/{shard.name}"))
     with locked(store.merged(), _MERGING):
         return store, store.merge()
 

@@ -95,7 +95,7 @@ def _work(workspace: Workspace, name: str, variant: Variant, base: GraphConfig, 
             jobs=workspace.jobs,
             build=partial(_build, variant=variant, edges=len(splits[0].train)),
             progress=workspace.progress(geometry),
-            warn=workspace.voice.warn,
+            warn=workspace.reporter.warn,
         )
         trainings += [{"geometry": geometry, **_figures(one, graph)} for one in fitted]
     return {"trainings": trainings, "graph": {"nodes": graph.n_nodes, "edges": graph.n_edges}}

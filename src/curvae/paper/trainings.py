@@ -163,7 +163,7 @@ def train(
         device=workspace.device,
         jobs=workspace.jobs,
         progress=workspace.progress("training"),
-        warn=workspace.voice.warn,
+        warn=workspace.reporter.warn,
     )
     if path is not None:
         tensors = {f"{i}.{name}": t for i, one in enumerate(fitted) for name, t in one.model.state_dict().items()}

@@ -3,16 +3,20 @@
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, recover_run
-from .graphing import GraphRequest, graph_run
-from .training import FitRequest, fit_run
-from .using import embed_run, evaluate_run, impute_run, sample_run
+from .inference import embed_run, evaluate_run, impute_run, sample_run
+from .kinds import open_run
+from .progress import Reporter
+from .sources import GraphSource, Source
+from .training import TrainRequest, train_run
 from .viewing import ViewRequest, view_run
 
 __all__ = [
     "CompareRequest",
     "DiagnoseRequest",
-    "FitRequest",
-    "GraphRequest",
+    "GraphSource",
+    "Reporter",
+    "Source",
+    "TrainRequest",
     "ViewRequest",
     "compare_run",
     "demonstrate",
@@ -20,10 +24,10 @@ __all__ = [
     "embed_run",
     "evaluate_run",
     "export_tree",
-    "fit_run",
-    "graph_run",
     "impute_run",
+    "open_run",
     "recover_run",
     "sample_run",
+    "train_run",
     "view_run",
 ]

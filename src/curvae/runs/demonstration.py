@@ -12,7 +12,8 @@ from ..training.comparison import Comparison, compare
 from ..training.files import write_json, write_text
 from ..training.storage import versions
 from . import pages
-from .folder import Voice, command_line, new_folder, today
+from .folders import command_line, new_folder, today
+from .progress import Reporter
 
 __all__ = ["demonstrate"]
 
@@ -27,17 +28,17 @@ def demonstrate(
     output: Path,
     seed: int = 0,
     quick: bool = False,
-    voice: Voice = Voice(),  # noqa: B008 - frozen
+    reporter: Reporter = Reporter(),  # noqa: B008 - frozen
 ) -> tuple[Path, dict[str, Comparison]]:
     """Compare the ordinary and the Poincaré VAE on a tree and on flat data; returns the report and the figures.
 
     `quick` only tries whether everything works: its figures mean little.
     """
     with new_folder(output, "demo", force=True, mark=_FIGURES):
-        return _demonstrate(output, seed, quick, voice)
+        return _demonstrate(output, seed, quick, reporter)
 
 
-def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Path, dict[str, Comparison]]:
+def _demonstrate(output: Path, seed: int, quick: bool, reporter: Reporter) -> tuple[Path, dict[str, Comparison]]:
     config = replace(_CONFIG, seed=seed, epochs=3 if quick else _CONFIG.epochs)
     repeats = 3 if quick else _REPEATS
     tree = branching_diffusion(seed=seed)
@@ -45,7 +46,7 @@ def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Pa
     found: dict[str, Comparison] = {}
     sections: list[Section] = []
     total = 2 * len(data) * repeats
-    voice.say(f"{total} trainings: curvature 0 and c = {_CURVATURE:g}, {repeats} seeds, on a tree and on flat data")
+    reporter.say(f"{total} trainings: curvature 0 and c = {_CURVATURE:g}, {repeats} seeds, on a tree and on flat data")
     for name, rows in data.items():
         result = compare(
             config,
@@ -53,8 +54,8 @@ def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Pa
             (_CURVATURE,),
             repeats,
             samples=200,
-            progress=lambda done, total, task=f"training on {name}": voice.progress(task, done, total, ""),  # type: ignore[misc]
-            warn=voice.warn,
+            progress=lambda done, total, task=f"training on {name}": reporter.progress(task, done, total, ""),  # type: ignore[misc]
+            warn=reporter.warn,
         )
         found[name] = result
         known = tree if rows.labels is not None else None
@@ -71,7 +72,7 @@ def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Pa
         )
         table = pages.comparison_section(result)
         sections.append(Section(f"On {name}", [told, result.verdict], pictures, table.tables))
-        voice.say(f"On {name}: {result.verdict}")
+        reporter.say(f"On {name}: {result.verdict}")
     tree_result, flat_result = found.values()
     good = tree_result.outcome == "hyperbolic" and flat_result.outcome != "hyperbolic"
     report = Report(

@@ -20,7 +20,7 @@ from ..plotting import graph_map, project_to_disc
 from ..plotting.graph_maps import EDGES_DRAWN, edges_drawn
 from ..report import Picture, Section, Table
 from ..training.evaluate import Embedding
-from ..training.graphs import FittedGraph
+from ..training.graphs import FittedGraph, GraphComparison
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
 from .pages import LIVE, curvature_text, map_view, picture, training_of
@@ -28,6 +28,7 @@ from .pages import LIVE, curvature_text, map_view, picture, training_of
 __all__ = [
     "Centre",
     "LinkFigures",
+    "comparison_section",
     "data_section",
     "links_section",
     "map_picture",
@@ -230,6 +231,28 @@ def _by_split(links: LinkFigures) -> Table:
     return Table(
         header, rows, "Validation edges, 5 %, were hidden too and decided nothing; hidden edges above are test edges."
     )
+
+
+def comparison_section(found: GraphComparison) -> Section:
+    """AUC and AP by curvature."""
+
+    def interval(part: str, measure: str, c: float) -> str:
+        figures = [100 * getattr(getattr(r, part)[c], measure) for r in found.repeats]
+        return "{:.1f} ± {:.1f}".format(*mean_interval(figures))
+
+    values = list(found.repeats[0].test)
+    cells = [(part, measure) for part in ("validation", "test") for measure in ("auc", "ap")]
+    rows = [
+        ["0 (flat)" if c == 0 else f"{c:g}", *(interval(part, measure, c) for part, measure in cells)] for c in values
+    ]
+    table = Table(
+        ["c", *(f"{part}, {measure.upper()} %" for part, measure in cells)],
+        rows,
+        f"{len(found.repeats)} repeats, each with its own seed and split of the edges; ± is a 95 % interval over "
+        "repeats. c is chosen by the AUC of validation edges, the verdict comes from test edges.",
+        values.index(found.best) if found.outcome == "hyperbolic" else 0,
+    )
+    return Section("Edges kept apart, by curvature", (), (), [table])
 
 
 def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:

@@ -33,8 +33,7 @@ from ..report import Picture, Section, Table
 from ..training.comparison import Comparison
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
-from ..training.fitted import Fitted
-from ..training.graphs import FittedGraph
+from ..training.fitted import Fitted, FittedModel
 from ..training.paired import mean_interval
 from ..viewer import View
 
@@ -177,7 +176,7 @@ def training_section(fitted: Fitted, embedding: Embedding) -> Section:
 
 
 def training_of(
-    fitted: Fitted | FittedGraph, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
+    fitted: FittedModel, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
 ) -> Section:
     """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")

@@ -26,7 +26,7 @@ from .files import (
     write_tensors,
 )
 from .fitted import METRICS, Record
-from .problems import Member
+from .problems import ModelInTraining
 
 __all__ = ["Checkpoint", "State", "begun", "fitting", "seen"]
 
@@ -39,7 +39,7 @@ _FOLDER = "checkpoint"
 class State:
     """How far a stack is, besides what its members hold."""
 
-    active: list[Member]
+    active: list[ModelInTraining]
     """those that the engine trains, though some may be done"""
     passed: int = 0
     """epochs"""
@@ -84,7 +84,7 @@ class Checkpoint:
         """Which of the models has its records written."""
         return self.places.index(0) if 0 in self.places else None
 
-    def write(self, members: Sequence[Member], state: State) -> None:
+    def write(self, members: Sequence[ModelInTraining], state: State) -> None:
         """All that is needed to go on as if nothing had happened."""
         tensors: Tensors = {}
         for name, _ in members[0].model.named_parameters():
@@ -120,7 +120,7 @@ class Checkpoint:
             write_records(self.metrics, members[self.watched].history)
         write_tensors(self.path, tensors, {"state": json.dumps(counters)})
 
-    def read(self, members: Sequence[Member]) -> State:
+    def read(self, members: Sequence[ModelInTraining]) -> State:
         """The state, where there is one to go on from; what was reached is written into the fresh members."""
         if not self.resume or not self.path.exists():
             return State(list(members))
@@ -163,7 +163,9 @@ def _current(name: str) -> str:
     return f"{kind}{dot}{current_name(parameter)}"
 
 
-def _require_same(members: Sequence[Member], configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]) -> None:
+def _require_same(
+    members: Sequence[ModelInTraining], configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]
+) -> None:
     """A run may be given more epochs; all else must be as it was."""
     for member, known, marks in zip(members, configs, data, strict=True):
         task, own = member.task, member.task.config.flat()

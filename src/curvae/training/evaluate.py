@@ -19,8 +19,8 @@ from ..models import Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
 from .embedding import Embedding, placed, require_finite
 from .fitted import Fitted
+from .rows import Data
 from .sources import Pool
-from .tasks import Data
 
 __all__ = [
     "Embedding",

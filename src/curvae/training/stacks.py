@@ -20,8 +20,9 @@ from ..errors import CurvaeError
 from ..models.tracing import matmul_precision
 from .checkpoints import Checkpoint, State, fitting, seen
 from .files import remove_files
-from .fitted import Record
-from .problems import Listener, Member, Planned, Problem
+from .fitted import FittedModel, Record
+from .problems import Listener, ModelInTraining, Problem
+from .problems import Task as AnyTask
 
 __all__ = ["train_stack"]
 
@@ -31,8 +32,8 @@ _CHECKPOINT_SHARE = 0.05
 
 _TELL_EVERY = 0.1  # seconds between two words on how far an epoch is
 
-Task = TypeVar("Task", bound=Planned)
-Result = TypeVar("Result")
+Task = TypeVar("Task", bound=AnyTask)
+Result = TypeVar("Result", bound=FittedModel)
 Tensors = dict[str, Tensor]
 
 
@@ -59,7 +60,7 @@ def train_stack(
 
 def _members(
     problem: Problem[Task, Any], tasks: Sequence[Task], listener: Listener, folder: Path | None, resume: bool
-) -> list[Member]:
+) -> list[ModelInTraining]:
     """The trained models. Where they do not fit into the memory of the device, one half after the other."""
     device = problem.device  # refuses one that cannot train, before any work
     checkpoint = None if folder is None else Checkpoint(folder, resume, [task.place for task in tasks])
@@ -83,7 +84,7 @@ def _members(
 
 def _train(
     problem: Problem[Task, Any], tasks: Sequence[Task], listener: Listener, checkpoint: Checkpoint | None
-) -> list[Member]:
+) -> list[ModelInTraining]:
     training = _Training(problem, tasks, listener, checkpoint)
     while training.going():
         training.epoch()
@@ -107,7 +108,7 @@ class _Training:
         listener: Listener,
         checkpoint: Checkpoint | None,
     ) -> None:
-        self.members = [Member(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
+        self.members = [ModelInTraining(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
         self.listener, self.checkpoint = listener, checkpoint
         self.saved, self.pause, self.told = time.monotonic(), _CHECKPOINT_EVERY, 0.0
         self.state = State(self.members) if checkpoint is None else checkpoint.read(self.members)
@@ -162,7 +163,7 @@ class _Training:
         first = state.step
         state.passed, state.step = state.passed + 1, engine.step
         seconds = round((time.perf_counter() - began) / len(engine), 4)
-        good: list[Member] = []
+        good: list[ModelInTraining] = []
         for i, member in enumerate(state.active):
             if member.finished:
                 continue

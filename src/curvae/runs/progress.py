@@ -1,17 +1,17 @@
-"""How long a run will take."""
+"""What a run says while it works, and how long it will take."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 
 from ..training import Config
-from .folder import Voice
 
-__all__ = ["Forecast", "duration", "likelihood_seconds"]
+__all__ = ["Forecast", "Reporter", "duration", "likelihood_seconds"]
 
 _SHORT = 2.0  # seconds that are not worth a word
 
@@ -23,20 +23,52 @@ _ACTIVATION = 200.0  # a hidden value, or an output with its log-likelihood
 _BACKWARD = 3.0  # a step over a forward pass
 
 
+@dataclass(frozen=True)
+class Reporter:
+    """Receives the messages and the progress of a run; by default it is silent.
+
+    Arguments:
+        say, warn: take a message.
+        progress: takes the name of a task, the work done, the work in all, and the latest figures.
+    """
+
+    say: Callable[[str], None] = lambda text: None
+    warn: Callable[[str], None] = lambda text: None
+    progress: Callable[[str, float, float, str], None] = lambda task, done, total, text: None
+
+    def counter(self, task: str, total: int) -> Callable[..., None]:
+        """A function to be told how much more was done, 1 by default."""
+        done = 0
+
+        def advance(more: int = 1) -> None:
+            nonlocal done
+            done += more
+            self.progress(task, done, total, "")
+
+        return advance
+
+    def tell(self, said: Iterable[str], warned: Iterable[str]) -> None:
+        """Several messages and warnings."""
+        for text in said:
+            self.say(text)
+        for text in warned:
+            self.warn(text)
+
+
 class Forecast:
     """Says, once, how long a run will take, unless that is a moment.
 
     Arguments:
-        voice: that says it.
+        reporter: that says it.
         what: takes the time.
     """
 
-    def __init__(self, voice: Voice, what: str) -> None:
-        self._voice, self._what, self._said = voice, what, False
+    def __init__(self, reporter: Reporter, what: str) -> None:
+        self._reporter, self._what, self._said = reporter, what, False
 
     def __call__(self, seconds: float) -> None:
         if not self._said and seconds >= _SHORT:
-            self._voice.say(f"{duration(seconds)} of {self._what}")
+            self._reporter.say(f"{duration(seconds)} of {self._what}")
         self._said = True
 
 

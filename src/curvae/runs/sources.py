@@ -1,0 +1,167 @@
+"""What data a run is made of, and how they are read."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+from ..data import Dataset, Graph, Schema, load, load_graph
+from ..errors import CurvaeError
+from ..settings import OPTIONS
+
+__all__ = ["DataSource", "GraphSource", "Source"]
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A file, or the name of built-in data, and how to read it.
+
+    The fields of a descendant are options of the commands that read such data.
+
+    Attributes:
+        kind: of runs on such data, as `config.json` calls it.
+        usage: how the command that trains on them is called.
+        compare_options: what tells `curvae compare` of what kind they are.
+    """
+
+    kind: ClassVar[str]
+    usage: ClassVar[str]
+    compare_options: ClassVar[Mapping[str, Any]] = {}
+
+    path: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How to read it, where that is not the default."""
+        default = type(self)(self.path)
+        return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
+
+    def command(self, *words: str, settings: Mapping[str, Any] | None = None) -> str:
+        """A command on it, as it is typed, with settings of the model as options.
+
+        Example:
+            >>> Source("my cells.csv", label="type").command("compare", settings={"prior_scale": 1.7, "diagonal": True})
+            "curvae compare 'my cells.csv' --label type --prior-scale 1.7 --diagonal"
+        """
+        options: list[str] = []
+        for name, value in {**self.options, **(settings or {})}.items():
+            flag = f"--{OPTIONS.get(name, name).replace('_', '-')}"
+            if name == "hidden":
+                options += [flag, ",".join(map(str, value))]
+            elif isinstance(value, bool):
+                options.append(flag if value else f"--no-{flag[2:]}")
+            else:
+                for entry in value if isinstance(value, tuple) else (value,):
+                    options += [flag, f"{entry:g}" if isinstance(entry, float) else str(entry)]
+        return shlex.join(["curvae", *words, self.path, *options])
+
+    def fit_command(self, settings: Mapping[str, Any]) -> str:
+        """The command that trains on it."""
+        return self.command(self.usage.split()[0], settings=settings)
+
+    def compare_command(self, settings: Mapping[str, Any]) -> str:
+        """The command that compares curvatures on it."""
+        return self.command("compare", settings={**self.compare_options, **settings})
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and endings."""
+        return Path(self.path).name.split(".")[0] or "data"
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the folder: a run does not know where its data lay."""
+        others = {name: value for name, value in vars(self).items() if name != "path"}
+        return {
+            "name": Path(self.path).name,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in others.items()},
+        }
+
+    def named(self, stored: Mapping[str, Any]) -> Self:
+        """The same as a report shows it: files without their folders, as `to_json` calls them."""
+        return replace(self, path=stored["name"])
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        """This file read as before, from `to_json`."""
+        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name != "path"}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return replace(self, **values)
+
+    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
+        """Raise where a file is lacking that the run in the folder was started with, which `stored` describes."""
+
+
+@dataclass(frozen=True)
+class Source(DataSource):
+    """Data in rows and how to read it."""
+
+    kind = "vae"
+    usage = "fit DATA"
+
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+    categorical: tuple[str, ...] = ()
+    missing: Any = "error"
+    exposure: str | None = None
+    covariates: tuple[str, ...] = ()
+
+    def load(self) -> tuple[Dataset, Schema]:
+        return load(
+            self.path,
+            label=self.label,
+            id=self.id,
+            group=self.group,
+            categorical=self.categorical,
+            covariates=self.covariates,
+            missing=self.missing,
+            exposure=self.exposure,
+        )
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # What older runs do not name, they did not have.
+        return super().again({"exposure": None, "covariates": [], **stored})
+
+
+@dataclass(frozen=True)
+class GraphSource(DataSource):
+    """A graph and how to read it."""
+
+    kind = "graph"
+    usage = "graph EDGES"
+    compare_options = MappingProxyType({"graph": True})
+
+    nodes: str | None = None
+    label: str | None = None
+    features: tuple[str, ...] = ()
+    weighted: bool = False
+    isolated: bool = False
+    missing: Any = "error"
+
+    def load(self) -> Graph:
+        return load_graph(
+            self.path,
+            nodes=self.nodes,
+            label=self.label,
+            features=self.features,
+            weighted=self.weighted,
+            isolated=self.isolated,
+            missing=self.missing,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"nodes": None if self.nodes is None else Path(self.nodes).name}
+
+    def named(self, stored: Mapping[str, Any]) -> Self:
+        return replace(self, path=stored["name"], nodes=stored["nodes"])
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # Where the table lies is for whoever asks to say, as it is with the edges.
+        return replace(super().again(stored), nodes=self.nodes)
+
+    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
+        if (table := stored["nodes"]) is not None and self.nodes is None:
+            raise CurvaeError(f'{folder} was started with a table of nodes; give it again with nodes="{table}"')
