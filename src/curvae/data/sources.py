@@ -10,7 +10,7 @@ from typing import get_args
 from ..errors import CurvaeError
 from .dataset import Dataset
 from .files import require_file
-from .graphs.sources import BUILT_IN_GRAPHS
+from .graphs.sources import BUILT_IN_GRAPHS, GRAPH_FILES
 from .images import read_folder
 from .matrices import raw_matrix, read_npy, read_sparse_matrix
 from .messages import quoted
@@ -19,12 +19,10 @@ from .mnist import has_mnist, read_mnist
 from .raw import RawData
 from .schema import Schema
 from .synthetic import branching_diffusion, flat
-from .tables import Roles, read_table
+from .tables import TABLES, Roles, read_table
 
 __all__ = ["BUILT_IN", "load"]
 
-_TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".parquet")
-_GRAPHS = (".graphml", ".graphml.gz", ".edges", ".edges.gz")
 _MATRICES: dict[str, Callable[[Path], RawData]] = {
     ".npy": read_npy,
     ".npz": read_sparse_matrix,
@@ -114,13 +112,13 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
         require_file(path)
-    if path.name.lower().endswith(_GRAPHS) if exists else str(source) in BUILT_IN_GRAPHS:
+    if _is_graph(path) if exists else str(source) in BUILT_IN_GRAPHS:
         raise CurvaeError(
             f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
         )
     if not exists and str(source) not in BUILT_IN:
         raise _not_found(path)
-    if path.is_file() and path.name.lower().endswith(_TABLES):
+    if path.is_file() and path.name.lower().endswith(tuple(TABLES)):
         return read_table(path, roles, schema)
     if roles.asked:
         raise CurvaeError(
@@ -134,6 +132,12 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
         if path.name.lower().endswith(suffix):
             return reader(path)
     raise CurvaeError(f"{path.name} has an unknown file extension; use one of {_endings()}")
+
+
+def _is_graph(path: Path) -> bool:
+    """Whether the name of a file says that it holds a graph and nothing else."""
+    name = path.name.lower().removesuffix(".gz")
+    return name.endswith(tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in _MATRICES))
 
 
 def _read_directory(path: Path) -> RawData:
@@ -153,7 +157,7 @@ def _not_found(path: Path) -> CurvaeError:
 
 
 def _endings() -> str:
-    return ", ".join((*_TABLES, *_MATRICES))
+    return ", ".join((*TABLES, *_MATRICES))
 
 
 def _check_kind(raw: RawData, schema: Schema) -> None:
