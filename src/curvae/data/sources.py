@@ -21,14 +21,15 @@ from .schema import Schema
 from .synthetic import branching_diffusion, flat
 from .tables import TABLES, Roles, read_table
 
-__all__ = ["BUILT_IN", "load"]
+__all__ = ["BUILT_IN", "MATRICES", "load"]
 
-_MATRICES: dict[str, Callable[[Path], RawData]] = {
+MATRICES: dict[str, Callable[[Path], RawData]] = {
     ".npy": read_npy,
     ".npz": read_sparse_matrix,
     ".mtx": read_sparse_matrix,
     ".mtx.gz": read_sparse_matrix,
 }
+"""how the names of files of matrices and arrays end, and what reads them"""
 
 
 def _built_in(data: Dataset, name: str) -> RawData:
@@ -128,7 +129,7 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
         return BUILT_IN[str(source)]()
     if path.is_dir():
         return _read_directory(path)
-    for suffix, reader in _MATRICES.items():
+    for suffix, reader in MATRICES.items():
         if path.name.lower().endswith(suffix):
             return reader(path)
     raise CurvaeError(f"{path.name} has an unknown file extension; use one of {_endings()}")
@@ -137,7 +138,7 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
 def _is_graph(path: Path) -> bool:
     """Whether the name of a file says that it holds a graph and nothing else."""
     name = path.name.lower().removesuffix(".gz")
-    return name.endswith(tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in _MATRICES))
+    return name.endswith(tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in MATRICES))
 
 
 def _read_directory(path: Path) -> RawData:
@@ -157,7 +158,7 @@ def _not_found(path: Path) -> CurvaeError:
 
 
 def _endings() -> str:
-    return ", ".join((*TABLES, *_MATRICES))
+    return ", ".join((*TABLES, *MATRICES))
 
 
 def _check_kind(raw: RawData, schema: Schema) -> None:
