@@ -209,7 +209,7 @@ def test_imports_are_declared():
     needed, optional = (
         {dist.lower() for name in names - ours for dist in known.get(name, [name])} for names in (at_once, later)
     )
-    assert needed == core
+    assert needed <= core <= needed | optional  # networkx is slow to import, and not always needed
     assert optional <= users | core
     # An extra that nothing imports is not one; dask is there for its scheduler.
     assert users - {"dask"} <= optional
