@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
 from ..models.latent import Law
+from ..settings import EdgeKind
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, map_health
 from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, link_figures
-from ..training.graphs.config import EdgeKind
 from ..training.graphs.evaluate import pair_distances
 from ..training.storage import load_fitted, save_fitted
 from .shared import Array, Output, config_of, coordinates, empty_folder, nearest, parameters, plain, require

@@ -45,13 +45,15 @@ TaskT = TypeVar("TaskT", bound=Task)
 
 @dataclass(frozen=True)
 class Repeat:
-    """Scores of one split, by curvature: mean log-likelihoods of rows, or `Links` of a graph."""
+    """Scores of one split, by curvature: mean log-likelihoods of rows, or `Links` of a graph.
+
+    For Gaussian likelihoods, `pca` is that of probabilistic PCA of the same dimension on the test rows.
+    """
 
     seed: int
     validation: dict[float, Any]
     test: dict[float, Any]
     pca: float | None = None
-    """mean log-likelihood of probabilistic PCA of the same dimension on the test rows, for Gaussian likelihoods"""
 
     @property
     def chosen(self) -> float:
@@ -66,23 +68,31 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare` or `compare_graph`."""
+    """The result of `compare` or `compare_graph`.
+
+    Arguments:
+        repeats: scores of every split.
+        ratio: test data over training data, which corrects the variance.
+        stability: how alike the maps of the repeats are, by curvature.
+        embeddings: of the first repeat, all data, by curvature.
+        config: settings.
+        reason: why this likelihood.
+
+    Attributes:
+        unit, factor: of differences, and how many make one of the scores.
+        gain_name: of the mean difference, in JSON.
+    """
 
     unit: ClassVar[str] = "nats a row"
     factor: ClassVar[float] = 1.0
-    """units to one of the scores"""
     gain_name: ClassVar[str] = "gain"
-    """of the mean difference, in JSON"""
 
     repeats: list[Repeat]
     ratio: float
-    """test data over training data, which corrects the variance"""
     stability: dict[float, Stability | None]
     embeddings: dict[float, Embedding]
-    """of the first repeat, all data"""
     config: Any
     reason: str = ""
-    """why this likelihood"""
 
     @property
     def paired(self) -> Paired:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,18 +12,114 @@ from typing import Any
 import torch
 
 from ...data import EdgeSplit, Graph, split_edges
+from ...models import GraphVAE
+from ...models.pairs import exact
 from ..comparison import Comparison, Repeat, compare_splits
+from ..config import GraphConfig
 from ..fitted import Record
 from ..fitting import train_many, train_one
 from ..pace import Estimate
 from ..paired import curved_values
-from ..problems import Warn
+from ..problems import Judged, ModelInTraining, Problem, Task, Warn, require_one_each
+from ..rows import Scaling
 from .build import build_graph_model
-from .config import GraphConfig
+from .engine import GraphEngine, Observed
+from .evaluate import embed_graph, hidden_links
 from .fitted import FittedGraph
-from .problem import Build, plan_graphs
 
-__all__ = ["GraphComparison", "compare_graph", "fit_graph", "fit_graphs"]
+__all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
+
+Build = Callable[[GraphConfig, int, int | None], GraphVAE]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTask(Task):
+    """A model of a graph to be trained; `sizes` are nodes, edges that are trained on, and features."""
+
+    config: GraphConfig
+    split: EdgeSplit | None
+    sizes: tuple[Any, ...]
+
+    @property
+    def architecture(self) -> Any:
+        """What the models of one stack have in common; a large graph is trained alone."""
+        return self.config.architecture, self.sizes, None if exact(self.sizes[0]) else self.place
+
+
+def plan_graphs(
+    configs: Sequence[GraphConfig],
+    graphs: Graph | Sequence[Graph],
+    splits: Sequence[EdgeSplit | None] | None = None,
+    **problem: Any,
+) -> tuple[GraphProblem, list[GraphTask]]:
+    """A task for every configuration, and the problem that they belong to.
+
+    Arguments:
+        configs, graphs, splits: as of `curvae.training.fit_graphs`.
+        problem: further arguments of `GraphProblem`.
+    """
+    each = [graphs] * len(configs) if isinstance(graphs, Graph) else list(graphs)
+    require_one_each(configs, graphs=each, splits=splits)
+    distinct = list({id(graph): graph for graph in each}.values())
+    numbers = {id(graph): i for i, graph in enumerate(distinct)}
+    tasks = []
+    for i, (config, graph) in enumerate(zip(configs, each, strict=True)):
+        split = None if splits is None else splits[i]
+        edges = graph.n_edges if split is None else len(split.train)
+        sizes = graph.n_nodes, edges, None if graph.features is None else graph.features.shape[1]
+        tasks.append(GraphTask(i, Task.label(i, len(configs), config), config, numbers[id(graph)], split, sizes))
+    return GraphProblem(distinct, **problem), tasks
+
+
+@dataclass(frozen=True)
+class GraphProblem(Problem[GraphTask, FittedGraph]):
+    """Models of graphs; `sources` are the graphs."""
+
+    build: Build = build_graph_model
+
+    remedy = "lower hidden or samples"
+
+    def fingerprints(self, task: GraphTask, known: dict[Any, str]) -> dict[str, str]:
+        split = "" if task.split is None else hashlib.sha256(task.split.train.astype("<i8").tobytes()).hexdigest()
+        return {"graph": self.sources[task.source].fingerprint, "split": split}
+
+    def models(self, tasks: Sequence[GraphTask]) -> list[GraphVAE]:
+        return [
+            self.build(task.config, nodes, features).to(self.device, self.dtype)
+            for task in tasks
+            for nodes, _, features in [task.sizes]
+        ]
+
+    def engine(self, tasks: Sequence[GraphTask], models: Sequence[GraphVAE]) -> GraphEngine:
+        shown = [
+            Observed.of(
+                self.sources[task.source],
+                None if task.split is None else task.split.train,
+                self._scaling(task),
+                self.device,
+                self.dtype,
+            )
+            for task in tasks
+        ]
+        return GraphEngine(models, [task.config for task in tasks], shown)
+
+    def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:
+        return FittedGraph(
+            task.config, trained.model, self._scaling(task), task.split, trained.history, trained.failure
+        )
+
+    def _scaling(self, task: GraphTask) -> Scaling | None:
+        features = self.sources[task.source].features
+        return None if features is None else Scaling.standard(features)
+
+    def judge(self, tasks: Sequence[GraphTask], fitted: Sequence[FittedGraph]) -> list[Judged]:
+        judged = []
+        for task, one in zip(tasks, fitted, strict=True):
+            assert task.split is not None  # a comparison hides edges
+            embedding = embed_graph(one, self.sources[task.source])
+            links = hidden_links(embedding, task.split)
+            judged.append(Judged(links["validation"], links["test"], embedding, one.failure))
+        return judged
 
 
 def fit_graph(
