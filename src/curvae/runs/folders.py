@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from ..data.reading import EXACT
 from ..data.spreadsheets import guard, unguard
 from ..errors import CurvaeError
 from ..report import Report, Section
+from ..report.page import Tone
 from ..training.evaluate import Embedding
 from ..training.files import write_text
 from ..training.locks import is_empty, locked
@@ -140,26 +141,19 @@ def today() -> str:
 
 
 def write_report(
-    folder: Path,
+    path: Path,
     title: str,
     verdict: str,
+    tone: Tone,
     warnings: Sequence[str],
     sections: Sequence[Section],
-    description: Mapping[str, Any],
+    seed: int,
+    command: str | None = None,
 ) -> None:
-    """The page of a training, which is good news where nothing is to be warned of."""
-    report = Report(
-        title,
-        verdict,
-        "neutral" if warnings else "good",
-        warnings,
-        sections,
-        description["command"],
-        versions(),
-        description["seed"],
-        today(),
-    )
-    write_text(folder / "report.html", report.html())
+    """The page that tells what a command found; `command` is the one that is typed now, unless it was begun earlier."""
+    command = command_line() if command is None else command
+    report = Report(title, verdict, tone, warnings, sections, command, versions(), seed, today())
+    write_text(path, report.html())
 
 
 def embedding_table(

@@ -49,7 +49,8 @@ class GraphRun(Run):
     has_edges = True
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
-        self.source, self.config, self.data = source, config, source.load()
+        super().__init__(source, config)
+        self.data = source.load()
         self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property

@@ -44,7 +44,7 @@ class RowsRun(Run):
     trained = TrainedRows
 
     def __init__(self, source: Source, config: Config) -> None:
-        self.source, self.config = source, config
+        super().__init__(source, config)
         self.settings = given(config)
         self.data, self.schema = source.load()
         self.data_size = f"{len(self.data)} rows, {self.data.x.shape[1]} columns"

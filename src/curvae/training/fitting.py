@@ -124,8 +124,17 @@ def fit_many(
         (100, 1, 0.8)
     """
     problem, tasks = plan_rows(configs, data, blocks, splits, scalings, asked=device, dtype=dtype)
-    where: dict[str, Any] = {"folder": folder, "resume": resume, "jobs": jobs, "scheduler": scheduler}
-    return train_many(problem, tasks, **where, progress=progress, warn=warn, estimate=estimate)
+    return train_many(
+        problem,
+        tasks,
+        folder=folder,
+        resume=resume,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )
 
 
 def train_one(

@@ -14,7 +14,7 @@ import torch
 from ...data import EdgeSplit, Graph, split_edges
 from ...models import GraphVAE
 from ...models.pairs import exact
-from ..comparison import Comparison, Repeat, compare_splits
+from ..comparison import Comparison, compare_splits
 from ..config import GraphConfig
 from ..fitted import Record
 from ..fitting import train_many, train_one
@@ -179,8 +179,17 @@ def fit_graphs(
         device, dtype, folder, resume, jobs, scheduler, progress, warn, estimate: as of `curvae.training.fit_many`.
     """
     problem, tasks = plan_graphs(configs, graphs, splits, asked=device, dtype=dtype, build=build)
-    where: dict[str, Any] = {"folder": folder, "resume": resume, "jobs": jobs, "scheduler": scheduler}
-    return train_many(problem, tasks, **where, progress=progress, warn=warn, estimate=estimate)
+    return train_many(
+        problem,
+        tasks,
+        folder=folder,
+        resume=resume,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )
 
 
 @dataclass(frozen=True)
@@ -190,12 +199,6 @@ class GraphComparison(Comparison):
     unit = "points of AUC"
     factor = 100.0
     gain_name = "gain_auc"
-
-    def _facts(self) -> dict[str, Any]:
-        return {}
-
-    def _beside(self, repeat: Repeat) -> dict[str, Any]:
-        return {}
 
 
 def compare_graph(
@@ -227,6 +230,17 @@ def compare_graph(
     values = curved_values(curvatures, repeats, config.learn_curvature)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
     plan = partial(plan_graphs, graphs=graph, asked=device)
-    where: dict[str, Any] = {"folder": folder, "resume": resume, "jobs": jobs, "scheduler": scheduler}
-    told: dict[str, Any] = {"progress": progress, "warn": warn, "estimate": estimate}
-    return compare_splits(GraphComparison, plan, config, values, splits, **where, **told)[0]
+    return compare_splits(
+        GraphComparison,
+        plan,
+        config,
+        values,
+        splits,
+        folder=folder,
+        resume=resume,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )[0]
