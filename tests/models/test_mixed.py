@@ -266,7 +266,7 @@ def test_yes_and_no_is_a_kind_of_column(tmp_path: Path):
     frame.to_csv(path, index=False)
     again, _ = load(path, schema=schema, missing="mean")
     assert set(again.x[:, 4]) == {0.0, 1.0}
-    with pytest.raises(CurvaeError, match="column 1 cannot be of yes and no"):
+    with pytest.raises(CurvaeError, match="column 1 cannot be binary"):
         Schema.from_json({**stored, "columns": [{**stored["columns"][0], "binary": True}, *stored["columns"][1:]]})
 
 
@@ -405,7 +405,7 @@ def test_exposure_is_positive(wrong, tmp_path: Path):
     with pytest.raises(CurvaeError, match="exposure must be a positive, finite number for every row"):
         fit(POISSON, Arrays(x, size=hours))
     pd.DataFrame({"a": x[:, 0], "hours": hours}).to_csv(path := tmp_path / "c.csv", index=False)
-    with pytest.raises(CurvaeError, match=r"exposure column 'hours' of c.csv holds no positive number in 1 row"):
+    with pytest.raises(CurvaeError, match=r"exposure column 'hours' of c.csv is not a positive number in 1 row"):
         load(path, exposure="hours")
 
 

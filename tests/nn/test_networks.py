@@ -68,6 +68,21 @@ def test_double_is_a_transposed_convolution(size):
     torch.testing.assert_close(layer(x), expected.movedim(1, -1))
 
 
+@pytest.mark.parametrize("rows", [0, 1, 7, 24])
+def test_images_are_computed_in_groups_of_any_number(rows):
+    """Values, and the gradient of the weights, are those of each image alone."""
+    x = torch.randn(rows, 9, 12, 3, dtype=torch.float64)
+    for layer, shape in ((Halve((9, 12), 3, 5), (4, 6, 5)), (Double((18, 24), 3, 5), (18, 24, 5))):
+        layer.double()
+        each = [layer(image[None]) for image in x]
+        expected = torch.cat([x.new_zeros(0, *shape), *each])
+        torch.testing.assert_close(layer(x), expected)
+        if rows:
+            weight = layer.linear.weight
+            slopes = [torch.autograd.grad(y.square().sum(), weight)[0] for y in (layer(x), expected)]
+            torch.testing.assert_close(*slopes)
+
+
 def test_rows_and_images_are_inverse():
     rows = torch.arange(2 * 3 * 20.0).reshape(2, 60)
     image = ToImage((4, 5), 3)(rows)

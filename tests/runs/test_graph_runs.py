@@ -27,11 +27,11 @@ from curvae import PoincareBall, PoincareVAE
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs import centrality
 from curvae.data.graphs.ranking import neighbourhood_map
-from curvae.data.reading import EXACT
+from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map
-from curvae.plotting.networks import EDGES_DRAWN
+from curvae.plotting.graph_maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
 from curvae.training import stacks
 from curvae.training.evaluate import Embedding, distances
@@ -599,8 +599,16 @@ def test_a_split_is_stored_with_the_model(tmp_path):
         ("a,b\nb,c\n", ["--nodes", "n.csv"], ["'d'", "--isolated"]),
         ("a,b\nb,c\nc,d\n", ["--nodes", "n.csv", "--label", "taem"], ["no column 'taem' for --label", "'team'"]),
         ("a,b\nb,c\nc,d\n", ["--nodes", "n.csv", "--features", "team"], ["text in column 'team'"]),
-        ("a,b\nb,c\nc,e\nc,d\n", ["--nodes", "n.csv", "--features", "age"], ["lacks 1 node", "'e'", "--missing mean"]),
-        ("a,b\nb,c\nc,d\n", ["--nodes", "n.csv", "--features", "age"], ["lacks values", "'age'", "--missing mean"]),
+        (
+            "a,b\nb,c\nc,e\nc,d\n",
+            ["--nodes", "n.csv", "--features", "age"],
+            ["has no row for 1 node", "'e'", "--missing mean"],
+        ),
+        (
+            "a,b\nb,c\nc,d\n",
+            ["--nodes", "n.csv", "--features", "age"],
+            ["has missing values of nodes", "'age'", "--missing mean"],
+        ),
         ("a,b\nb,c\n", ["--curvature", "-1"], ["curvature must be c ≥ 0"]),
         ("a,b\nb,c\n", ["--weight", "0"], ["weight must be a positive number"]),
         ("a,b\nb,c\n", ["--hidden", "many"], ["--hidden takes widths"]),
@@ -628,7 +636,7 @@ def test_graphs_known_by_name_say_how_to_get_them(monkeypatch):
     monkeypatch.delenv("CURVAE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd()))
     monkeypatch.setitem(sys.modules, "pooch", None)
-    refused("graph", "csphd", says=["graph csphd lies neither in", "pip install 'curvae[data]'"])
+    refused("graph", "csphd", says=["graph csphd is neither in", "pip install 'curvae[data]'"])
 
 
 def test_directed_graphs_say_what_became_of_directions():
@@ -674,7 +682,7 @@ def test_neighbourhoods_of_some_nodes():
     page = graph_pages.links_section(found, near, some, None)
     assert "a random sample of 10 nodes" in page.tables[0].rows[0][2]
     lonely = Graph(np.array(list("abc")), np.array([[0, 1]]))
-    with pytest.raises(CurvaeError, match="none of the nodes asked about has a neighbour"):
+    with pytest.raises(CurvaeError, match="none of the chosen nodes has a neighbour"):
         neighbourhood_map(lonely, np.zeros((1, 3)), np.array([2]))
 
 

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from curvae import PoincareVAE
 from curvae.data import load
-from curvae.data.reading import EXACT
+from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.training import pace, stacks
 from curvae.training.engine import BatchEngine

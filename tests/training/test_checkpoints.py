@@ -291,4 +291,4 @@ def test_a_model_that_failed_tells_of_its_last_good_epoch():
     assert failed.failure is not None and len(failed.history) == 8 and best["epoch"] < 8
     assert failed.last is failed.history[-1]
     for one in found:
-        assert one.last["c"] == pytest.approx(float(one.model.prior.curvature().detach()), rel=1e-6)
+        assert one.last["c"] == pytest.approx(float(one.model.space.curvatures()[0].detach()), rel=1e-6)

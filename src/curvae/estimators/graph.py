@@ -15,14 +15,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
-from ..models.latent import Law
-from ..settings import EdgeKind
+from ..settings import DistributionKind, EdgeKind
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, map_health
 from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, link_figures
-from ..training.graphs.evaluate import pair_distances
 from ..training.storage import load_fitted, save_fitted
-from .shared import Array, Output, config_of, coordinates, empty_folder, nearest, parameters, plain, require
+from .shared import (
+    Array,
+    Output,
+    config_of,
+    coordinates,
+    empty_folder,
+    learned_numbers,
+    nearest,
+    parameters,
+    plain,
+    require,
+)
 
 __all__ = ["PoincareGraphVAE"]
 
@@ -73,7 +82,7 @@ class PoincareGraphVAE(BaseEstimator):
         n_components: int = 2,
         *,
         curvature: float = 1.0,
-        posterior: Law = "wrapped",
+        posterior: DistributionKind = "wrapped",
         prior_scale: float = 1.0,
         edges: EdgeKind = "geodesic",
         weight: float = 2.0,
@@ -127,8 +136,7 @@ class PoincareGraphVAE(BaseEstimator):
     def _take(self, fitted: FittedGraph, graph: Graph, embedding: Embedding | None = None) -> None:
         self._fitted, self.graph_, self.nodes_ = fitted.double(), graph, graph.names
         self.history_ = fitted.history
-        prior = self._fitted.model.prior
-        self.curvature_, self.prior_scale_ = (float(value.detach()) for value in (prior.curvature(), prior.scale()))
+        self.curvature_, self.prior_scale_ = learned_numbers(self._fitted.model.space)
         self._embedding = embed_graph(self._fitted, graph) if embedding is None else embedding
         self._embedding.require_finite(graph.names, "node")
         self.embedding_ = coordinates(self._embedding, self.output)
@@ -185,7 +193,7 @@ class PoincareGraphVAE(BaseEstimator):
         if places.ndim != 2 or places.shape[1] != 2:
             raise CurvaeError(f"pairs must have the shape (·, 2), got {places.shape}")
         with torch.no_grad():
-            distances = torch.from_numpy(pair_distances(self._embedding, places))
+            distances = torch.from_numpy(self._embedding.distances_of(places))
             return self._fitted.model.edges.cpu().probability(distances).numpy()
 
     def distances(self, nodes: ArrayLike | None = None) -> Array:
@@ -197,7 +205,7 @@ class PoincareGraphVAE(BaseEstimator):
         if nodes is None:
             return self._embedding
         places = self._places(nodes)
-        return Embedding(self._embedding.space[places], self._embedding.sigma[places], self._embedding.c)
+        return self._embedding.take(places)
 
     def kneighbors(self, nodes: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
         """Geodesic distances to the k nearest nodes, and their places, for some nodes or all."""

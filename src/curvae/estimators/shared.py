@@ -13,10 +13,22 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from ..errors import CurvaeError
+from ..nn import Space
 from ..training.config import Settings, require_count
 from ..training.evaluate import Embedding
 
-__all__ = ["Array", "Output", "config_of", "coordinates", "empty_folder", "nearest", "parameters", "plain", "require"]
+__all__ = [
+    "Array",
+    "Output",
+    "config_of",
+    "coordinates",
+    "empty_folder",
+    "learned_numbers",
+    "nearest",
+    "parameters",
+    "plain",
+    "require",
+]
 
 Array = NDArray[Any]
 Output = Literal["ball", "tangent", "lorentz"]
@@ -74,6 +86,14 @@ def coordinates(embedding: Embedding, output: Output) -> Array:
     if output == "lorentz":
         return embedding.space
     return embedding.ball if output == "ball" else embedding.tangent
+
+
+def learned_numbers(space: Space) -> tuple[Any, Any]:
+    """c and σ0: numbers, or arrays with one for each factor of a product."""
+    figures = space.figures()
+    if len(figures) == 1:
+        return figures[0].c, figures[0].prior_scale
+    return np.array([one.c for one in figures]), np.array([one.prior_scale for one in figures])
 
 
 def nearest(table: Array, k: int, own: bool) -> tuple[Array, Array]:

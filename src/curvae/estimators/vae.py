@@ -19,12 +19,12 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from ..data import Arrays, Column, Schema, memory
 from ..data.covariates import code_covariates, code_values, fit_covariates
 from ..data.dataset import feature_names
+from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
-from ..data.remarks import Remarks, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
-from ..models.latent import Law
 from ..nn.networks import DecoderKind, NetworkKind
+from ..settings import DistributionKind
 from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
@@ -40,6 +40,7 @@ from .shared import (
     config_of,
     coordinates,
     empty_folder,
+    learned_numbers,
     nearest,
     parameters,
     plain,
@@ -111,7 +112,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         n_components: int = 2,
         *,
         curvature: float = 1.0,
-        posterior: Law = "riemannian",
+        posterior: DistributionKind = "riemannian",
         decoder: DecoderKind = "gyroplane",
         network: NetworkKind = "mlp",
         image_shape: tuple[int, int] | None = None,
@@ -206,7 +207,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise CurvaeError(f"X has columns without a single value: {quoted(self._names()[empty])}; remove them")
         source = Path("X")
         if reset:
-            self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Remarks())
+            self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Messages())
         data = Arrays(x, shape=self._shape(x.shape[1]), missing=self.missing == "model")
         if told is not None:
             return replace(data, context=code_covariates(source, told, self.covariates_))
@@ -271,8 +272,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _take(self, fitted: Fitted) -> None:
         self._fitted = fitted.double()
         self.history_ = fitted.history
-        prior = self._fitted.model.prior
-        self.curvature_, self.prior_scale_ = (float(value.detach()) for value in (prior.curvature(), prior.scale()))
+        self.curvature_, self.prior_scale_ = learned_numbers(self._fitted.model.space)
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 
@@ -339,7 +339,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """New rows from the model, in original units; `covariates` as of `inverse_transform`."""
         check_is_fitted(self)
         require_count("n_samples", plain(n_samples))
-        memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", mend="draw fewer")
+        memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", fix="draw fewer")
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
         model = self._fitted.model

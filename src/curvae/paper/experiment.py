@@ -16,7 +16,7 @@ from ..report import Section, Table
 from ..report.page import Tone
 from ..runs.progress import Reporter
 
-__all__ = ["FIGURES", "Bench", "Experiment", "Page", "Plan", "Results", "Shard", "device_text"]
+__all__ = ["FIGURES", "Experiment", "Page", "Plan", "Results", "Shard", "Workspace", "device_text"]
 
 _PAUSE = 0.2  # seconds between two moves of a progress bar
 
@@ -40,7 +40,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Workspace:
     """Where a shard is computed, and to whom it speaks."""
 
     device: torch.device
@@ -84,7 +84,7 @@ class Shard:
 
     name: str
     settings: Mapping[str, Any]
-    work: Callable[[Bench], dict[str, Any]]
+    work: Callable[[Workspace], dict[str, Any]]
 
 
 @dataclass(frozen=True)

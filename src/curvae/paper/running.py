@@ -21,7 +21,7 @@ from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
 from ..training.storage import versions
-from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
+from .experiment import FIGURES, Experiment, Plan, Shard, Workspace, device_text
 from .pages import markdown
 
 __all__ = ["CACHE", "State", "Store", "run_experiment"]
@@ -74,18 +74,18 @@ class Store:
         """The state of every shard."""
         return {shard.name: self.state(shard) for shard in self.shards}
 
-    def compute(self, shard: Shard, bench: Bench) -> None:
+    def compute(self, shard: Shard, workspace: Workspace) -> None:
         """Compute a shard and write its result."""
         began = time.perf_counter()
-        with _few_threads() if bench.device.type == "cuda" else nullcontext():
-            figures = shard.work(bench)
+        with _few_threads() if workspace.device.type == "cuda" else nullcontext():
+            figures = shard.work(workspace)
         write_json(
             self.path(shard),
             {
                 "experiment": self.experiment.name,
                 "shard": shard.name,
                 "quick": self.plan.quick,
-                "device": device_text(bench.device),
+                "device": device_text(workspace.device),
                 "seconds": round(time.perf_counter() - began, 1),
                 "versions": versions(),
                 "date": today(),
@@ -189,7 +189,7 @@ def run_experiment(
     experiment: Experiment,
     plan: Plan,
     out: Path,
-    bench: Bench,
+    workspace: Workspace,
     only: Sequence[str] = (),
     force: bool = False,
     reporter: Reporter = Reporter(),  # noqa: B008 - frozen
@@ -214,7 +214,7 @@ def run_experiment(
             continue
         reporter.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         with locked(store.path(shard)):  # other processes may compute other shards
-            store.compute(shard, replace(bench, reporter=reporter, task=f"{experiment.name}/{shard.name}"))
+            store.compute(shard, replace(workspace, reporter=reporter, task=f"{experiment.name}/{shard.name}"))
     with locked(store.merged(), _MERGING):
         return store, store.merge()
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import branching_diffusion
-from ..data.remarks import count
+from ..data.messages import count
 from ..errors import CurvaeError
 from ..hierarchy import (
     Diagnosis,

@@ -17,8 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data.files import refuse_dangling, require_file
-from ..data.reading import EXACT
 from ..data.spreadsheets import guard, unguard
+from ..data.text import EXACT
 from ..errors import CurvaeError
 from ..report import Report, Section
 from ..report.page import Tone

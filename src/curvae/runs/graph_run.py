@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..data import EdgeSplit, split_edges
 from ..data.graphs.centrality import closeness, steps_from
-from ..data.remarks import count as counted
+from ..data.messages import count as counted
 from ..errors import CurvaeError
 from ..hierarchy import Metric, diagnose_graph
 from ..report import Section

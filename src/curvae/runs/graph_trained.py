@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from ..data import Graph, memory
 from ..data.graphs.splits import absent_pairs
+from ..data.messages import count as counted
+from ..data.messages import quoted
 from ..data.missing import Missing
-from ..data.remarks import count as counted
-from ..data.remarks import quoted
 from ..errors import CurvaeError
-from ..training.graphs.evaluate import embed_graph, link_scores, neighbourhood, pair_distances
+from ..training.graphs.evaluate import embed_graph, link_scores, neighbourhood
 from .folders import embedding_table, output_file, write_table
 from .progress import Reporter
 from .run import Sampled, TrainedRun, missing_as_run
@@ -69,7 +69,7 @@ class TrainedGraph(TrainedRun):
                 f"the graph of {self.folder} has {own.n_nodes:,} nodes, and graphs are drawn pair by pair, up to "
                 f"{_LARGEST:,}; train on a smaller graph to draw from it"
             )
-        memory.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", mend="draw fewer with -n")
+        memory.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="draw fewer with -n")
         generator = torch.Generator(model.device).manual_seed(seed)
         tables = []
         for i in range(count):
@@ -113,8 +113,8 @@ class TrainedGraph(TrainedRun):
         for name, part in (("train", edges[known]), ("new", edges[~known])):
             if len(part):
                 random = np.random.default_rng(seed)
-                absent = absent_pairs(Graph(own.names, every), len(part), random, mend="give fewer edges")
-                auc, ap = link_scores(*(-pair_distances(embedding, pairs) for pairs in (part, absent)))
+                absent = absent_pairs(Graph(own.names, every), len(part), random, fix="give fewer edges")
+                auc, ap = link_scores(*(-embedding.distances_of(pairs) for pairs in (part, absent)))
                 parts[name] = {"edges": len(part), "auc": auc, "ap": ap}
         near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
         return {

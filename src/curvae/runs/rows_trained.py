@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ..data import Column, Dataset, Schema, load, memory
 from ..data.covariates import code_values
+from ..data.messages import quoted
 from ..data.missing import Missing, places
-from ..data.remarks import quoted
 from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood
 from ..training import impute
@@ -108,7 +108,7 @@ class TrainedRows(TrainedRun):
         model = fitted.model
         context = torch.from_numpy(code_values(schema.covariates, covariates)).to(model.device, model.dtype)
         # Noise, outputs, draws and their text.
-        memory.require(64 * count * len(schema.names), f"a table of {count:,} samples", mend="draw fewer with -n")
+        memory.require(64 * count * len(schema.names), f"a table of {count:,} samples", fix="draw fewer with -n")
         generator = torch.Generator(model.device).manual_seed(seed)
         rows = fitted.scaling.invert(model.sample(count, generator, context=context).cpu().double().numpy())
         if schema.kind != "images":

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Schema, load
-from ..data.cells import texts_of
+from ..data.column_values import texts_of
 from ..data.files import require_file
-from ..data.reading import UNNAMED
-from ..data.remarks import Remarks, count, quoted
+from ..data.messages import Messages, count, quoted
 from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
+from ..data.text_tables import UNNAMED
 from ..errors import CurvaeError
 from ..geometry import Lorentz
 from ..plotting import project_to_disc
@@ -173,7 +173,7 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     except FileNotFoundError:
         raise CurvaeError(f"there is no table {path}; check the name") from None
     named = {schema.id} if schema is not None and schema.id is not None else set()
-    frame = read_frame(path, named, named, Remarks())
+    frame = read_frame(path, named, named, Messages())
     wanted = pd.Index(table["id"])
     if schema is None:  # nodes of a graph, which any column may name
         named = set(frame.columns)

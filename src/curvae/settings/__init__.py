@@ -2,7 +2,8 @@
 
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
-from .names import LIKELIHOODS, OPTIONS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .factors import FactorSettings, parse_space
+from .names import LIKELIHOODS, OPTIONS, DecoderKind, DistributionKind, EdgeKind, Law, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
     EdgeSettings,
@@ -21,9 +22,11 @@ __all__ = [
     "LIKELIHOODS",
     "OPTIONS",
     "DecoderKind",
+    "DistributionKind",
     "DrawSettings",
     "EdgeKind",
     "EdgeSettings",
+    "FactorSettings",
     "GraphSettings",
     "Law",
     "LayerSettings",
@@ -41,5 +44,6 @@ __all__ = [
     "TrainingSettings",
     "described",
     "flattened",
+    "parse_space",
     "require_count",
 ]

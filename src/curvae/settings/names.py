@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["LIKELIHOODS", "OPTIONS", "DecoderKind", "EdgeKind", "Law", "NetworkKind", "ObjectiveKind"]
+__all__ = [
+    "LIKELIHOODS",
+    "OPTIONS",
+    "DecoderKind",
+    "DistributionKind",
+    "EdgeKind",
+    "Law",
+    "NetworkKind",
+    "ObjectiveKind",
+]
 
-Law = Literal["riemannian", "wrapped"]
+DistributionKind = Literal["riemannian", "wrapped"]
+Law = DistributionKind  # its earlier name
 NetworkKind = Literal["mlp", "conv"]
 DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 ObjectiveKind = Literal["elbo", "iwae"]

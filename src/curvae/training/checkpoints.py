@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
+from ..models.latent import current_name
 from ..settings import ADDED
 from .files import (
     make_folder,
@@ -129,7 +130,8 @@ class Checkpoint:
             return State(list(members))
         # Histories of unequal length are filled up with NaN, and the moments of a model that failed may be anything.
         kinds = ("first.", "second.")
-        tensors, metadata = read_tensors(self.path, gaps=("history.", *kinds))
+        stored, metadata = read_tensors(self.path, gaps=("history.", *kinds))
+        tensors = {_current(name): t for name, t in stored.items()}
         with fitting(self.folder):
             counters = json.loads(metadata["state"])
             good = [k for k, i in enumerate(counters["active"]) if counters["members"][i]["failure"] is None]
@@ -157,6 +159,12 @@ class Checkpoint:
                 f"{state.passed} epochs, or start again in another folder"
             )
         return state
+
+
+def _current(name: str) -> str:
+    """The name of a tensor, as models of today call their parameters."""
+    kind, dot, parameter = name.partition(".")
+    return f"{kind}{dot}{current_name(parameter)}"
 
 
 def _require_same(

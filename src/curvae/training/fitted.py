@@ -45,10 +45,12 @@ class FittedModel(ABC):
     Attributes:
         kind: its name in `config.json`.
         settings: class of its configuration.
+        units: whether distances in a product of spaces are in units of the prior scales.
     """
 
     kind: ClassVar[str]
     settings: ClassVar[type[Settings]]
+    units: ClassVar[bool] = True
 
     config: Any
     model: Any

@@ -82,7 +82,7 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
     memory.require(
         8.0 * config.samples * rows * max(features, config.dim),
         f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
-        mend="lower batch_size or samples",
+        fix="lower batch_size or samples",
     )
     if config.patience is not None and not len(split.validation):
         rows = len(split.train) + len(split.test)

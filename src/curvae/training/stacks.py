@@ -128,13 +128,14 @@ class _Training:
         if self.state.active[0].patience is not None and not self.state.best:
             self.state.best = {name: t.clone() for name, t in tensors.items()}
         self.last = {name: t.clone() for name, t in tensors.items()}
-        self.learned = config.learn_curvature or config.learn_prior_scale
+        self.learned = config.learn_prior_scale or self.engine.stack.models[0].space.learned
         self._read_geometry()
 
     def _read_geometry(self) -> None:
         stack = self.engine.stack
-        self.curvatures = stack.each(lambda model: model.prior.curvature()).tolist()
-        self.prior_scales = stack.each(lambda model: model.prior.scale()).tolist()
+        names = list(stack.models[0].space.numbers())
+        values = stack.each(lambda model: torch.stack(list(model.space.numbers().values())))
+        self.geometry = [dict(zip(names, own, strict=True)) for own in values.tolist()]
 
     def going(self) -> bool:
         """Whether there is anything left to train."""
@@ -202,8 +203,7 @@ class _Training:
             "elbo": reconstruction - kl,
             "reconstruction": reconstruction,
             "kl": kl,
-            "c": self.curvatures[place],
-            "prior_scale": self.prior_scales[place],
+            **self.geometry[place],
         }
         if watched is None:
             return record

@@ -19,7 +19,7 @@ from .. import __version__
 from ..data.files import refuse_dangling
 from ..errors import CurvaeError
 from .config import Settings
-from .evaluate import Embedding
+from .embedding import Embedding, placed_factors
 from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
 from .fitted import METRICS, Fitted, FittedModel
 from .migrations import FORMAT, migrated
@@ -172,8 +172,8 @@ def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.de
         fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
         if lacking := {"epoch", "reconstruction", "kl", "c", "prior_scale"} - set(fitted.last):
             raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
-        c = float(fitted.double().model.prior.curvature().detach())
-        embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), c)
+        factors = placed_factors(fitted.double().model.space, kind.units)
+        embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), factors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         message = str(error).splitlines()[0].removesuffix("; train again")
         raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...data import memory
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
-from ...nn import Curvature, GraphEncoder
-from ..build import make_prior, seeded
+from ...nn import GraphEncoder
+from ..build import make_space, seeded
 from ..config import GraphConfig
 
 __all__ = ["START", "build_graph_model", "require_buildable_graph"]
@@ -25,9 +25,9 @@ def require_buildable_graph(config: GraphConfig, nodes: int, features: int | Non
     memory.require(
         16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim),
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
-        mend="lower hidden or samples",
+        fix="lower hidden or samples",
     )
-    make_prior(config)
+    make_space(config)
 
 
 def build_graph_model(config: GraphConfig, nodes: int, features: int | None = None) -> GraphVAE:
@@ -41,11 +41,9 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
     require_buildable_graph(config, nodes, features)
     inputs = nodes if features is None else features
     with seeded(config.seed):
-        curvature = Curvature(config.curvature, config.learn_curvature)
         return GraphVAE(
             GraphEncoder(inputs, config.hidden),
-            Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal).start(START),
-            make_prior(config, curvature),
+            Posterior(config.hidden[-1], make_space(config)).start(START),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
         )

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from ...data import EdgeSplit, Graph
 from ...data.graphs.ranking import neighbourhood_map
 from ...errors import CurvaeError
-from ...geometry.pairs import distances
-from ..evaluate import Embedding
-from ..evaluate import distances as all_distances
+from ..embedding import Embedding, placed
 from .fitted import FittedGraph
 
 __all__ = [
@@ -25,7 +23,6 @@ __all__ = [
     "link_figures",
     "link_scores",
     "neighbourhood",
-    "pair_distances",
 ]
 
 
@@ -70,14 +67,7 @@ def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
     seen = fitted.seen(graph)
     with torch.no_grad():
         q = fitted.model.encode(seen.adjacency(torch.float64), seen.features)
-        c = float(fitted.model.prior.curvature())
-    return Embedding(q.loc.cpu().numpy(), q.scale.log().mean(-1).exp().cpu().numpy(), c)
-
-
-def pair_distances(embedding: Embedding, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Distances of pairs of nodes, (·, 2)."""
-    c = torch.tensor(embedding.c, dtype=torch.float64)
-    return distances(torch.from_numpy(embedding.space), torch.from_numpy(np.ascontiguousarray(pairs.T)), c).numpy()
+        return placed(fitted.model.space, [q], units=False)
 
 
 @dataclass(frozen=True)
@@ -97,8 +87,7 @@ def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: i
     sampled = len(nodes) > limit
     if sampled:
         nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))
-    space, c = embedding.space, embedding.c
-    found = neighbourhood_map(graph, lambda start, stop: all_distances(space[nodes[start:stop]], space, c), nodes)
+    found = neighbourhood_map(graph, lambda start, stop: embedding.take(nodes[start:stop]).distances(embedding), nodes)
     return Neighbourhood(found, len(nodes), sampled)
 
 
@@ -117,7 +106,7 @@ def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
         "test": (split.test, split.test_absent),
     }
     return {
-        name: Links(*link_scores(*(-pair_distances(embedding, pairs) for pairs in both)))
+        name: Links(*link_scores(*(-embedding.distances_of(pairs) for pairs in both)))
         for name, both in parts.items()
         if len(both[0])
     }

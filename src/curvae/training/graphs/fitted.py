@@ -37,6 +37,7 @@ class FittedGraph(FittedModel):
     """
 
     kind = "graph"
+    units = False
     settings = GraphConfig
 
     config: GraphConfig

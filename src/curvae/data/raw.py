@@ -1,4 +1,4 @@
-"""From what a reader found to a data set: the steps that all sources share."""
+"""From what a reader found to a data set: the steps that all kinds of data share."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
+from ..settings.columns import yes_no
 from .dataset import Dataset, Matrix, check_ids
+from .messages import Messages, count, quoted
 from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
 from .onehot import one_hot
-from .remarks import Remarks, count, quoted
 from .schema import Column, Kind, NumberColumns, Schema
 
-__all__ = ["Draft"]
+__all__ = ["RawData"]
 
-_TRANSPOSED = 5  # columns a row from which a table looks transposed
-_COUNTED = 5  # rows from which consecutive integers look like an identifier
+_TRANSPOSED = 5  # columns per row above which a table looks transposed
+_COUNTED = 5  # rows from which on consecutive integers look like an identifier
 _IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
 
 
 @dataclass
-class Draft:
-    """A source as it was read: not yet free of missing values, categories not yet one-hot.
+class RawData:
+    """Data as a reader found it: missing values are still missing, and categories are not one-hot yet.
 
     Arguments:
-        source: what to call it in messages.
-        kind: of the source.
-        x: numbers, one column a column of the source; of a categorical column the place of its category, or NaN.
-        columns: that the features come from; `fill` is yet to be set.
-        shape: of one row of an image, else None.
-        ids, labels, groups, exposure: one a row.
-        roles: names of the columns that hold them.
-        remarks: gathered so far.
+        source: name of the data in messages.
+        kind: table, matrix or images.
+        x: numbers, (rows, columns); a category is its position in the list of categories, or NaN.
+        columns: descriptions of the columns of x; `finish` sets `fill`.
+        shape: (height, width) of images, else None.
+        ids, labels, groups, exposure: one per row, (rows,), or None.
+        label_name: name of the label column.
+        context: covariates as numbers, (rows, covariates), or None.
+        covariates: descriptions of the covariates.
+        roles: names of the columns with ids, labels, groups and exposure.
+        messages: notes and warnings so far.
     """
 
     source: str
@@ -53,14 +57,14 @@ class Draft:
     context: NDArray[np.float64] | None = None
     covariates: tuple[Column, ...] = ()
     roles: dict[str, str | None] = field(default_factory=dict)
-    remarks: Remarks = field(default_factory=Remarks)
+    messages: Messages = field(default_factory=Messages)
 
     def finish(self, schema: Schema | None, missing: Missing) -> tuple[Dataset, Schema]:
-        """The data set, and its schema: the given one, or one fitted to it."""
+        """Make the data set, and return it with the given schema or one fitted to the data."""
         self._require_rows(1 if schema else 2)
         given = schema
         schema = given or self._fit(missing)
-        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.remarks)
+        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups}
@@ -80,8 +84,8 @@ class Draft:
             label_name=self.label_name if self.labels is not None else None,
             blocks=schema.blocks,
             context_names=() if self.context is None else schema.context_names,
-            notes=tuple(self.remarks.notes),
-            warnings=tuple(self.remarks.warnings),
+            notes=tuple(self.messages.notes),
+            warnings=tuple(self.messages.warnings),
             missing=missing == "model",
         ), schema
 
@@ -94,7 +98,7 @@ class Draft:
 
     def _fit(self, missing: Missing) -> Schema:
         if not self.columns:
-            raise CurvaeError(f"{self.source} has no column left for a feature; give at least one")
+            raise CurvaeError(f"{self.source} has no column left to use as a feature; give at least one")
         if (empty := empty_columns(self.x)).size:
             names = quoted(self.columns[int(j)].name for j in empty)
             raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
@@ -102,7 +106,9 @@ class Draft:
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
-        binary = _yes_no(self.x, missing) if self.kind == "table" else np.zeros(len(self.columns), bool)
+        binary = yes_no(self.x) if self.kind == "table" else np.zeros(len(self.columns), bool)
+        if missing == "mean":  # the mean is neither 0 nor 1
+            binary &= missing_counts(self.x) == 0
         columns = tuple(
             replace(column, fill=float(round(means[j]) if binary[j] else means[j]), binary=bool(binary[j]))
             if column.categories is None
@@ -113,19 +119,19 @@ class Draft:
         return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
 
     def _judge(self, x: Any) -> None:
-        """Say what looks odd about the data that a model is about to learn from."""
+        """Warn about training data that looks wrong."""
         rows, width = x.shape
         if self.kind == "images":
             return
         if width > _TRANSPOSED * rows:
-            self.remarks.warn(
+            self.messages.warn(
                 f"{self.source} has many more columns ({width:,}) than rows ({rows:,}): is it transposed? "
                 "Each row must be one thing to embed."
             )
         low, high = extremes(x)
         if (constant := np.flatnonzero(low == high)).size:
             names = quoted(self.columns[int(j)].name for j in constant)
-            self.remarks.note(
+            self.messages.note(
                 f"column {names} is constant; it is kept."
                 if constant.size == 1
                 else f"{constant.size:,} columns are constant; they are kept: {names}."
@@ -138,22 +144,11 @@ class Draft:
         column, values = self.columns[j], values[np.isfinite(values)]
         suspect = consecutive or _IDENTIFIER.search(column.name) is not None
         if suspect and bool((values == np.floor(values)).all()) and np.unique(values).size == values.size:
-            how = "a category of its own in every row" if column.categories else "a different integer in every row"
-            self.remarks.warn(
+            how = "a different category in every row" if column.categories else "a different integer in every row"
+            self.messages.warn(
                 f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
                 f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
             )
-
-
-def _yes_no(x: Any, missing: Missing) -> NDArray[np.bool_]:
-    """Which columns hold the values 0 and 1, both of them and no others, missing ones aside."""
-    found = (np.fmin.reduce(x, 0) == 0) & (np.fmax.reduce(x, 0) == 1)
-    values = x[:, found]
-    lacking = np.isnan(values)
-    found[found] = ((values == 0) | (values == 1) | lacking).all(0)
-    if missing == "mean":  # which is neither
-        found &= missing_counts(x) == 0
-    return found
 
 
 def _most_frequent(codes: Any) -> float:

@@ -1,8 +1,9 @@
-"""The cells of a table as numbers, categories and texts."""
+"""Convert the cells of table columns to numbers, categories and texts."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from .reading import MISSING, NUMBER
-from .remarks import Remarks, listing, quoted
+from .messages import Messages, listing, quoted
 from .schema import Column
 from .spreadsheets import guard
+from .text import MISSING, NUMBER
 
 __all__ = ["categories_of", "is_text", "numbers_of", "texts_of"]
 
@@ -22,7 +23,7 @@ _EXACT_INTEGERS = 2.0**53
 
 
 def categories_of(values: Any) -> tuple[str, ...]:
-    """The categories of a column: numbers by size, then texts by letter.
+    """List the categories of a column: numbers in ascending order, then texts in alphabetical order.
 
     Example:
         >>> categories_of(pd.Series(["b", "10", "9", "a", "NA"]))
@@ -39,49 +40,44 @@ def _natural(text: str) -> tuple[float, str]:
 
 
 def numbers_of(
-    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], mend: str, remarks: Remarks
+    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], fix: str, messages: Messages
 ) -> NDArray[np.float64]:
-    """The columns of a table as numbers: categories by their place, missing values as NaN.
+    """Convert the columns of a table to numbers, (rows, columns).
+
+    A category becomes its position in the list of categories, a missing value NaN.
 
     Arguments:
-        path: of the table.
-        frame: its feature columns.
-        columns: what they are.
-        mend: for a column of texts, with {0} for its name.
-        remarks: told what was done.
+        path: the table, for messages.
+        frame: the columns to convert.
+        columns: their descriptions, in the same order.
+        fix: what to do about a column of texts, for the error; {0} stands for its name.
+        messages: takes notes about what was converted.
     """
     converted: dict[str, Any] = {}
     booleans: list[str] = []
     texts: dict[str, str] = {}
     large: list[str] = []
     for column, dtype in zip(columns, frame.dtypes, strict=True):
+        name, truths = column.name, pd.api.types.is_bool_dtype(dtype)
+        values: Any = frame[name]
         if column.categories is not None:
-            converted[column.name] = _codes(path, frame[column.name], column)
-        elif pd.api.types.is_bool_dtype(dtype):
-            booleans.append(column.name)
-        elif pd.api.types.is_integer_dtype(dtype):
-            if bool((frame[column.name].abs() >= _EXACT_INTEGERS).any()):
-                large.append(column.name)
-        elif not pd.api.types.is_float_dtype(dtype):
-            numbers, offender, truths = _from_texts(frame[column.name])
+            converted[name] = _codes(path, values, column)
+            continue
+        if not pd.api.types.is_numeric_dtype(dtype):
+            values, offender, truths = _from_texts(values)
             if offender is not None:
-                texts[column.name] = offender
+                texts[name] = offender
                 continue
-            if truths:
-                booleans.append(column.name)
-            elif bool((np.abs(numbers) >= _EXACT_INTEGERS).any()):
-                large.append(column.name)
-            converted[column.name] = numbers
+            converted[name] = values
+        if truths:
+            booleans.append(name)
+        elif not pd.api.types.is_float_dtype(dtype) and bool((np.abs(values) >= _EXACT_INTEGERS).any()):
+            large.append(name)
     if texts:
         first = json.dumps(next(iter(texts)), ensure_ascii=False)
         listed = listing(f"{name!r} ({offender})" for name, offender in texts.items())
-        raise CurvaeError(f"{path.name} has text in column {listed}; {mend.format(first)}")
-    if booleans:
-        remarks.note(f"true and false became 1 and 0: {quoted(booleans)}.")
-    if large:
-        remarks.warn(
-            f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
-        )
+        raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(first)}")
+    _report(booleans, large, messages)
     if converted:
         frame = frame.copy(deep=False)
         for name, values in converted.items():
@@ -89,11 +85,20 @@ def numbers_of(
     return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
+def _report(booleans: Sequence[str], large: Sequence[str], messages: Messages) -> None:
+    if booleans:
+        messages.note(f"true and false became 1 and 0: {quoted(booleans)}.")
+    if large:
+        messages.warn(
+            f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
+        )
+
+
 def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
     assert column.categories is not None
     texts = pd.Series(texts_of(values, strip=True))
     places = {category: float(place) for place, category in enumerate(column.categories)}
-    # In a table of samples they are guarded.
+    # In a table of samples, texts that look like formulas are guarded.
     codes = texts.map({guard(category): place for category, place in places.items()} | places)
     unseen = sorted(set(texts[codes.isna()]) - MISSING)
     if unseen:
@@ -105,7 +110,7 @@ def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
 
 
 def is_text(values: Any) -> bool:
-    """Whether some cell of a column is no number; categories of pandas are texts, whatever they hold.
+    """Whether a column has a cell that is not a number; a categorical column of pandas always counts as text.
 
     Example:
         >>> is_text(pd.Series(["1", "2", "NA"])), is_text(pd.Series(["1", "2", "b"]))
@@ -117,7 +122,7 @@ def is_text(values: Any) -> bool:
 
 
 def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
-    """Numbers from a column that is not numeric, the first cell that is none, and whether it held true and false."""
+    """Convert texts to numbers; also return the first cell that is not a number, and whether all are true or false."""
     texts = pd.Series(texts_of(values, strip=True), dtype=object)
     absent = texts.isin(list(MISSING)).to_numpy()
     lowered = texts.str.lower()
@@ -134,7 +139,12 @@ def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
 
 
 def texts_of(values: Any, strip: bool = False) -> NDArray[np.str_]:
-    """Cells as they would be typed: whole numbers without a point, "" where missing; with `strip`, no blanks around."""
+    """Convert cells to text as a person would type them: whole numbers without a point, "" for a missing value.
+
+    Arguments:
+        values: a pandas series.
+        strip: whether to remove blanks around each text.
+    """
     absent = values.isna().to_numpy()
     whole = pd.api.types.is_float_dtype(values.dtype) and bool((values.dropna() % 1 == 0).all())
     cells = zip(absent, values.astype(object), strict=True)

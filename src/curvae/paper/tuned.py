@@ -1,9 +1,9 @@
 """Beyond the paper: its model family and network sizes with settings that are searched for, for flat and curved alike.
 
 What is searched, with five draws a row: for the P-VAE c·σ0², scaled with the dimension or learned, one posterior
-deviation or one an axis, offsets of gyroplanes as points or numbers, and the learning rate; for the N-VAE the ELBO or
-the IWAE bound, the first layer of its decoder in the three ways that it can be written, and the learning rate. Both get
-as many settings.
+standard deviation or one per axis, offsets of gyroplanes as points or numbers, and the learning rate; for the N-VAE the
+ELBO or the IWAE bound, the first layer of its decoder in the three ways that it can be written, and the learning rate.
+Both get as many settings.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..models.latent import Law
 from ..nn.networks import DecoderKind
 from ..report import Section, Table
+from ..settings import DistributionKind
 from ..training import Config, Fitted, Split
 from . import table1, table2, table3
-from .cells import PLAIN, cell, cell_text, comparison_texts
-from .experiment import Bench, Experiment, Page, Plan, Results, Shard
+from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
 from .pages import interval_text, number
 from .search import Search
 from .statistics import Printed
-from .trainings import Material
+from .table_cells import PLAIN, cell, cell_text, comparison_texts
+from .trainings import ExperimentData
 
 __all__ = ["EXPERIMENT", "curved_settings", "flat_settings"]
 
@@ -38,7 +38,7 @@ _VALIDATION = 10_000  # training images to choose by; of the synthetic rows a fi
 
 
 def flat_settings(base: Config) -> list[Config]:
-    """Decoder, objective and three learning rates, with a deviation for every axis: eighteen settings."""
+    """Decoder, objective and three learning rates, with a standard deviation for every axis: eighteen settings."""
     flat = replace(base, curvature=0.0, posterior="wrapped", diagonal=True, samples=DRAWS)
     decoders: tuple[DecoderKind, ...] = (PLAIN, "gyroplane", "gyroplane_scalar")
     objectives: tuple[Literal["elbo", "iwae"], ...] = ("elbo", "iwae")
@@ -51,20 +51,20 @@ def flat_settings(base: Config) -> list[Config]:
 def curved_settings(base: Config, curvatures: Sequence[float], start: float) -> list[Config]:
     """Model, two curvatures or a learned one, and two learning rates, with the IWAE bound: eighteen settings."""
     found = []
-    for (law, diagonal, decoder), rate in product(_MODELS, RATES):
+    for (posterior, diagonal, decoder), rate in product(_MODELS, RATES):
         draws: dict[str, Any] = {"objective": "iwae", "samples": DRAWS}
-        one = replace(base, posterior=law, diagonal=diagonal, decoder=decoder, learning_rate=rate, **draws)
+        one = replace(base, posterior=posterior, diagonal=diagonal, decoder=decoder, learning_rate=rate, **draws)
         found += [replace(one, curvature=c) for c in curvatures]
         found.append(replace(one, curvature=start, learn_curvature=True))
     return found
 
 
-_MODELS: tuple[tuple[Law, bool, DecoderKind], ...] = (
+_MODELS: tuple[tuple[DistributionKind, bool, DecoderKind], ...] = (
     ("riemannian", False, "gyroplane"),
     ("riemannian", False, "gyroplane_scalar"),
     ("wrapped", True, "gyroplane_scalar"),
 )
-"""law, whether every axis has its deviation, decoder"""
+"""distribution, whether every axis has its own standard deviation, decoder"""
 _AXES = {
     FLAT: (
         ("an MLP", "gyroplanes", "scalar offsets"),
@@ -81,21 +81,21 @@ _AXES = {
 
 
 @cache
-def _digits_trial(train: int | None, held: int) -> Material:
+def _digits_trial(train: int | None, held: int) -> ExperimentData:
     """Training images without the last ones, which choose."""
-    whole = table2.material(0, train)
+    whole = table2.dataset(0, train)
     count = len(whole.x) - held
     split = Split(np.arange(count), np.empty(0, np.int64), np.arange(count, len(whole.x)))
-    return Material(whole.x, split, whole.scaling, whole.x[count:])
+    return ExperimentData(whole.x, split, whole.scaling, whole.x[count:])
 
 
-def _tree_trial(seed: int) -> Material:
+def _tree_trial(seed: int) -> ExperimentData:
     """A data set whose training rows are divided once more: a fifth of them chooses, and the test rows are not used."""
-    whole = table1.material(seed)
+    whole = table1.dataset(seed)
     order = np.random.default_rng([seed, 11]).permutation(whole.split.train)
     held = len(order) // 5
     split = Split(np.sort(order[held:]), np.empty(0, np.int64), np.sort(order[:held]))
-    return Material(whole.x, split, whole.scaling, whole.x[split.test])
+    return ExperimentData(whole.x, split, whole.scaling, whole.x[split.test])
 
 
 def shards(plan: Plan) -> list[Shard]:
@@ -108,7 +108,7 @@ def shards(plan: Plan) -> list[Shard]:
         numbers=(1, 2) if quick else (4, table1.TRAININGS),
         first=plan.seed,
         trial=_tree_trial,
-        material=table1.material,
+        dataset=table1.dataset,
         samples=(20, 20) if quick else (1000, table1.SAMPLES),
         data={"name": "branching diffusion", "test": table1.TEST},
     )
@@ -121,7 +121,7 @@ def shards(plan: Plan) -> list[Shard]:
         epochs=1 if quick else 20,
         numbers=(1, 2) if quick else (2, table2.TRAININGS),
         trial=_constant(partial(_digits_trial, train, held)),
-        material=partial(table2.material, train=train, test=test),
+        dataset=partial(table2.dataset, train=train, test=test),
         samples=(20, 20) if quick else (200, table2.SAMPLES),
         data={"name": "MNIST", "train": train or 60000, "test": test or 10000, "held": held},
         tf32=True,
@@ -147,12 +147,12 @@ def _recognised(
     train: int | None,
     test: int | None,
     fitted: Sequence[Fitted],
-    materials: Sequence[Material],
-    bench: Bench,
+    datasets: Sequence[ExperimentData],
+    workspace: Workspace,
 ) -> list[dict[str, Any]]:
     """How well classifiers on the embeddings do, as in Table 3."""
     settings = table3.QUICK if quick else table3.SETTINGS
-    return [{"accuracy": one["accuracy"]} for one in table3.recognised(fitted, settings, train, test, bench)]
+    return [{"accuracy": one["accuracy"]} for one in table3.recognised(fitted, settings, train, test, workspace)]
 
 
 def _constant(make: Any) -> Any:

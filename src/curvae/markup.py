@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-__all__ = ["Html", "tag"]
+__all__ = ["Html", "escaped", "tag", "writable"]
 
 _VOID = ("img", "link", "meta")  # elements without an end
 
@@ -15,9 +15,14 @@ class Html(str):
     __slots__ = ()
 
 
-def _escape(text: str) -> str:
-    # A file name that is no UTF-8 reaches Python as surrogates, which cannot be written to a file.
-    return html.escape(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+def writable(text: str) -> str:
+    """Text that can be written as UTF-8; of a file name that is no UTF-8, surrogates become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def escaped(text: str) -> str:
+    """Text as HTML, for elements and for attributes in quotes."""
+    return html.escape(writable(text))
 
 
 def tag(name: str, /, *children: str, **attributes: str | None) -> Html:
@@ -33,11 +38,11 @@ def tag(name: str, /, *children: str, **attributes: str | None) -> Html:
         '<p class="note">a &lt; b<em>!</em></p>'
     """
     given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_escape(value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in _VOID:
         return Html(f"<{name}{given}>")
-    inside = "".join(child if isinstance(child, Html) else _escape(child) for child in children)
+    inside = "".join(child if isinstance(child, Html) else escaped(child) for child in children)
     return Html(f"<{name}{given}>{inside}</{name}>")

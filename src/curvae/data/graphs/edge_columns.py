@@ -1,4 +1,4 @@
-"""The columns of an edge list: which of them name the two nodes of an edge, and what the nodes are called."""
+"""The columns of an edge list: which of them name the two nodes of an edge or hold its weight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...errors import CurvaeError
-from ..reading import NUMBER
+from ..text import NUMBER
 
 __all__ = ["INTEGER", "end_columns", "looks_like_header", "name_nodes", "weight_column"]
 
@@ -38,13 +38,13 @@ _WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
 
 
 def _named_ends(cells: Sequence[str]) -> tuple[int, int] | None:
-    """Where the usual names for the two ends of an edge stand."""
+    """Find two columns with usual names for the ends of an edge."""
     folded = [re.sub(r"[\W_]", "", cell.casefold()) for cell in cells]
     return next(((folded.index(a), folded.index(b)) for a, b in _ENDS if a in folded and b in folded), None)
 
 
 def end_columns(header: Sequence[str] | None) -> tuple[int, int]:
-    """The two columns that name nodes: by their names, or the first two.
+    """Find the two columns that name nodes: by their names, else the first two.
 
     Example:
         >>> end_columns(["Id", "Source", "Target", "Weight"]), end_columns(["ann", "ben"])
@@ -54,7 +54,7 @@ def end_columns(header: Sequence[str] | None) -> tuple[int, int]:
 
 
 def weight_column(source: str, header: Sequence[str] | None, width: int) -> int:
-    """The column of weights: by its name, or the first that names no node."""
+    """Find the column of weights: by its name, else the first that does not name nodes."""
     folded = [cell.strip().casefold() for cell in header or ()]
     named = [folded.index(name) for name in _WEIGHTS if name in folded]
     others = [column for column in range(width) if column not in end_columns(header)]
@@ -64,10 +64,10 @@ def weight_column(source: str, header: Sequence[str] | None, width: int) -> int:
 
 
 def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
-    """Whether the first of some records holds names of columns.
+    """Whether the first of some records holds column names.
 
-    It does when it holds the usual names, or two names that differ only in a 1 and a 2 that no other record goes on
-    with, or a text where all others hold a number.
+    It does if it has the usual names, or two names that differ only in a 1 and a 2 and start no other record, or a
+    text where all other records have a number.
 
     Example:
         >>> looks_like_header([["protein1", "protein2"], ["p53", "mdm2"]])
@@ -95,12 +95,12 @@ def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
 
 
 def name_nodes(left: Any, right: Any) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
-    """Names of all nodes, and the links between their places.
+    """List the names of all nodes, (nodes,), and the links between their positions, (links, 2).
 
-    Nodes come in the order of numbers where all names are integers, else in the order in which they are first named.
+    Nodes are ordered by number if all names are integers, else by first appearance.
 
     Arguments:
-        left, right: series of texts, one a link.
+        left, right: series with the names of the two nodes of each link.
 
     Example:
         >>> names, links = name_nodes(pd.Series(["b", "c "]), pd.Series(["c", "a"]))
@@ -108,7 +108,7 @@ def name_nodes(left: Any, right: Any) -> tuple[NDArray[np.str_], NDArray[np.int6
         (['b', 'c', 'a'], [[0, 1], [1, 2]])
     """
     codes, found = pd.factorize(pd.concat([left, right], ignore_index=True))
-    # Blanks around a name do not make another one.
+    # Names that differ only in blanks around them are the same.
     same, names = pd.factorize(pd.Series(found, dtype=object).str.strip())
     links = same[codes].reshape(2, -1).T
     texts = names.to_numpy(dtype=np.str_)

@@ -1,16 +1,16 @@
-"""What is said about data while it is read: notes, warnings, and names listed briefly."""
+"""Notes and warnings about data while it is read, and helpers to write them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Remarks", "count", "listing", "one_line", "quoted"]
+__all__ = ["Messages", "count", "listing", "one_line", "quoted"]
 
 
 @dataclass
-class Remarks:
-    """Sentences gathered while data is read: `notes` say what was done, `warnings` what looks wrong and its mend."""
+class Messages:
+    """Sentences about data: `notes` say what was done, `warnings` what looks wrong and how to fix it."""
 
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Remarks:
 
 
 def listing(items: Iterable[str], limit: int = 5) -> str:
-    """Items in one line, the rest as a number.
+    """List the first items in one line and count the rest.
 
     Example:
         >>> listing(["a", "b", "c"], limit=2)
@@ -35,17 +35,17 @@ def listing(items: Iterable[str], limit: int = 5) -> str:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Names in quotes, listed briefly and always on one line."""
+    """List the first names in quotes, always on one line, and count the rest."""
     return listing([repr(str(name)) for name in names])
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error from elsewhere, to be told within a line."""
+    """The message of an exception without line breaks."""
     return " ".join(str(error).split())
 
 
 def count(number: int, thing: str) -> str:
-    """A number with its noun.
+    """Write a number with its noun in singular or plural.
 
     Example:
         >>> count(1, "row"), count(2, "row")

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..geometry.pairs import distances
 from ..models import GraphVAE, Pairs
 
 __all__ = ["WeightedGraphVAE"]
@@ -34,13 +33,13 @@ class WeightedGraphVAE(GraphVAE):
 
     def __init__(self, model: GraphVAE, nodes: int, edges: int) -> None:
         rest = nodes * nodes - 2 * edges
-        super().__init__(model.encoder, model.posterior, model.prior, model.edges, weight=nodes * nodes / rest)
+        super().__init__(model.encoder, model.posterior, model.edges, weight=nodes * nodes / rest)
         self.edge_weight = rest / (2 * edges)
 
     def log_likelihood(self, S: Tensor, pairs: Tensor | Pairs) -> Tensor:
         """Σ_{i<j} with the weight of the edges; all pairs must be seen."""
         if isinstance(pairs, Pairs):
             raise ValueError("the weighted loss needs all pairs; give the edges")
-        d: Any = distances(S, pairs, self.posterior.curvature().double())
+        d: Any = self._distances(S, pairs)
         present = self.edges.log_prob(d, torch.ones_like(d)).sum(-1)
         return super().log_likelihood(S, pairs) + (self.edge_weight - 1.0) * present
