@@ -153,19 +153,10 @@ class GraphRun(Run):
         else:
             words = ["curvae", "evaluate", str(place.folder), self.source.path]
             following = f"{shlex.join(words)}    which of the edges does it find?"
-        return Outcome(
-            fitted,
-            embedding,
-            table,
-            summary,
-            f"Map of the graph {named.path}",
-            verdict,
-            warnings,
-            sections,
-            {"map": sections[0].pictures[0], "curves": sections[2].pictures[0]},
-            [verdict, centre.sentence(graph)],
-            following,
-        )
+        pictures = {"map": sections[0].pictures[0], "curves": sections[2].pictures[0]}
+        report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
+        said = [verdict, centre.sentence(graph)]
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
 
     def _centre(self, embedding: Embedding) -> pages.Centre:
         """The middle of the map and of the graph."""

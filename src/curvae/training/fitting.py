@@ -140,10 +140,10 @@ def fit_many(
 def train_one(
     problem: Problem[TaskT, FittedT],
     tasks: Sequence[TaskT],
-    folder: Path | None,
-    resume: bool,
-    progress: Callable[[Record, int], None],
-    estimate: Callable[[Estimate], None],
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Record, int], None] = lambda record, epochs: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> FittedT:
     """Train the model of a single task; arguments as of `fit`."""
     tasks, _ = _resumed(problem, tasks, folder, resume)

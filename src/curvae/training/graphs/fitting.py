@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,11 +15,9 @@ from ...models import GraphVAE
 from ...models.pairs import exact
 from ..comparison import Comparison, compare_splits
 from ..config import GraphConfig
-from ..fitted import Record
 from ..fitting import train_many, train_one
-from ..pace import Estimate
 from ..paired import curved_values
-from ..problems import Judged, ModelInTraining, Problem, Task, Warn, require_one_each
+from ..problems import Judged, ModelInTraining, Problem, Task, require_one_each
 from ..rows import Scaling
 from .build import build_graph_model
 from .engine import GraphEngine, Observed
@@ -91,22 +88,16 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         ]
 
     def engine(self, tasks: Sequence[GraphTask], models: Sequence[GraphVAE]) -> GraphEngine:
+        kept = [None if task.split is None else task.split.train for task in tasks]
         shown = [
-            Observed.of(
-                self.sources[task.source],
-                None if task.split is None else task.split.train,
-                self._scaling(task),
-                self.device,
-                self.dtype,
-            )
-            for task in tasks
+            Observed.of(self.sources[task.source], edges, self._scaling(task), self.device, self.dtype)
+            for task, edges in zip(tasks, kept, strict=True)
         ]
         return GraphEngine(models, [task.config for task in tasks], shown)
 
     def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:
-        return FittedGraph(
-            task.config, trained.model, self._scaling(task), task.split, trained.history, trained.failure
-        )
+        parts = self._scaling(task), task.split, trained.history, trained.failure
+        return FittedGraph(task.config, trained.model, *parts)
 
     def _scaling(self, task: GraphTask) -> Scaling | None:
         features = self.sources[task.source].features
@@ -129,10 +120,7 @@ def fit_graph(
     split: EdgeSplit | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Callable[[Record, int], None] = lambda record, epochs: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
+    **training: Any,
 ) -> FittedGraph:
     """Train a model of a graph.
 
@@ -140,7 +128,8 @@ def fit_graph(
         config: what to train.
         graph: with or without features of its nodes, which are centred and scaled.
         split: its edges for training; all of them without one.
-        device, dtype, folder, resume, progress, estimate: as of `curvae.training.fit`.
+        device, dtype: as of `curvae.training.fit`.
+        training: folder, resume, progress and estimate, as there.
 
     Example:
         >>> from curvae.data import load_graph
@@ -150,7 +139,7 @@ def fit_graph(
         [1, 2, 3]
     """
     problem, tasks = plan_graphs([config], graph, [split], asked=device, dtype=dtype)
-    return train_one(problem, tasks, folder, resume, progress, estimate)
+    return train_one(problem, tasks, **training)
 
 
 def fit_graphs(
@@ -160,14 +149,8 @@ def fit_graphs(
     splits: Sequence[EdgeSplit | None] | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    folder: Path | None = None,
-    resume: bool = False,
-    jobs: int = 1,
-    scheduler: str | None = None,
     build: Build = build_graph_model,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    warn: Warn = lambda text: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
+    **training: Any,
 ) -> list[FittedGraph]:
     """Train many models of graphs at once, each as `fit_graph` would train it alone; see `curvae.training.fit_many`.
 
@@ -176,20 +159,11 @@ def fit_graphs(
         graphs: one for all of them, or one for each.
         splits: of each.
         build: makes a fresh model from a configuration, the number of nodes and of features, if they have any.
-        device, dtype, folder, resume, jobs, scheduler, progress, warn, estimate: as of `curvae.training.fit_many`.
+        device, dtype: as of `curvae.training.fit_many`.
+        training: folder, resume, jobs, scheduler, progress, warn and estimate, as there.
     """
     problem, tasks = plan_graphs(configs, graphs, splits, asked=device, dtype=dtype, build=build)
-    return train_many(
-        problem,
-        tasks,
-        folder=folder,
-        resume=resume,
-        jobs=jobs,
-        scheduler=scheduler,
-        progress=progress,
-        warn=warn,
-        estimate=estimate,
-    )
+    return train_many(problem, tasks, **training)
 
 
 @dataclass(frozen=True)
@@ -209,12 +183,7 @@ def compare_graph(
     *,
     device: str = "auto",
     jobs: int | None = None,
-    scheduler: str | None = None,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    warn: Warn = lambda text: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
+    **training: Any,
 ) -> GraphComparison:
     """Train curvature 0 and each of `curvatures` on `repeats` splits of the edges, and judge on edges kept apart.
 
@@ -225,22 +194,10 @@ def compare_graph(
         graph: whose edges are split 85/5/10.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
-        device, jobs, scheduler, folder, resume, progress, warn, estimate: as of `curvae.training.compare`.
+        device, jobs: as of `curvae.training.compare`.
+        training: scheduler, folder, resume, progress, warn and estimate, as there.
     """
     values = curved_values(curvatures, repeats, config.learn_curvature)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
     plan = partial(plan_graphs, graphs=graph, asked=device)
-    return compare_splits(
-        GraphComparison,
-        plan,
-        config,
-        values,
-        splits,
-        folder=folder,
-        resume=resume,
-        jobs=jobs,
-        scheduler=scheduler,
-        progress=progress,
-        warn=warn,
-        estimate=estimate,
-    )[0]
+    return compare_splits(GraphComparison, plan, config, values, splits, jobs=jobs, **training)[0]
