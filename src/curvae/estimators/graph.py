@@ -27,8 +27,8 @@ class PoincareGraphVAE(MapEstimator):
     Arguments:
         n_components: dimension of the latent space.
         curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary variational graph auto-encoder.
-        posterior: law of posterior and prior, "wrapped" or "riemannian".
-        prior_scale: deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
+        posterior: distribution of posterior and prior, "wrapped" or "riemannian".
+        prior_scale: standard deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
         edges: probability of an edge at distance d: "geodesic", 1 − tanh d, or "fermi_dirac" with learned radius and
             temperature.
         weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
@@ -38,7 +38,7 @@ class PoincareGraphVAE(MapEstimator):
         epochs: steps, each over the whole graph.
         learning_rate: of Adam.
         learn_curvature, learn_prior_scale: train them, starting from their values above.
-        diagonal: one posterior deviation an axis (wrapped only).
+        diagonal: one posterior standard deviation for each axis (wrapped only).
         samples, beta: draws a step, weight of the divergence.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
@@ -50,7 +50,7 @@ class PoincareGraphVAE(MapEstimator):
         graph_: the graph as it was read; `graph_.notes` say what was done to it.
         history_: one record an epoch.
         curvature_, prior_scale_: as trained.
-        warnings_: what looks wrong with the graph or the map, each with its mend.
+        warnings_: what looks wrong with the graph or the map, each with its remedy.
 
     Example:
         >>> tree = [(i, (i - 1) // 2) for i in range(1, 31)]

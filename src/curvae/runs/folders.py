@@ -58,9 +58,9 @@ _OWN = (
 
 @contextmanager
 def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Iterator[Path]:
-    """A fresh folder, locked within the context: the one asked for, or the next `runs/<name>-<n>`.
+    """Make a folder for a run, and lock it within the context: the one asked for, or the next `runs/<name>-<n>`.
 
-    One that holds files only with `force`, and if the file `mark` says that an earlier run wrote them.
+    A folder that holds files is emptied only with `force`, and only if it has the file `mark`, which runs write.
     """
     with _making(asked or Path("runs")):
         if asked is not None:
@@ -85,7 +85,7 @@ def _making(folder: Path) -> Iterator[None]:
 
 
 def _numbered(name: str) -> Path:
-    """The next folder of this name, which no other process has made."""
+    """Make the next folder of this name that does not exist yet."""
     Path("runs").mkdir(exist_ok=True)
     for n in count(1):
         folder = Path("runs") / f"{name}-{n}"
@@ -110,9 +110,9 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
 def output_file(
     asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "output"
 ) -> Path:
-    """The file asked for, or the default; one that exists only with `force`.
+    """The file asked for, or the default; raises if it exists, unless with `force`.
 
-    What is written goes by the ending, so it must be one of `endings`, or else that of the default.
+    The ending decides what is written, so it must be one of `endings`, or by default that of the default.
     """
     path = default if asked is None else asked
     if path.suffix.lower() not in (endings := endings or (default.suffix,)):
@@ -159,7 +159,7 @@ def write_report(
 def embedding_table(
     embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any, thing: str = "row"
 ) -> pd.DataFrame:
-    """The rows of `embedding.csv`: in input order, full precision. What has no place on the map is an error."""
+    """The rows of `embedding.csv`, in input order and full precision; raises for rows without a place on the map."""
     embedding.require_finite(ids, thing)
     columns: dict[str, Any] = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
     for name, values in (("ball", embedding.ball), ("tangent", embedding.tangent)):
@@ -168,7 +168,7 @@ def embedding_table(
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """A CSV file, written atomically, in which a spreadsheet finds no formulas."""
+    """Write a CSV file atomically, in which a spreadsheet finds no formulas."""
     texts = table.select_dtypes(exclude="number").astype(str)
     # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
     delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)

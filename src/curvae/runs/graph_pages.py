@@ -248,12 +248,12 @@ def comparison_section(found: GraphComparison) -> Section:
 
 def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
     config, edges = fitted.config, fitted.model.edges
-    law = "geodesic, p = 1 − tanh d"
+    probability = "geodesic, p = 1 − tanh d"
     if isinstance(edges, FermiDirac):
         with torch.no_grad():
             radius, temperature = (float(t) for t in edges.numbers())
-        law = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
-    facts = [["edge model", law], ["weight of the likelihood", f"{config.weight:g}"]]
+        probability = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
+    facts = [["edge model", probability], ["weight of the likelihood", f"{config.weight:g}"]]
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 

@@ -78,7 +78,7 @@ def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
     space = embedding.space if embedding.dim == 2 else ball.to_lorentz(projection.points)
     if (hierarchy := more.pop("hierarchy", None)) is not None:
         more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
-    # A deviation says nothing about the spread of a projection.
+    # A standard deviation says nothing about the spread of a projection.
     return View(space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more)
 
 
