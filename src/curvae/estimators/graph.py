@@ -57,7 +57,7 @@ class PoincareGraphVAE(BaseEstimator):
         epochs: steps, each over the whole graph.
         learning_rate: of Adam.
         learn_curvature, learn_prior_scale: train them, starting from their values above.
-        diagonal: one posterior deviation an axis (wrapped only).
+        diagonal: one posterior standard deviation per axis (wrapped only).
         samples, beta: draws a step, weight of the divergence.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
@@ -69,7 +69,7 @@ class PoincareGraphVAE(BaseEstimator):
         graph_: the graph as it was read; `graph_.notes` say what was done to it.
         history_: one record an epoch.
         curvature_, prior_scale_: as trained.
-        warnings_: what looks wrong with the graph or the map, each with its mend.
+        warnings_: what looks wrong with the graph or the map, each with its fix.
 
     Example:
         >>> tree = [(i, (i - 1) // 2) for i in range(1, 31)]
