@@ -221,7 +221,7 @@ def test_progress_and_choice_are_told():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that a step moves by a fifth of a second, and all else not at all; estimates come from two seconds of steps."""
+    """A clock that a step moves by a fifth of a second, and all else not at all; two seconds make an estimate."""
     now, step = [0.0], BatchEngine._learn
 
     def slow(self, *given):
