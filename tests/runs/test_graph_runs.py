@@ -34,7 +34,7 @@ from curvae.plotting import graph_map
 from curvae.plotting.graph_maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
 from curvae.training import stacks
-from curvae.training.evaluate import Embedding, distances
+from curvae.training.evaluate import Embedding
 from curvae.training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph
 from curvae.training.graphs.engine import GraphEngine
 from curvae.training.graphs.evaluate import embed_graph, neighbourhood
@@ -669,11 +669,11 @@ def test_closeness_is_that_of_networkx(monkeypatch):
 def test_neighbourhoods_of_some_nodes():
     found = load_graph(nx.gnp_random_graph(30, 0.15, seed=2))
     points = np.random.default_rng(0).normal(size=(found.n_nodes, 2))
-    table = distances(points, points, 1.0)
+    embedding = Embedding(points, np.ones(found.n_nodes), 1.0)
+    table = embedding.distances()
     chosen = np.array([3, 7, 20])
     apart = [neighbourhood_map(found, table[[node]], np.array([node])) for node in chosen]
     assert neighbourhood_map(found, table[chosen], chosen) == pytest.approx(np.mean(apart))
-    embedding = Embedding(points, np.ones(found.n_nodes), 1.0)
     whole = neighbourhood(embedding, found)
     assert whole.map == pytest.approx(neighbourhood_map(found, table)) and not whole.sampled
     some = neighbourhood(embedding, found, limit=10, seed=1)
