@@ -282,7 +282,7 @@ def test_each_command_prints_the_next_one_and_that_works():
 def test_the_next_command_of_a_graph_that_cannot_be_split():
     write_edges("two.csv", [("a", "b")])
     found = graph("two.csv", "-o", "run")
-    assert "next: curvae view run " in found.out and "needs a graph of 20 edges or more" in found.err
+    assert "next: curvae view run " in found.out and "rounds down to no edge" in found.err
 
 
 def test_a_map_that_shows_few_edges_is_warned_of():
@@ -611,7 +611,7 @@ def test_a_split_is_stored_with_the_model(tmp_path):
         ),
         ("a,b\nb,c\n", ["--curvature", "-1"], ["curvature must be c ≥ 0"]),
         ("a,b\nb,c\n", ["--weight", "0"], ["weight must be a positive number"]),
-        ("a,b\nb,c\n", ["--hidden", "many"], ["--hidden takes widths"]),
+        ("a,b\nb,c\n", ["--hidden", "many"], ["--hidden", "is no list of widths"]),
         ("a,b\nb,c\n", ["--posterior", "riemannian", "--diagonal"], ["diagonal"]),
         ("a,b\nb,c\n", ["--prior-scale", "90"], ["lower the curvature"]),
         ("a,b\nb,c\n", ["--splits", "-1"], ["--splits"]),
@@ -659,7 +659,7 @@ def test_closeness_is_that_of_networkx(monkeypatch):
     np.testing.assert_array_equal(centrality.steps_from(found, 3), [steps.get(k, math.inf) for k in order])
     # A large graph: some nodes asked, in small blocks, without bias.
     monkeypatch.setattr(centrality, "_ALL", 10)
-    monkeypatch.setattr(centrality, "_ASKED", 20)
+    monkeypatch.setattr(centrality, "_SAMPLED", 20)
     monkeypatch.setattr(centrality, "_BLOCK", 100)
     tries = np.array([centrality.closeness(found, seed) for seed in range(200)])
     gap = tries.mean(0) - [expected[k] / 44 for k in order]

@@ -221,7 +221,7 @@ def test_progress_and_choice_are_told():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that a step moves by a fifth of a second, and all else not at all; estimates come from two seconds of steps."""
+    """A clock that only a step moves, by a fifth of a second; estimates come from two seconds of steps."""
     now, step = [0.0], BatchEngine._learn
 
     def slow(self, *given):
@@ -462,9 +462,8 @@ def test_compare_writes_figures_and_a_report():
     files = {name for name in snapshot(folder) if not name.startswith("checkpoint")}
     assert files == {"comparison.json", "config.json", "metrics.jsonl", "report.html"}
     figures = json.loads((folder / "comparison.json").read_text())
-    assert figures["outcome"] in ("hyperbolic", "none", "euclidean") and figures["verdict"] in found.err.replace(
-        "\n", ""
-    )
+    verdict = figures["verdict"].replace("use curvature", "use --curvature")
+    assert figures["outcome"] in ("hyperbolic", "none", "euclidean") and verdict in found.err.replace("\n", "")
     assert [list(repeat["test"]) for repeat in figures["repeats"]] == [["0.0", "1.0", "0.3"]] * 3
     assert all(repeat["pca"] is not None for repeat in figures["repeats"])
     assert str(Path.cwd()) not in (folder / "config.json").read_text()
