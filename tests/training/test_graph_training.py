@@ -11,7 +11,6 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from curvae.paper.weighted import WeightedGraphVAE
 from scipy import stats
 
 from curvae import CurvaeError
@@ -19,6 +18,7 @@ from curvae.data import Graph, load_graph, split_edges
 from curvae.models import Pairs, PairSampler
 from curvae.models import pairs as pairs_module
 from curvae.nn import GraphEncoder, normalised_adjacency
+from curvae.paper.weighted_graph_loss import WeightedGraphVAE
 from curvae.training import stacks
 from curvae.training.graphs import (
     GraphConfig,

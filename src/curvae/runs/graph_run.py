@@ -49,7 +49,8 @@ class GraphRun(Run):
     has_edges = True
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
-        self.source, self.config, self.data = source, config, source.load()
+        super().__init__(source, config)
+        self.data = source.load()
         self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property
@@ -152,19 +153,10 @@ class GraphRun(Run):
         else:
             words = ["curvae", "evaluate", str(place.folder), self.source.path]
             following = f"{shlex.join(words)}    which of the edges does it find?"
-        return Outcome(
-            fitted,
-            embedding,
-            table,
-            summary,
-            f"Map of the graph {named.path}",
-            verdict,
-            warnings,
-            sections,
-            {"map": sections[0].pictures[0], "curves": sections[2].pictures[0]},
-            [verdict, centre.sentence(graph)],
-            following,
-        )
+        pictures = {"map": sections[0].pictures[0], "curves": sections[2].pictures[0]}
+        report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
+        said = [verdict, centre.sentence(graph)]
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
 
     def _centre(self, embedding: Embedding) -> pages.Centre:
         """The middle of the map and of the graph."""

@@ -44,7 +44,7 @@ class RowsRun(Run):
     trained = TrainedRows
 
     def __init__(self, source: Source, config: Config) -> None:
-        self.source, self.config = source, config
+        super().__init__(source, config)
         self.settings = given(config)
         self.data, self.schema = source.load()
         self.data_size = f"{len(self.data)} rows, {self.data.x.shape[1]} columns"
@@ -155,19 +155,12 @@ class RowsRun(Run):
             f"{len(data)} rows on a map of {config.dim} dimensions, {pages.curvature_text(embedding.c)}: "
             f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
-        return Outcome(
-            fitted,
-            embedding,
-            table,
-            summary,
-            f"Map of {named.path}",
-            verdict,
-            warnings,
-            sections,
-            {"map": sections[0].pictures[0], "curves": sections[3].pictures[0]},
-            [verdict] if stable is None else [sections[2].text[0], verdict],
-            f"{self.source.compare_command(comparable(self.settings))}    is curvature worth it for these data?",
-        )
+        pictures = {"map": sections[0].pictures[0], "curves": sections[3].pictures[0]}
+        report = f"Map of {named.path}", verdict, warnings, sections, pictures
+        said = [verdict] if stable is None else [sections[2].text[0], verdict]
+        asking = self.source.compare_command(comparable(self.settings))
+        following = f"{asking}    is curvature worth it for these data?"
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
         size += f", {count(edges.shape[1], 'edge')}"
     about = [f"{size}, {pages.curvature_text(embedding.c)}"]
     if embedding.dim > 2:
-        about.append(projection.sentence[0].upper() + projection.sentence[1:])
+        about.append(pages.capital(projection.sentence))
     return pages.map_view(
         embedding,
         projection,

@@ -224,7 +224,7 @@ def active_dimensions(embedding: Embedding, prior_scale: float) -> int:
 
 
 def health(fitted: Fitted, embedding: Embedding) -> list[str]:
-    """Warnings about the map, each with its fix; none when all is well."""
+    """Warnings about the map, each with its remedy; none when all is well."""
     config, last = fitted.config, fitted.last
     held = "validation_kl" in last
     kl: float = last["validation_kl" if held else "kl"]
@@ -239,7 +239,14 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
 
 
 def map_health(embedding: Embedding, kl: float, prior_scale: float, of: str = "") -> list[str]:
-    """Warnings about a map of any kind, given the divergence from the prior and of what it is, each with its fix."""
+    """Warnings about a map of any kind, each with its remedy.
+
+    Arguments:
+        embedding: the map.
+        kl: divergence from the prior, in nats.
+        prior_scale: of the prior.
+        of: which data the divergence is of, in words.
+    """
     if kl < _EMPTY:
         return [
             f"the map is empty: the divergence{of} from the prior is {kl:.2g} nat, so the latent space is not used; "
