@@ -104,7 +104,7 @@ def test_a_comparison_with_other_settings_is_refused(begun):
 
 
 def test_comparisons_that_cannot_be_resumed(begun):
-    untouched("compare", "t.csv", "--resume", says=["--resume needs the run folder: curvae compare DATA -o RUN"])
+    untouched("compare", "t.csv", "--resume", says=["--resume needs the run folder; give it with -o"])
     untouched("compare", "t.csv", "-o", "nowhere", "--resume", says=["not a folder", "curvae compare wrote"])
     untouched("fit", "t.csv", "-o", "run", "--resume", says=["run holds a comparison, not a model"])
     Path("empty").mkdir()
