@@ -178,6 +178,8 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
             values = json.loads(value)
         except ValueError:
             return found[0]
+        if isinstance(values, list) and all(isinstance(entry, int | float) for entry in values):
+            values = ",".join(map(str, values))
         entries = values if isinstance(values, list) else [values]
         return " ".join(f"{on} {shlex.quote(str(entry))}" for entry in entries)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -112,7 +113,7 @@ def _require_same_request(
     before = {**vars(config), **vars(known), **others}
     now = {**settings, **source.options, **{name: value for name, value in asked.items() if value is not None}}
     other = [
-        f"{name} {before[name]}, not {value}"
+        f"{'no ' + name + '=…' if before[name] is None else name + '=' + json.dumps(before[name])}, not {value}"
         for name, value in now.items()
         if value != before[name] and not (name == "likelihood" and value == "auto")
     ]
