@@ -117,8 +117,8 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and view that")
     if not path.exists() or "summary" not in description:
-        command = COMMANDS[run_of(description).fitted.kind].split()[1]
-        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with curvae {command} --resume")
+        command = COMMANDS[run_of(description).fitted.kind]
+        raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
     try:
         table = read_embedding(path)
         if lacking := {"id", "label", *_OWN} - set(table.columns):
