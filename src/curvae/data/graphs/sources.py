@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -24,10 +24,17 @@ from .graphml import read_graphml
 from .nodes import Filling, NodeTable, describe_nodes
 from .raw_graph import RawGraph
 
-__all__ = ["BUILT_IN_GRAPHS", "load_graph"]
+__all__ = ["BUILT_IN_GRAPHS", "GRAPH_FILES", "load_graph"]
 
 _FOLDER = "graphs"
 _ADDRESS = "https://raw.githubusercontent.com/HazyResearch/hyperbolics/"
+GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
+    ".npz": read_adjacency,
+    ".mtx": read_adjacency,
+    ".graphml": read_graphml,
+}
+"""how the names of graph files end, before .gz, and what reads them; others are lists of edges"""
+
 _UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".parquet", ".npy", ".pkl", ".gpickle", ".pt")
 
 
@@ -123,17 +130,18 @@ def _read(source: Any, weighted: bool) -> RawGraph:
 
 def _read_file(path: Path, weighted: bool) -> RawGraph:
     name = path.name.lower().removesuffix(".gz")
-    if name.endswith(".npz"):
-        return read_adjacency(path, weighted)
+    for ending, reader in GRAPH_FILES.items():
+        if name.endswith(ending):
+            return reader(path, weighted)
     if name.endswith(_UNREAD):
         raise CurvaeError(
             f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
         )
     # An edge list would read the sizes of a matrix as an edge.
     start = _start(path)
-    if name.endswith(".mtx") or start.startswith(b"%%matrixmarket"):
+    if start.startswith(b"%%matrixmarket"):
         return read_adjacency(path, weighted)
-    if name.endswith(".graphml") or start.startswith((b"<?xml", b"<graphml")):
+    if start.startswith((b"<?xml", b"<graphml")):
         return read_graphml(path, weighted)
     return read_edge_list(path, weighted)
 
