@@ -15,7 +15,16 @@ from scipy.sparse.csgraph import connected_components
 from ...errors import CurvaeError
 from ..messages import count, quoted
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "link_matrix"]
+
+
+def link_matrix(edges: NDArray[np.int64], nodes: int, weights: NDArray[np.float64] | None = None) -> csr_array:
+    """The symmetric matrix of the weights of edges, or of ones, (nodes, nodes)."""
+    values = np.ones(len(edges)) if weights is None else weights
+    # The algorithms of csgraph need 32-bit indices.
+    i, j = edges.T.astype(np.int32 if nodes < 2**31 else np.int64)
+    places = np.concatenate([i, j]), np.concatenate([j, i])
+    return csr_array(coo_array((np.concatenate([values, values]), places), shape=(nodes, nodes)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +108,7 @@ class Graph:
 
     def adjacency(self) -> csr_array:
         """The symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes)."""
-        values = np.ones(self.n_edges) if self.weights is None else self.weights
-        # The algorithms of csgraph need 32-bit indices.
-        i, j = self.edges.T.astype(np.int32 if self.n_nodes < 2**31 else np.int64)
-        places = np.concatenate([i, j]), np.concatenate([j, i])
-        return csr_array(coo_array((np.concatenate([values, values]), places), shape=(self.n_nodes, self.n_nodes)))
+        return link_matrix(self.edges, self.n_nodes, self.weights)
 
     @cached_property
     def components(self) -> NDArray[np.int64]:
