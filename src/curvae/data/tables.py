@@ -23,7 +23,7 @@ from .schema import Column, Schema
 from .text import MISSING
 from .text_tables import UNNAMED, name_columns, read_text
 
-__all__ = ["Roles", "read_frame", "read_table", "require_column"]
+__all__ = ["Roles", "named_frame", "read_frame", "read_table", "require_column"]
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,8 @@ def read_frame(
     path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
 ) -> pd.DataFrame:
     """Read a table as a frame; see `read_text` for the arguments."""
-    if path.suffix.lower() == ".parquet":
-        frame = _read_parquet(path)
-    else:
-        frame = read_text(path, known, texts, messages, first)
+    parquet = path.suffix.lower() == ".parquet"
+    frame = _read_parquet(path) if parquet else read_text(path, known, texts, messages, first)
     if not len(frame):
         raise CurvaeError(f"{path.name} has a header but no rows; add rows")
     return frame
@@ -94,10 +92,14 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             frame: pd.DataFrame = file.read().to_pandas()
     except (arrow.ArrowException, OSError) as error:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
+    return named_frame(path, frame)
+
+
+def named_frame(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of pandas as a table: its index, if it says anything, is the first column, and all names are texts."""
     if not frame.index.equals(pd.RangeIndex(len(frame))):
         frame = frame.reset_index(names=frame.index.name or f"{UNNAMED}0")
-    frame.columns = pd.Index(name_columns(path, [str(name) for name in frame.columns]))
-    return frame
+    return frame.set_axis(name_columns(path, [str(name) for name in frame.columns]), axis=1)
 
 
 def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, messages: Messages) -> RawData:
