@@ -18,12 +18,9 @@ from scipy.cluster.hierarchy import linkage
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..geometry.pairs import distances
-from .trees import NamedTree
+from .trees import Array, Index, NamedTree
 
 __all__ = ["Embedded", "joined", "tree_of_embedding"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 _BLOCK = 1 << 20  # pairs measured at once
 _MOST = 10_000  # points that are joined to a tree
@@ -51,9 +48,8 @@ class Embedded:
 
     @cached_property
     def _space(self) -> torch.Tensor:
-        manifold, points = self._manifold, torch.tensor(self.ball)
-        manifold.check(points)
-        return manifold.to_lorentz(points)
+        self._manifold.check(torch.tensor(self.ball))
+        return self._manifold.to_lorentz(torch.tensor(self.ball))
 
     @property
     def _manifold(self) -> PoincareBall:
