@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,19 @@ from .flags import SettingOption, in_flags
 from .options import SHARED, option, printed
 from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
 
-__all__ = ["Answer", "command", "program", "run_program"]
+__all__ = ["Answer", "Later", "command", "program", "run_program"]
 
 _NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
+
+
+class Later:
+    """A module that is imported when it is first used, so that help need not wait for it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
 
 
 @dataclass(frozen=True)

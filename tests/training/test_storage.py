@@ -288,7 +288,7 @@ def test_garbage_for_a_description(run, text):
         (lambda d: d["config"]["space"].update(curvature=1e300), ["lower the curvature"]),
         (lambda d: d["config"]["likelihood"].update(likelihood="auto"), ["likelihood"]),
         (lambda d: d["config"]["likelihood"].update(likelihood="categorical"), ["whole run"]),
-        (lambda d: d["config"]["space"].update(learn_curvature=1), ["learn_curvature"]),
+        (lambda d: d["config"]["space"].update(learn_curvature=1), ["must be true or false, got 1"]),
         (lambda d: d["config"].update(depth=3), ["unknown settings: depth"]),
         (lambda d: d["config"]["space"].update(dims=3), ["unknown settings: space.dims; did you mean dim?"]),
         (lambda d: d["config"].update(space=[2, 1.0]), ["space must be a text"]),

@@ -20,7 +20,8 @@ from scipy.stats import spearmanr
 from ..data.graphs.ranking import average_precision
 from ..data.messages import count, quoted
 from ..errors import CurvaeError
-from .tree_of_map import EmbeddedPoints, joined
+from ..training.embedding import Embedding
+from .tree_of_map import joined
 from .trees import NamedTree
 
 __all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "rank_correlation", "recover"]
@@ -138,7 +139,7 @@ class Recovery:
 def recover(
     tree: NamedTree,
     node: Index,
-    points: EmbeddedPoints,
+    points: Embedding,
     seed: int = 0,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Recovery:
@@ -202,7 +203,7 @@ def _some_pairs(size: int, most: int, random: np.random.Generator) -> tuple[Inde
     return first, (first + random.integers(1, size, size=most)) % size
 
 
-def _precision(tree: NamedTree, node: Index, points: EmbeddedPoints, query: int) -> float:
+def _precision(tree: NamedTree, node: Index, points: Embedding, query: int) -> float:
     """Average precision of finding the rows that are nearest to one of them in the tree."""
     everywhere, here = np.arange(len(points)), np.full(len(points), query)
     truth = tree.distances(node[here], node)

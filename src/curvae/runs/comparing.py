@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..report import Report
 from ..training.comparison import Comparison
-from ..training.files import write_json, write_text
+from ..training.files import write_json
 from ..training.paired import Outcome
-from ..training.storage import versions
 from ..training.workers import processes
-from .folders import today
+from .folders import write_report
 from .progress import Forecast, Reporter
 from .run import Run, given
 from .sources import DataSource
@@ -96,18 +94,9 @@ def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> C
     )
     said, warned, sections = run.comparison_report(found)
     reporter.tell(said, warned)
-    report = Report(
-        f"Is a curved space better for {description['source']['name']}?",
-        found.verdict,
-        TONES[found.outcome],
-        [*run.data.warnings, *warned],
-        sections,
-        description["command"],
-        versions(),
-        run.config.seed,
-        today(),
-    )
     write_json(folder / "comparison.json", found.to_json())
-    write_text(folder / "report.html", report.html())
+    title = f"Is a curved space better for {description['source']['name']}?"
+    report = folder / "report.html", title, found.verdict, TONES[found.outcome], [*run.data.warnings, *warned], sections
+    write_report(*report, run.config.seed, description["command"])
     reporter.say(found.verdict)
     return CompareResult(folder, run.source, settings, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from ..data.spreadsheets import guard, unguard
 from ..data.text import EXACT
 from ..errors import CurvaeError
 from ..report import Report, Section
+from ..report.page import Tone
 from ..training.evaluate import Embedding
 from ..training.files import write_text
 from ..training.locks import is_empty, locked
@@ -60,9 +61,9 @@ _OWN = (
 
 @contextmanager
 def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Iterator[Path]:
-    """A fresh folder, locked within the context: the one asked for, or the next `runs/<name>-<n>`.
+    """Make a folder for a run, and lock it within the context: the one asked for, or the next `runs/<name>-<n>`.
 
-    One that holds files only with `force`, and if the file `mark` says that an earlier run wrote them.
+    A folder that holds files is emptied only with `force`, and only if it has the file `mark`, which runs write.
     """
     with _making(asked or Path("runs")):
         if asked is not None:
@@ -87,7 +88,7 @@ def _making(folder: Path) -> Iterator[None]:
 
 
 def _numbered(name: str) -> Path:
-    """The next folder of this name, which no other process has made."""
+    """Make the next folder of this name that does not exist yet."""
     Path("runs").mkdir(exist_ok=True)
     for n in count(1):
         folder = Path("runs") / f"{name}-{n}"
@@ -112,9 +113,9 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
 def output_file(
     asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "output"
 ) -> Path:
-    """The file asked for, or the default; one that exists only with `force`.
+    """The file asked for, or the default; raises if it exists, unless with `force`.
 
-    What is written goes by the ending, so it must be one of `endings`, or else that of the default.
+    The ending decides what is written, so it must be one of `endings`, or by default that of the default.
     """
     path = default if asked is None else asked
     if path.suffix.lower() not in (endings := endings or (default.suffix,)):
@@ -143,32 +144,25 @@ def today() -> str:
 
 
 def write_report(
-    folder: Path,
+    path: Path,
     title: str,
     verdict: str,
+    tone: Tone,
     warnings: Sequence[str],
     sections: Sequence[Section],
-    description: Mapping[str, Any],
+    seed: int,
+    command: str | None = None,
 ) -> None:
-    """The page of a training, which is good news where nothing is to be warned of."""
-    report = Report(
-        title,
-        verdict,
-        "neutral" if warnings else "good",
-        warnings,
-        sections,
-        description["command"],
-        versions(),
-        description["seed"],
-        today(),
-    )
-    write_text(folder / "report.html", report.html())
+    """The page that tells what a command found; `command` is the one that is typed now, unless it was begun earlier."""
+    command = command_line() if command is None else command
+    report = Report(title, verdict, tone, warnings, sections, command, versions(), seed, today())
+    write_text(path, report.html())
 
 
 def embedding_table(
     embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any, thing: str = "row"
 ) -> pd.DataFrame:
-    """The rows of `embedding.csv`: in input order, full precision. What has no place on the map is an error.
+    """The rows of `embedding.csv`, in input order and full precision; raises for rows without a place on the map.
 
     Of a product, coordinates and standard deviations of a factor begin with its name: `h1_ball_1`, `h1_sigma`; those of
     a flat factor are metric, `e2_1`. Tangent coordinates are those of all factors, in units of the prior scales.
@@ -199,7 +193,7 @@ def _numbered_columns(name: str, values: NDArray[np.float64]) -> dict[str, NDArr
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """A CSV file, written atomically, in which a spreadsheet finds no formulas."""
+    """Write a CSV file atomically, in which a spreadsheet finds no formulas."""
     texts = table.select_dtypes(exclude="number").astype(str)
     # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
     delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)

@@ -28,9 +28,9 @@ from ..training.graphs.fitted import graph_facts
 from ..training.paired import curved_values
 from ..training.storage import MODEL
 from . import graph_pages as pages
+from .factors import map_files
 from .folders import embedding_table, without_folder
 from .graph_trained import TrainedGraph
-from .pages import map_files
 from .progress import Forecast, Reporter
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, GraphSource
@@ -50,7 +50,8 @@ class GraphRun(Run):
     has_edges = True
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
-        self.source, self.config, self.data = source, config, source.load()
+        super().__init__(source, config)
+        self.data = source.load()
         self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property
@@ -152,19 +153,10 @@ class GraphRun(Run):
         else:
             words = ["curvae", "evaluate", str(place.folder), self.source.path]
             following = f"{shlex.join(words)}    which of the edges does it find?"
-        return Outcome(
-            fitted,
-            embedding,
-            table,
-            summary,
-            f"Map of the graph {named.path}",
-            verdict,
-            warnings,
-            sections,
-            {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]},
-            [verdict, centre.sentence(graph)],
-            following,
-        )
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]}
+        report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
+        said = [verdict, centre.sentence(graph)]
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
 
     def _centre(self, embedding: Embedding) -> pages.Centre:
         """The middle of the map and of the graph."""

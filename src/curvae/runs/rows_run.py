@@ -27,6 +27,7 @@ from ..training.pace import Estimate
 from ..training.rows import Scaling, layout_of
 from ..training.rows_problem import resolve
 from . import pages
+from .factors import by_factor, map_files, place_text
 from .folders import embedding_table, without_folder
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
@@ -44,7 +45,7 @@ class RowsRun(Run):
     trained = TrainedRows
 
     def __init__(self, source: Source, config: Config) -> None:
-        self.source, self.config = source, config
+        super().__init__(source, config)
         self.settings = given(config)
         self.data, self.schema = source.load()
         self.data_size = f"{len(self.data)} rows, {self.data.x.shape[1]} columns"
@@ -150,22 +151,15 @@ class RowsRun(Run):
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
         verdict = (
-            f"{len(data)} rows on {pages.place_text(embedding)}: "
+            f"{len(data)} rows on {place_text(embedding)}: "
             f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
-        return Outcome(
-            fitted,
-            embedding,
-            table,
-            summary,
-            f"Map of {named.path}",
-            verdict,
-            warnings,
-            sections,
-            {**pages.map_files(embedding, sections[0]), "curves": sections[3].pictures[0]},
-            [verdict] if stable is None else [sections[2].text[0], verdict],
-            f"{self.source.compare_command(comparable(self.settings))}    is curvature worth it for these data?",
-        )
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[3].pictures[0]}
+        report = f"Map of {named.path}", verdict, warnings, sections, pictures
+        said = [verdict] if stable is None else [sections[2].text[0], verdict]
+        asking = self.source.compare_command(comparable(self.settings))
+        following = f"{asking}    is curvature worth it for these data?"
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 
@@ -195,7 +189,7 @@ class RowsRun(Run):
         drawn = [
             picture
             for c in (0.0, found.best)
-            for picture in pages.by_factor(
+            for picture in by_factor(
                 found.embeddings[c], lambda part, _: [pages.map_picture(part, data.labels, label_name=data.label_name)]
             )
         ]

@@ -141,16 +141,12 @@ class Run(ABC):
     trained: ClassVar[type[TrainedRun]]
     has_edges: ClassVar[bool] = False
 
-    source: Any
-    config: Any
     data: Any
     data_size: str
-    plan_text: str
-    remarks: Sequence[str] = ()
-    trainings: int
 
-    @abstractmethod
-    def __init__(self, source: Any, config: Any) -> None: ...
+    def __init__(self, source: Any, config: Any) -> None:
+        self.source, self.config, self.plan_text, self.trainings = source, config, "", 0
+        self.remarks: Sequence[str] = ()
 
     @property
     def warnings(self) -> Sequence[str]:

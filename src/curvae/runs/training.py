@@ -88,7 +88,16 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     write_table(folder / "embedding.csv", found.table)
     for name, picture in found.pictures.items():
         write_bytes(folder / f"{name}.png", picture.png)
-    write_report(folder, found.title, found.verdict, warnings, found.sections, description)
+    write_report(
+        folder / "report.html",
+        found.title,
+        found.verdict,
+        "neutral" if warnings else "good",
+        warnings,
+        found.sections,
+        description["seed"],
+        description["command"],
+    )
     extra = {key: description[key] for key in ("command", "source", run.count, "data")}
     save_fitted(folder, found.fitted, found.embedding, {**extra, "summary": summary}, run.data)
     reporter.tell(found.said, found.warnings)

@@ -3,7 +3,7 @@
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
 from .factors import FactorSettings, parse_space
-from .names import LIKELIHOODS, OPTIONS, DecoderKind, DistributionKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, OPTIONS, DecoderKind, DistributionKind, EdgeKind, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
     EdgeSettings,
@@ -28,7 +28,6 @@ __all__ = [
     "EdgeSettings",
     "FactorSettings",
     "GraphSettings",
-    "Law",
     "LayerSettings",
     "LikelihoodSettings",
     "NetworkKind",

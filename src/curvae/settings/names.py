@@ -10,13 +10,11 @@ __all__ = [
     "DecoderKind",
     "DistributionKind",
     "EdgeKind",
-    "Law",
     "NetworkKind",
     "ObjectiveKind",
 ]
 
 DistributionKind = Literal["riemannian", "wrapped"]
-Law = DistributionKind  # its earlier name
 NetworkKind = Literal["mlp", "conv"]
 DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 ObjectiveKind = Literal["elbo", "iwae"]
