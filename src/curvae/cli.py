@@ -11,15 +11,15 @@ import click
 from . import __version__, summaries
 from .console import Answer, Later, command, program, run_program
 from .errors import CurvaeError
-from .flags import setting_options, shell_command
+from .flags import setting_options
 from .options import FILE, option, refuse
 from .settings import GraphSettings, RowSettings, described
 
 if TYPE_CHECKING:
     from . import runs
-    from .runs import Reporter, diagnosing
+    from .runs import Reporter
 else:
-    runs, diagnosing = Later("curvae.runs"), Later("curvae.runs.diagnosing")
+    runs = Later("curvae.runs")
 
 __all__ = ["app", "main"]
 
@@ -40,7 +40,7 @@ def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     return Answer(
         {"report": str(page), **{name: result.to_json() for name, result in found.items()}},
         [f"report: {page}"],
-        shell_command(["fit", "branching-diffusion"], {"prior_scale": 1.7}),
+        runs.Step("fit", ("branching-diffusion",), {"prior_scale": 1.7}),
     )
 
 
@@ -116,9 +116,9 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
 def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
     path = runs.embed_run(run, data, reporter=reporter, **asked)
-    following = shell_command(["evaluate", str(run), data], {"missing": asked["missing"]})
+    following = runs.Step("evaluate", (str(run), data), {"missing": asked["missing"]})
     if summaries.covariate_values(run):  # new data need them to be evaluated, but not to be embedded
-        following = shell_command(["view", str(run)])
+        following = runs.Step("view", (str(run),))
     return Answer({"embedding": str(path)}, [f"embedding: {path}"], following)
 
 
@@ -185,8 +185,8 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     found = runs.evaluate_run(run, data, samples, reporter=reporter, **asked)
     rows = "samples" in found
     lines = summaries.likelihood_lines(found) if rows else summaries.link_lines(found)
-    covariates = {"covariates": summaries.covariate_values(run)}
-    return Answer(found, lines, shell_command(["sample", str(run), "-n", "100" if rows else "10"], covariates))
+    drawn = {"count": 100 if rows else 10, "covariates": summaries.covariate_values(run)}
+    return Answer(found, lines, runs.Step("sample", (str(run),), drawn))
 
 
 @command(
@@ -268,11 +268,11 @@ def paper(
 def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     """The map of a run as one page to move about in, or as a picture."""
     path, shown = runs.view_run(runs.ViewRequest(run, **asked), reporter)
-    picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
-    same = {"factor": asked["factor"], "anonymous": asked["anonymous"] or None}
-    following = shell_command(["view", str(run), *picture], same)
-    what = "the same as a picture" if picture else "the same to move about in"
-    return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], f"{following}    {what}")
+    picture = f"{run.resolve().name}-map.pdf" if path.suffix == ".html" else None
+    why = "the same as a picture" if picture else "the same to move about in"
+    same = {"output": picture, "factor": asked["factor"], "anonymous": asked["anonymous"] or None}
+    following = runs.Step("view", (str(run),), same, why)
+    return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
 
 
 # Options of `diagnose` that have no meaning for distances, a graph or a run.
@@ -317,7 +317,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
 )
 def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, **asked: Any) -> Answer:
     """Is there a hierarchy in data? Of a run: how well does its map recover a known tree?"""
-    if tree is not None or newick is not None or diagnosing.is_run(data):
+    if tree is not None or newick is not None or runs.is_run(data):
         refuse("with a run", _OF_DATA)
         return _recovered(reporter, data, tree, newick, asked["seed"], asked["force"])
     if asked["graph"]:
@@ -330,7 +330,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     request = runs.DiagnoseRequest(source, **asked)
     found = runs.diagnose_data(request, reporter)
     report = None if request.output is None else str(request.output)
-    lines = [found.sentence, *diagnosing.figures(found), *([] if report is None else [f"report: {report}"])]
+    lines = [found.sentence, *runs.figures(found), *([] if report is None else [f"report: {report}"])]
     return Answer({"report": report, **found.to_json()}, lines, request.following(found))
 
 
@@ -342,12 +342,12 @@ def _recovered(reporter: Reporter, data: str, tree: Path | None, newick: Path | 
     lines = []
     if tree is not None:
         match, found = runs.recover_run(Path(data), tree, seed=seed, reporter=reporter)
-        result, lines = {"match": match.to_json(), **found.to_json()}, diagnosing.recovered(match, found)
+        result, lines = {"match": match.to_json(), **found.to_json()}, runs.recovered(match, found)
     if newick is not None:
         result |= runs.export_tree(Path(data), newick, seed=seed, force=force)
         lines.append(f"newick: {newick}")
-    following = ["diagnose", data, "--newick", "tree.nwk"] if newick is None else ["view", data]
-    return Answer(result, lines, shell_command(following))
+    following = runs.Step("diagnose", (data,), {"newick": "tree.nwk"}) if newick is None else runs.Step("view", (data,))
+    return Answer(result, lines, following)
 
 
 @command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")

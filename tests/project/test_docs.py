@@ -21,11 +21,14 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 
 
 def tiny(code: str) -> str:
-    """An example with the shortest of trainings."""
-    if re.match(r"curvae (fit|compare|graph) ", code) and "--epochs" not in code:
-        command, mark, remark = code.partition("#")
-        code = f"{command} --epochs 2 {mark}{remark}"
+    """An example with the shortest of trainings, of small networks."""
+    if command := re.match(r"curvae (fit|compare|graph) ", code):
+        words, mark, remark = code.partition("#")
+        words += "" if "--epochs" in words else " --epochs 2 "
+        words += "" if "--hidden" in words or command[1] == "graph" else " --hidden 16 "
+        code = f"{words}{mark}{remark}"
     code = re.sub(r"GraphConfig\((?![^()]*epochs)", "GraphConfig(epochs=2, ", code)
+    code = re.sub(r"PoincareVAE\((?![^()]*hidden)", "PoincareVAE(hidden=(16,), ", code)
     for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):
         code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
     return code

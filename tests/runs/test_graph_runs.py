@@ -358,7 +358,7 @@ def test_resume_refuses_what_would_change_the_run(run):
     refused("graph", *own, "--label", "age", says=["label team, not age"])
     refused("graph", *own, "--splits", "4", says=["splits 3, not 4"])
     refused("graph", "friends.csv", "-o", run, "--resume", says=["--nodes people.csv"])
-    refused("graph", "friends.csv", "--resume", says=["curvae graph EDGES -o RUN --resume"])
+    refused("graph", "friends.csv", "--resume", says=["--resume needs the run folder; give it with -o"])
     refused("fit", "people.csv", "-o", run, "--resume", says=["holds a model of a graph", "curvae fit"])
     assert snapshot(Path()) == before
     write_edges("friends.csv", TREE[:-1])

@@ -78,6 +78,11 @@ class Dataset:
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
+    @property
+    def n_columns(self) -> int:
+        """Number of columns; one of categories counts once, however many features it became."""
+        return len(self.blocks) or int(self.x.shape[1])
+
     @cached_property
     def arrays(self) -> Arrays:
         """The inputs of a model for these rows."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..console import Answer
 from ..errors import CurvaeError
-from ..flags import shell_command
+from ..runs import Step
 from ..runs.progress import Reporter
 from ..training.device import choose_device
 from ..training.workers import processes
@@ -33,7 +33,7 @@ def paper_list(out: Path | None, quick: bool, seed: int) -> Answer:
         minutes = f"about {experiment.minutes:g} min on one H200"
         text = f"{experiment.name:<9} {done}/{len(states)} shards done  {experiment.title} ({minutes})"
         entries.append({"name": experiment.name, "title": experiment.title, "shards": states, "text": text})
-    return Answer(entries, [entry["text"] for entry in entries], "curvae paper table1 --quick")
+    return Answer(entries, [entry["text"] for entry in entries], Step("paper", ("table1",), {"quick": True}))
 
 
 def paper_run(
@@ -61,31 +61,25 @@ def paper_run(
     workspace = Workspace(choose_device(device), folder / CACHE, processes(device))
     results: dict[str, Any] = {}
     lines: list[str] = []
+    following = Step("paper", ("list",))
     for experiment in chosen:
         store, result = run_experiment(experiment, plan, folder, workspace, only, force, reporter)
         if result is None:
             missing = [name for name, state in store.states().items() if state != "done"]
             results[experiment.name] = {"missing": missing}
             lines.append(f"{experiment.name}: {len(missing)} shards are missing: {', '.join(missing)}")
-            lines.append(f"next: {_command(experiment, out, plan)}")
+            following = Step("paper", (experiment.name,), {"quick": plan.quick or None, "out": out})
             continue
         page = experiment.page(result)
         results[experiment.name] = {"verdict": page.verdict, "result": str(store.merged())}
         lines.append(f"{experiment.name}: {page.verdict}")
         lines += [f"page: {store.merged('html')}", f"table: {store.merged('md')}"]
-    if not lines[-1].startswith("next"):
-        lines.append("next: curvae paper list")
-    return Answer(results, lines)
+    return Answer(results, lines, following)
 
 
 def _states(chosen: Sequence[Experiment], folder: Path, plan: Plan) -> Answer:
     states = {experiment.name: Store(folder, experiment, plan).states() for experiment in chosen}
     lines = [f"{name} {shard}: {state}" for name, shards in states.items() for shard, state in shards.items()]
     undone = [(name, shard) for name, shards in states.items() for shard, state in shards.items() if state != "done"]
-    following = "{} --only {}".format(*undone[0]) if undone else next(iter(states))
-    return Answer(states, [*lines, f"next: curvae paper {following}"])
-
-
-def _command(experiment: Experiment, out: Path | None, plan: Plan) -> str:
-    quick = ["--quick"] if plan.quick else []
-    return shell_command(["paper", experiment.name, *quick], {"out": out})
+    name, only = undone[0] if undone else (next(iter(states)), None)
+    return Answer(states, lines, Step("paper", (name,), {"only": only}))

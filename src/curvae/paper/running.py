@@ -14,8 +14,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from ..errors import CurvaeError
+from ..flags import command_line
 from ..report import Picture, Report, Section
-from ..runs.folders import command_line, today
+from ..runs.folders import today
 from ..runs.progress import Reporter
 from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text

@@ -15,7 +15,7 @@ from ..training.workers import processes
 from .folders import write_report
 from .progress import Forecast, Reporter
 from .run import Run, given
-from .sources import DataSource
+from .sources import DataSource, Step
 from .start import Started, start_run
 
 __all__ = ["CompareRequest", "CompareResult", "compare_run"]
@@ -53,20 +53,20 @@ class CompareResult:
     comparison: Comparison
 
     @property
-    def following(self) -> str:
-        """The next command to type: train with the curvature that was found best."""
+    def following(self) -> Step:
+        """What to do next: train with the curvature that was found best."""
         best = float(self.comparison.best if self.comparison.outcome == "hyperbolic" else 0)
         if "space" not in self.settings:
-            return self.source.fit_command({**self.settings, "curvature": best})
+            return self.source.train_step(**self.settings | {"curvature": best})
         config = type(self.comparison.config)(**self.settings).with_curvature(best)
-        return self.source.fit_command(given(config) if config.space else {**given(config), "curvature": best})
+        return self.source.train_step(**given(config) | ({} if config.space else {"curvature": best}))
 
 
 def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> CompareResult:  # noqa: B008 - frozen
     """Compare curvatures and write `comparison.json` and `report.html`."""
     asked = {"curvatures": request.curvatures, "repeats": request.repeats}
     with ExitStack() as held:
-        return _compare(request, start_run(request, "compare DATA", "comparison", asked, _plan, held), reporter)
+        return _compare(request, start_run(request, reporter.started, "comparison", asked, _plan, held), reporter)
 
 
 def _plan(run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,5 +77,5 @@ def _demonstrate(output: Path, seed: int, quick: bool, reporter: Reporter) -> tu
     page, title = output / "report.html", "Curvae: a hierarchy found, and none invented"
     verdict = f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}"
     write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
-    write_report(page, title, verdict, "good" if good else "neutral", [], sections, seed)
+    write_report(page, title, verdict, "good" if good else "neutral", [], sections, seed, reporter.started)
     return page, found

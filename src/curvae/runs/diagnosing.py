@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from .folders import output_file, write_report
 from .kinds import RUNS
 from .maps import open_map
 from .progress import Reporter
-from .sources import DataSource
+from .sources import DataSource, Step
 
 __all__ = ["DiagnoseRequest", "diagnose_data", "export_tree", "figures", "is_run", "recover_run", "recovered"]
 
@@ -54,14 +53,14 @@ class DiagnoseRequest:
     force: bool = False
     seed: int = 0
 
-    def following(self, found: Diagnosis) -> str:
-        """The next command to type."""
+    def following(self, found: Diagnosis) -> Step:
+        """What to do next."""
         if self.distances:
-            report = "report.html" if self.output is None else str(self.output)
-            return f"{self.source.command('diagnose')} --distances -o {shlex.quote(report)} --seed {self.seed + 1}"
+            report = self.output or Path("report.html")
+            return self.source.step("diagnose", distances=True, output=report, seed=self.seed + 1)
         if found.outcome == "flat":
-            return self.source.fit_command({"curvature": 0.0})
-        return self.source.compare_command({"curvatures": ",".join(f"{value:g}" for value in found.suggested)})
+            return self.source.train_step(curvature=0.0)
+        return self.source.compare_step(curvatures=",".join(f"{value:g}" for value in found.suggested))
 
 
 def diagnose_data(request: DiagnoseRequest, reporter: Reporter = Reporter()) -> Diagnosis:  # noqa: B008 - frozen
@@ -92,6 +91,7 @@ def _diagnose(request: DiagnoseRequest, reporter: Reporter) -> Diagnosis:
             data.warnings,
             sections,
             request.seed,
+            reporter.started,
         )
     return found
 
@@ -101,7 +101,7 @@ def _check_place(path: Path) -> None:
     place = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
     if path.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
         raise CurvaeError(
-            f"cannot write {path}: {place.name or place} is no folder to write to; choose another with -o"
+            f"cannot write {path}: {place.name or place} is no folder to write to; choose another with output=…"
         )
 
 

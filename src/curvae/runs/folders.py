@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
@@ -29,19 +27,17 @@ from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
 __all__ = [
-    "command_line",
     "coordinate_columns",
     "embedding_table",
     "new_folder",
     "output_file",
     "read_embedding",
     "today",
-    "without_folder",
     "write_report",
     "write_table",
 ]
 
-# What a run holds; `--force` removes these and nothing else, the mark of a run last.
+# What a run holds; `force` removes these and nothing else, the mark of a run last.
 _OWN = (
     "checkpoint",
     "splits",
@@ -126,19 +122,6 @@ def output_file(
     return path
 
 
-def command_line() -> str:
-    """The command as it was typed, without folders of files outside the working directory."""
-    return shlex.join(["curvae", *map(without_folder, sys.argv[1:])])
-
-
-def without_folder(word: str) -> str:
-    """A word of a command; of an absolute path only its last part."""
-    # A path may be glued to its option: --output=/a/b, -o/a/b.
-    start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
-    option, rest = word[:start], word[start:]
-    return option + (Path(rest).name if Path(rest).is_absolute() else rest)
-
-
 def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
@@ -151,10 +134,9 @@ def write_report(
     warnings: Sequence[str],
     sections: Sequence[Section],
     seed: int,
-    command: str | None = None,
+    command: str,
 ) -> None:
-    """The page that tells what a command found; `command` is the one that is typed now, unless it was begun earlier."""
-    command = command_line() if command is None else command
+    """Write the page that tells what was found; `command` makes it again."""
     report = Report(title, verdict, tone, warnings, sections, command, versions(), seed, today())
     write_text(path, report.html())
 

@@ -29,7 +29,7 @@ def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, E
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
     if not path.exists() or "summary" not in description:
         command = COMMANDS[run_of(description).fitted.kind]
-        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with {command} --resume")
+        raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
     try:
         table = read_embedding(path)
         return table, _placed(table, description["summary"], run_of(description).fitted.units)

@@ -273,7 +273,7 @@ def samples_picture(images: NDArray[Any]) -> Picture:
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
-    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.x.shape[1]} columns"
+    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.n_columns} columns"
     told = [f"Covariates, of which the model is told: {', '.join(data.context_names)}."] if data.context_names else []
     return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *told, *data.notes, *notes])
 

@@ -6,7 +6,6 @@ from typing import Literal
 
 __all__ = [
     "LIKELIHOODS",
-    "OPTIONS",
     "DecoderKind",
     "DistributionKind",
     "EdgeKind",
@@ -29,6 +28,3 @@ LIKELIHOODS: dict[str, str] = {
     "mixed": "mixed:MIXED",
 }
 """every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""
-
-OPTIONS: dict[str, str] = {"covariates": "covariate"}
-"""parameters whose option is called otherwise, being given once for each entry"""

@@ -98,7 +98,7 @@ def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     """What `save_fitted` wrote, as it was written: the description, the tensors of the model and of the embedding."""
     description = read_description(folder, kind)
     if "model_sha256" not in description:
-        raise CurvaeError(f"{folder} is not finished; go on with {COMMANDS[kind]} --resume")
+        raise CurvaeError(f"{folder} is not finished; finish it with {COMMANDS[kind]} and resume=True")
     tensors = _read(folder, MODEL, description)
     if description["format"] < 3:  # one file held it all
         return description, tensors, {name.removeprefix("embedding."): t for name, t in tensors.items()}
