@@ -35,7 +35,8 @@ class GraphTask(Task):
     @property
     def architecture(self) -> Any:
         """What the models of one stack have in common; a large graph is trained alone."""
-        return self.config.architecture, self.sizes, None if exact(self.sizes[0]) else self.place
+        together = exact(self.sizes[0], len(self.config.factors))
+        return self.config.architecture, self.sizes, None if together else self.place
 
 
 def plan_graphs(
