@@ -276,6 +276,7 @@ def paper(
         type=click.IntRange(min=0),
         default=0,
     ),
+    option("--factor", help="Factor of a product to show, such as h1 or e2 (the first hyperbolic one)."),
     "force",
     example="view runs/cells-1 --data cells.csv --show age --show donor",
 )
@@ -285,7 +286,8 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
 
     path, shown = view_run(ViewRequest(run, **asked), reporter)
     picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
-    following = shell_command(["view", str(run), *picture, *(["--anonymous"] if asked["anonymous"] else [])])
+    same = {"factor": asked["factor"], "anonymous": asked["anonymous"] or None}
+    following = shell_command(["view", str(run), *picture], same)
     what = "the same as a picture" if picture else "the same to move about in"
     return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], f"{following}    {what}")
 

@@ -20,7 +20,7 @@ from scipy.stats import spearmanr
 from ..data.graphs.ranking import average_precision
 from ..data.messages import count, quoted
 from ..errors import CurvaeError
-from .tree_of_map import Embedded, joined
+from .tree_of_map import EmbeddedPoints, joined
 from .trees import NamedTree
 
 __all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "rank_correlation", "recover"]
@@ -136,7 +136,11 @@ class Recovery:
 
 
 def recover(
-    tree: NamedTree, node: Index, points: Embedded, seed: int = 0, progress: Callable[[str], None] = lambda step: None
+    tree: NamedTree,
+    node: Index,
+    points: EmbeddedPoints,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> Recovery:
     """Compare an embedding with a tree. Large ones are sampled: 200,000 pairs, 500 rows, 2,000 rows for the purity.
 
@@ -148,7 +152,7 @@ def recover(
         progress: told which step begins.
 
     Example:
-        >>> from curvae.hierarchy import parse_newick
+        >>> from curvae.hierarchy import Embedded, parse_newick
         >>> tree = parse_newick("(a,b)r;")
         >>> places = Embedded(np.array([[0.0, 0.0], [0.6, 0.0], [-0.6, 0.0]]), 1.0)
         >>> found = recover(tree, np.array([0, 1, 2]), places)
@@ -198,7 +202,7 @@ def _some_pairs(size: int, most: int, random: np.random.Generator) -> tuple[Inde
     return first, (first + random.integers(1, size, size=most)) % size
 
 
-def _precision(tree: NamedTree, node: Index, points: Embedded, query: int) -> float:
+def _precision(tree: NamedTree, node: Index, points: EmbeddedPoints, query: int) -> float:
     """Average precision of finding the rows that are nearest to one of them in the tree."""
     everywhere, here = np.arange(len(points)), np.full(len(points), query)
     truth = tree.distances(node[here], node)

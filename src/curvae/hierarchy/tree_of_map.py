@@ -18,9 +18,10 @@ from scipy.cluster.hierarchy import linkage
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..geometry.pairs import distances
+from ..training.embedding import Embedding
 from .trees import NamedTree
 
-__all__ = ["Embedded", "joined", "tree_of_embedding"]
+__all__ = ["Embedded", "EmbeddedPoints", "joined", "tree_of_embedding"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -74,7 +75,11 @@ class Embedded:
         return Embedded(self.ball[place], self.c)
 
 
-def joined(points: Embedded) -> tuple[Array, Array]:
+EmbeddedPoints = Embedded | Embedding
+"""points of one space, or of a product of spaces"""
+
+
+def joined(points: EmbeddedPoints) -> tuple[Array, Array]:
     """Points joined by the depth of their lowest common ancestors: merges as scipy gives them, and their depths."""
     size = len(points)
     product = np.empty(size * (size - 1) // 2)
@@ -90,7 +95,7 @@ def joined(points: Embedded) -> tuple[Array, Array]:
     return merges, top - merges[:, 2]
 
 
-def tree_of_embedding(points: Embedded, names: NDArray[np.str_], seed: int = 0, most: int = _MOST) -> NamedTree:
+def tree_of_embedding(points: EmbeddedPoints, names: NDArray[np.str_], seed: int = 0, most: int = _MOST) -> NamedTree:
     """A tree whose leaves are the points; edges have lengths in units of the space.
 
     With more than `most` points a tree is made of so many drawn at random, and every other point hangs beside the
@@ -125,7 +130,7 @@ def tree_of_embedding(points: Embedded, names: NDArray[np.str_], seed: int = 0, 
 
 
 def _hang(
-    points: Embedded,
+    points: EmbeddedPoints,
     names: NDArray[np.str_],
     rest: Index,
     chosen: Index,

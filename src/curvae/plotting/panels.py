@@ -64,7 +64,8 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
 
     Arguments:
         axes: two of them.
-        history: a record an epoch with "epoch" and any of "elbo", "reconstruction", "kl", "c", "validation_elbo",
+        history: a record an epoch with "epoch" and any of "elbo", "reconstruction", "kl", "c" (of a product
+            "c_1", "c_2", …), "validation_elbo",
             "validation_reconstruction", "validation_kl".
 
     Example:
@@ -93,10 +94,14 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
         ax.yaxis.label.set_color(colour)
         ax.tick_params(axis="y", labelcolor=colour)
     right.spines[:].set_visible(False)
-    c = _values(history, "c")
-    c = c[np.isfinite(c)]
-    if (c != c[:1]).any():
-        first.set_title(f"learned c: {c[0]:.3g} → {c[-1]:.3g}", fontsize=8, color=INK)
+    learned = []
+    for name in (key for key in history[0] if key == "c" or key.startswith("c_")):
+        c = _values(history, name)
+        c = c[np.isfinite(c)]
+        if (c != c[:1]).any():
+            learned.append(f"learned {name}: {c[0]:.3g} → {c[-1]:.3g}")
+    if learned:
+        first.set_title(", ".join(learned), fontsize=8, color=INK)
     return first, second
 
 

@@ -16,7 +16,7 @@ from ..training.storage import versions
 from ..training.workers import processes
 from .folders import today
 from .progress import Forecast, Reporter
-from .run import Run
+from .run import Run, given
 from .sources import DataSource
 from .start import Started, start_run
 
@@ -57,8 +57,11 @@ class CompareResult:
     @property
     def following(self) -> str:
         """The next command to type: train with the curvature that was found best."""
-        best = self.comparison.best if self.comparison.outcome == "hyperbolic" else 0
-        return self.source.fit_command({**self.settings, "curvature": float(best)})
+        best = float(self.comparison.best if self.comparison.outcome == "hyperbolic" else 0)
+        if "space" not in self.settings:
+            return self.source.fit_command({**self.settings, "curvature": best})
+        config = type(self.comparison.config)(**self.settings).with_curvature(best)
+        return self.source.fit_command(given(config) if config.space else {**given(config), "curvature": best})
 
 
 def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> CompareResult:  # noqa: B008 - frozen

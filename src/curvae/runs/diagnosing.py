@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from ..data.messages import count
 from ..errors import CurvaeError
 from ..hierarchy import (
     Diagnosis,
-    Embedded,
     Match,
     Metric,
     NamedTree,
@@ -28,12 +27,14 @@ from ..hierarchy import (
     tree_of_embedding,
 )
 from ..report import Report
+from ..training.embedding import Embedding
 from ..training.files import write_text
 from ..training.locks import locked
 from ..training.storage import CONFIG, read_description, versions
 from . import pages
-from .folders import command_line, output_file, read_embedding, today
+from .folders import command_line, output_file, today
 from .kinds import RUNS
+from .maps import open_map
 from .progress import Reporter
 from .sources import DataSource
 
@@ -124,33 +125,18 @@ def is_run(path: str) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
-@dataclass(frozen=True)
-class _Map:
+class _Map(NamedTuple):
     """The embedding of a run as its files tell it."""
 
-    points: Embedded
+    points: Embedding
     ids: NDArray[np.str_]
     labels: NDArray[np.str_] | None
 
 
 def _open(run: Path) -> _Map:
-    description = read_description(run)
-    path = run / "embedding.csv"
-    try:
-        c = float(description["summary"]["c"])
-        frame = read_embedding(path)
-        columns = [name for name in frame if str(name).startswith("ball_")]
-        ball = frame[columns].to_numpy(np.float64)
-        texts = {name: frame[name].to_numpy(np.str_) for name in ("id", "label")}
-        if not columns or not np.isfinite(ball).all() or (c * (ball**2).sum(1) >= 1).any():
-            raise ValueError("its points do not lie in the ball")
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CurvaeError(
-            f"{run} has no embedding to look at ({reason}); give a folder that curvae fit wrote"
-        ) from error
-    labels = texts["label"] if (texts["label"] != "").any() else None
-    return _Map(Embedded(ball, c), texts["id"], labels)
+    table, embedding = open_map(run, read_description(run))
+    ids, labels = (table[name].to_numpy(np.str_) for name in ("id", "label"))
+    return _Map(embedding, ids, labels if (labels != "").any() else None)
 
 
 def recover_run(

@@ -23,7 +23,7 @@ from ..training.evaluate import Embedding
 from ..training.graphs import FittedGraph, GraphComparison
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
-from .pages import LIVE, curvature_text, map_view, picture, training_of
+from .pages import LIVE, by_factor, compared_text, curvature_text, map_view, picture, place_text, training_of
 
 __all__ = [
     "Centre",
@@ -32,6 +32,7 @@ __all__ = [
     "data_section",
     "links_section",
     "map_picture",
+    "map_pictures",
     "map_section",
     "severed",
     "training_section",
@@ -112,8 +113,8 @@ def _capital(sentence: str) -> str:
 def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
     """What was found, in one or two sentences."""
     text = (
-        f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on a map of {embedding.dim} dimensions, "
-        f"{curvature_text(embedding.c)}: neighbours come first on it with mean average precision {near.map:.3f}."
+        f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on {place_text(embedding)}: neighbours come first on it "
+        f"with mean average precision {near.map:.3f}."
     )
     if links.splits:
         text += (
@@ -158,7 +159,8 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command
         if graph.labels is not None
         else f"Colours are steps along edges from node {graph.names[centre.closest]}, grey where no path leads."
     )
-    bent = ": it bends towards the centre, and distances grow towards the rim" if embedding.c else ""
+    curved = any(factor.c for factor in embedding.placed)
+    bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
     text = [
         "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours; each "
         f"line is an edge, drawn as the shortest path of the space{bent}. The model expects an edge where nodes are "
@@ -166,7 +168,18 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command
         f"{_capital(centre.sentence(graph))}. The first has a ring, the second a square.",
         f"The map by itself, with names, search and selection: {view_command}",
     ]
-    return Section("The map", text, [map_picture(graph, embedding, centre)])
+    if len(embedding.placed) > 1:
+        text.insert(
+            1,
+            "The space is a product, with a map for each factor. Distances in it join those along the factors, "
+            "d² = Σ d_i²; the probability of an edge fixes their scale.",
+        )
+    return Section("The map", text, map_pictures(graph, embedding, centre))
+
+
+def map_pictures(graph: Graph, embedding: Embedding, centre: Centre) -> list[Picture]:
+    """The map of every factor."""
+    return by_factor(embedding, lambda part, place: [map_picture(graph, part, centre)])
 
 
 def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str) -> Section:
@@ -252,7 +265,7 @@ def comparison_section(found: GraphComparison) -> Section:
         "repeats. c is chosen by the AUC of validation edges, the verdict comes from test edges.",
         values.index(found.best) if found.outcome == "hyperbolic" else 0,
     )
-    return Section("Edges kept apart, by curvature", (), (), [table])
+    return Section("Edges kept apart, by curvature", compared_text(found), (), [table])
 
 
 def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:

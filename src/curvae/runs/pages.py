@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import Dataset, Tree
+from ..data.messages import count
 from ..geometry import Lorentz, PoincareBall
 from ..hierarchy import Diagnosis
 from ..models import LIKELIHOODS
+from ..nn.space import FactorFigures
 from ..plotting import (
     Projection,
     beside_surrogates,
@@ -39,18 +41,23 @@ from ..viewer import View
 
 __all__ = [
     "LIVE",
+    "by_factor",
+    "compared_text",
     "comparison_section",
     "curvature_text",
     "data_section",
     "delta_section",
     "diagnosis_section",
     "likelihood_section",
+    "map_files",
     "map_picture",
     "map_section",
     "map_view",
     "node_places",
     "picture",
+    "place_text",
     "reconstruction_section",
+    "space_text",
     "stability_section",
     "training_of",
     "training_section",
@@ -62,6 +69,47 @@ LIVE = 20_000  # rows up to which a report holds a map that can be moved
 def curvature_text(c: float) -> str:
     """ "c = 1 (curvature −1)"."""
     return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
+
+
+def space_text(embedding: Embedding) -> str:
+    """Curvatures: "c = 1 (curvature −1)", or of a product "h1: c = 1 (curvature −1), e2: flat"."""
+    factors = embedding.placed
+    if len(factors) == 1:
+        return curvature_text(factors[0].c)
+    return ", ".join(f"{factor.name}: {curvature_text(factor.c) if factor.c else 'flat'}" for factor in factors)
+
+
+def place_text(embedding: Embedding) -> str:
+    """Where rows are, for a sentence: "a map of 2 dimensions, c = 1 (curvature −1)"."""
+    if len(embedding.placed) == 1:
+        return f"a map of {count(embedding.dim, 'dimension')}, {space_text(embedding)}"
+    factors = (
+        f"{one.name} ({count(one.dim, 'dimension')}, {f'c = {one.c:.4g}' if one.c else 'flat'})"
+        for one in embedding.placed
+    )
+    return f"a product of {' and '.join(factors)}"
+
+
+def by_factor(embedding: Embedding, draw: Callable[[Embedding, int], Sequence[Picture]]) -> list[Picture]:
+    """Pictures of every factor, which `draw` makes of the embedding in the factor and its place in the product.
+
+    In a product their captions begin with the factor.
+    """
+    drawn = [(part, draw(part, place)) for place, part in enumerate(embedding.parts)]
+    if len(drawn) == 1:
+        return list(drawn[0][1])
+    return [
+        replace(one, caption=f"Factor {part.placed[0].name}. {one.caption}", alt=f"{one.alt}, {part.placed[0].name}")
+        for part, pictures in drawn
+        for one in pictures
+    ]
+
+
+def map_files(embedding: Embedding, section: Section) -> dict[str, Picture]:
+    """The maps of a section by the names of their files: "map", or of a product "map-h1", "map-e2"."""
+    maps = section.pictures[:: len(section.pictures) // len(embedding.placed)]
+    names = [f"map-{factor.name}" for factor in embedding.placed] if len(maps) > 1 else ["map"]
+    return dict(zip(names, maps, strict=True))
 
 
 def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
@@ -114,21 +162,29 @@ def map_picture(
 
 
 def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
-    projection = project_to_disc(embedding.ball, embedding.c)
-    pictures = [
-        map_picture(embedding, data.labels, projection=projection, label_name=data.label_name, wide=len(data) <= LIVE)
-    ]
-    if len(data.shape) == 2:
-        figure = Figure(figsize=(5.2, 5.2))
-        images = data.x.reshape(-1, *data.shape)  # images are never sparse
-        mosaic(figure.subplots(), PoincareBall(2, embedding.c), projection.points, images, cmap="gray")
-        pictures.append(picture(figure, "The images at their places.", "images at their embedding"))
+    def draw(part: Embedding, place: int) -> list[Picture]:
+        projection = project_to_disc(part.ball, part.c)
+        wide = len(data) <= LIVE
+        drawn = [map_picture(part, data.labels, projection=projection, label_name=data.label_name, wide=wide)]
+        if len(data.shape) == 2:
+            figure = Figure(figsize=(5.2, 5.2))
+            images = data.x.reshape(-1, *data.shape)  # images are never sparse
+            mosaic(figure.subplots(), PoincareBall(2, part.c), projection.points, images, cmap="gray")
+            drawn.append(picture(figure, "The images at their places.", "images at their embedding"))
+        return drawn
+
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
         f"The map by itself, with ids, search and selection: {view_command}",
     ]
-    return Section("The map", text, pictures)
+    if len(embedding.placed) > 1:
+        text.insert(
+            1,
+            "The space is a product, with a map for each factor. Distances in it are in units of each factor's prior "
+            "scale σ_i, d² = Σ (d_i/σ_i)², since a decoder may stretch every factor freely.",
+        )
+    return Section("The map", text, by_factor(embedding, draw))
 
 
 def likelihood_section(found: Likelihoods | None, rows: str, compare_command: str) -> Section:
@@ -167,10 +223,9 @@ def stability_section(found: Stability | None, command: str) -> Section:
 
 
 def training_section(fitted: Fitted, embedding: Embedding) -> Section:
-    last, config = fitted.last, fitted.config
     facts = [
-        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
-        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+        ["c·σ0², all that the data can tell of the two", _each(fitted, lambda one, _: f"{one.identifiable:.4g}")],
+        ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
     ]
     return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
 
@@ -181,26 +236,39 @@ def training_of(
     """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
-    last, config = fitted.last, fitted.config
-    radius = Figure(figsize=(4.2, 2.8), layout="constrained")
-    radius_histogram(
-        radius.subplots(), embedding.radius, embedding.c, last["prior_scale"], dim=config.dim, law=config.posterior
-    )
-    active = active_dimensions(embedding, last["prior_scale"])
+    last, parts = fitted.last, embedding.parts
+
+    def radii(part: Embedding, place: int) -> list[Picture]:
+        radius, scale = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.figures[place].prior_scale
+        radius_histogram(radius.subplots(), part.radius, part.c, scale, dim=part.dim, law=fitted.config.posterior)
+        caption = "Distances of the posterior centres from the origin, and the prior's."
+        return [picture(radius, caption, "histogram of radii")]
+
+    def active(one: FactorFigures, place: int) -> str:
+        return f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}"
+
     rows = [
         [f"reconstruction, nats a {unit}", f"{last['reconstruction']:.2f}"],
         [f"divergence from the prior (KL), nats a {unit}", f"{last['kl']:.2f}"],
-        ["active dimensions", f"{active} of {config.dim}"],
-        ["curvature", curvature_text(last["c"])],
-        ["prior scale σ0", f"{last['prior_scale']:.4g}"],
+        ["active dimensions", _each(fitted, active)],
+        ["curvature", space_text(embedding)],
+        ["prior scale σ0", _each(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
         *facts,
         ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
     ]
     pictures = [
         picture(figure, caption, "learning curves", wide=True),
-        picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
+        *by_factor(embedding, radii),
     ]
     return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
+
+
+def _each(fitted: FittedModel, text: Callable[[FactorFigures, int], str]) -> str:
+    """A text about the one factor, or about every factor of a product after its name."""
+    texts = {one.name: text(one, place) for place, one in enumerate(fitted.figures)}
+    return (
+        ", ".join(f"{name}: {said}" for name, said in texts.items()) if len(texts) > 1 else next(iter(texts.values()))
+    )
 
 
 def reconstruction_section(
@@ -279,7 +347,17 @@ def comparison_section(found: Comparison, title: str = "Held-out likelihood by c
         "validation rows, the verdict comes from test rows. Agreement and neighbours in common are between seeds.",
         best,
     )
-    return Section(title, (), (), [table])
+    return Section(title, compared_text(found), (), [table])
+
+
+def compared_text(found: Comparison) -> list[str]:
+    """What is compared, where the space is a product."""
+    if found.config.space is None:
+        return []
+    return [
+        f"The space is the product {found.config.space}: c is that of its hyperbolic factors, 0 is the product with "
+        "these factors flat. What the flat product has too is no gain of curvature."
+    ]
 
 
 def diagnosis_section(found: Diagnosis, labels: Any) -> Section:

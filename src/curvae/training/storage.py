@@ -22,7 +22,7 @@ from ..errors import CurvaeError
 from .config import Settings
 from .embedding import Embedding, placed_factors
 from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
-from .fitted import METRICS, Fitted, FittedModel, Record
+from .fitted import METRICS, Fitted, FittedModel
 from .migrations import FORMAT, migrated
 
 __all__ = [
@@ -127,9 +127,9 @@ def whole_run(folder: Path) -> Iterator[None]:
         raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error
 
 
-def require_figures(record: Record) -> None:
-    """Raise unless a record has everything that reports show."""
-    if lacking := {"epoch", "reconstruction", "kl", "c", "prior_scale"} - set(record):
+def require_figures(fitted: FittedModel) -> None:
+    """Raise unless the record of a model has everything that reports show."""
+    if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
         raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
 
 
@@ -186,7 +186,7 @@ def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.de
     description, tensors, places = read_model(folder, kind.kind)
     with whole_run(folder):
         fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
-        require_figures(fitted.last)
+        require_figures(fitted)
         factors = placed_factors(fitted.double().model.space, kind.units)
         embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), factors)
     fitted.model.to(device)

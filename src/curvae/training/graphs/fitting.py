@@ -121,13 +121,14 @@ def compare_graph(
     A split of which a model failed is left out.
 
     Arguments:
-        config: settings shared by all models; its curvature is ignored, its seed is the first repeat's.
+        config: settings shared by all models; its seed is the first repeat's. Its curvature, in a product that of every
+            hyperbolic factor, is replaced by the values compared.
         graph: whose edges are split 85/5/10.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
         device, jobs, scheduler, folder, resume, progress, warn, estimate: as of `curvae.training.compare`.
     """
-    values = curved_values(curvatures, repeats, config.learn_curvature)
+    values = curved_values(curvatures, repeats, config)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
     plan = partial(plan_graphs, graphs=graph, asked=device)
     where: dict[str, Any] = {"folder": folder, "resume": resume, "jobs": jobs, "scheduler": scheduler}
