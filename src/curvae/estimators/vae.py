@@ -22,7 +22,6 @@ from ..data.dataset import feature_names
 from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
 from ..errors import CurvaeError
-from ..geometry import Lorentz, PoincareBall
 from ..nn.networks import DecoderKind, NetworkKind
 from ..settings import DistributionKind
 from ..training.config import Config, require_count
@@ -45,6 +44,7 @@ from .shared import (
     parameters,
     plain,
     require,
+    space_parts,
 )
 
 __all__ = ["PoincareVAE"]
@@ -59,9 +59,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Arguments:
         n_components: dimension of the latent space.
         curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE.
-        posterior: law of posterior and prior, "riemannian" or "wrapped".
+        space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
+        posterior: distribution of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
-        prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
+        prior_scale: standard deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
             and 1 as yes and no, the others as numbers).
         missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
@@ -70,13 +71,14 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
-            other estimators) or "lorentz" (space parts on the hyperboloid).
+            other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
+            Of a product those of its factors one after the other, "tangent" in units of their prior scales.
         epochs: passes over the data; None makes about 8,000 steps.
         batch_size, learning_rate: of Adam.
         validation: share of rows held out to watch the training.
         patience: stop after so many epochs without progress on them; None trains to the end.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
-        diagonal: one posterior deviation an axis (wrapped only).
+        diagonal: one posterior standard deviation an axis (wrapped only).
         covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
             place otherwise. They are no features: the decoder is told them, so the map need not show them. Texts and
             pandas categories are categories, other columns numbers. Without them rows can be embedded all the same,
@@ -93,11 +95,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Attributes:
         embedding_: training rows in the coordinates of `output`.
         history_: one record an epoch.
-        curvature_, prior_scale_: as trained. Their product c·σ0² is `identifiable_`.
+        curvature_, prior_scale_, identifiable_: c, σ0 and c·σ0² as trained; arrays, one for each factor, of a product.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
         covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
             columns are counted by `n_features_in_` and named by `feature_names_in_`.
-        warnings_: what looks wrong with the map, each with its mend.
+        warnings_: what looks wrong with the map, each with its fix.
 
     Example:
         >>> from curvae.data import branching_diffusion
@@ -112,6 +114,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         n_components: int = 2,
         *,
         curvature: float = 1.0,
+        space: str | None = None,
         posterior: DistributionKind = "riemannian",
         decoder: DecoderKind = "gyroplane",
         network: NetworkKind = "mlp",
@@ -120,7 +123,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         likelihood: str = "auto",
         missing: Literal["error", "model"] = "error",
         hidden: int | tuple[int, ...] = (200,),
-        output: Output = "ball",
+        output: Output = "auto",
         epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 1e-3,
@@ -143,6 +146,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     ) -> None:
         self.n_components = n_components
         self.curvature = curvature
+        self.space = space
         self.posterior = posterior
         self.decoder = decoder
         self.network = network
@@ -183,7 +187,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components
+        return self._embedding.dim
 
     def _config(self) -> Config:
         return config_of(Config, self.get_params())
@@ -226,9 +230,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self._check()
         data = self._rows(X, reset=True)
         self._take(self._best(data))
-        self._embedding = embed(self._fitted, data).require_finite()
-        self.embedding_ = self._coordinates(self._embedding)
-        self.warnings_ = health(self._fitted, self._embedding)
+        self._place(embed(self._fitted, data).require_finite())
         return self
 
     def _shape(self, features: int) -> tuple[int, ...]:
@@ -276,6 +278,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 
+    def _place(self, embedding: Embedding) -> None:
+        """Take the embedding of the training rows."""
+        self._embedding, self.embedding_ = embedding, coordinates(embedding, self.output)
+        self.warnings_ = health(self._fitted, embedding)
+
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Any:
         """Train, and return the embedding of the rows of X."""
         return self.fit(X, y).transform(X)
@@ -285,14 +292,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         data = self._rows(X)
         return embed(self._fitted, data).require_finite(), data.x.dtype
 
-    def _coordinates(self, embedding: Embedding) -> Array:
-        return coordinates(embedding, self.output)
-
     def transform(self, X: ArrayLike) -> Any:
         """Posterior centres of rows, in the coordinates of `output`."""
         embedding, dtype = self._embed(X)
         with np.errstate(over="ignore"):
-            points = self._coordinates(embedding).astype(dtype, copy=False)
+            points = coordinates(embedding, self.output).astype(dtype, copy=False)
         require_finite("embedding", [points])
         return points
 
@@ -302,18 +306,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
         """
         check_is_fitted(self)
-        points = torch.from_numpy(np.array(check_array(X, dtype=np.float64)))
-        if points.shape[1] != self.n_components:
-            raise CurvaeError(f"points have {self.n_components} coordinates, got {points.shape[1]}")
-        c = float(self.curvature_)
-        if self.output == "ball":
-            ball = PoincareBall(self.n_components, c)
-            ball.check(points)
-            points = ball.to_lorentz(points)
-        elif self.output == "tangent":
-            points = Lorentz(self.n_components, c).expmap0(points)
+        points = space_parts(np.array(check_array(X, dtype=np.float64)), self.output, self._embedding)
         context = code_values(self.covariates_, covariates, len(points))
-        return reconstruct(self._fitted, points.numpy(), context=context)
+        return reconstruct(self._fitted, points, context=context)
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 
@@ -398,7 +393,5 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             new.feature_names_in_ = np.array(schema.names, dtype=object)
         new._take(fitted)
         new._fitted.model.to(choose_device(new.device))
-        new._embedding = embedding
-        new.embedding_ = new._coordinates(embedding)
-        new.warnings_ = health(new._fitted, embedding)
+        new._place(embedding)
         return new

@@ -13,7 +13,7 @@ __all__ = ["PairSampler", "Pairs", "exact"]
 
 # Largest graph of which every pair counts at every step: 34 million pairs, some seconds of one core.
 _EXACT = 8192
-# The same for a product of spaces, whose pairs are all held in memory: some hundred bytes a pair and factor.
+# The same for a product of spaces, whose pairs are all held in memory: about 300 bytes a pair and factor.
 _EXACT_PRODUCT = 2048
 
 # Edges of a larger graph drawn for a step, at most, and non-edges drawn for each.

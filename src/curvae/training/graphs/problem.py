@@ -20,6 +20,9 @@ from .fitted import FittedGraph
 
 __all__ = ["Build", "GraphProblem", "GraphTask", "plan_graphs"]
 
+# Nodes of a graph up to which models of products, each of which holds all pairs in memory, are trained together.
+_TOGETHER = 256
+
 Build = Callable[[GraphConfig, int, int | None], GraphVAE]
 
 
@@ -34,8 +37,9 @@ class GraphTask(Task):
 
     @property
     def architecture(self) -> Any:
-        """What the models of one stack have in common; a large graph is trained alone."""
-        together = exact(self.sizes[0], len(self.config.factors))
+        """What the models of one stack have in common; models of a large graph are trained one at a time."""
+        nodes = self.sizes[0]
+        together = exact(nodes) if len(self.config.factors) == 1 else nodes <= _TOGETHER
         return self.config.architecture, self.sizes, None if together else self.place
 
 
