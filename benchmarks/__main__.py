@@ -20,8 +20,9 @@ GROUPS = {
     "first use": ground.first_use,
     "gyroplane": ground.gyroplane,
     "steps": steps.steps,
+    "learned": stacks.learned,
     "stacks": stacks.stacks,
-    "samples": stacks.samples,
+    "samples": ground.samples,
     "memory": stacks.memory,
 }
 

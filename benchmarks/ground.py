@@ -1,20 +1,39 @@
-"""Draws of the two normals, first use of a dimension, and the gyroplane layer."""
+"""Draws of the two normals, first use of a dimension, the gyroplane layer, and importance samples."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from curvae import Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
 from curvae.distributions import table
+from curvae.models import marginal_likelihood
 from curvae.nn import Curvature, Gyroplane
 from curvae.paper.samplers import PiecewiseExponential
+from curvae.training import Config, build
 
 from .peers import broadcast_gyroplane, geoopt_ball, pythae_normals
 from .timing import Row, compare
 
-__all__ = ["draws", "first_use", "gyroplane"]
+__all__ = ["draw_tasks", "draws", "first_use", "gyroplane", "gyroplane_tasks", "sample_tasks", "samples"]
+
+Tasks = dict[str, Callable[[], object]]
+
+
+def draw_tasks(dim: int, loc: Tensor, scale: Tensor) -> Tasks:
+    """5000 draws for each centre and scale, of both normals and of bare torch."""
+    space = Lorentz(dim, 1.0)
+    wrapped, riemannian = WrappedNormal(loc, scale, space), RiemannianNormal(loc, scale, space)
+    return {
+        "riemannian": lambda: riemannian.sample((5000,)),
+        "wrapped": lambda: wrapped.sample((5000,)),
+        "normals": lambda: torch.randn(5000, *loc.shape),
+        # As in training, where every step has new scales, the envelopes are made anew.
+        "rejection": lambda: PiecewiseExponential(dim, scale[:, 0], 1.0).sample(5000),
+    }
 
 
 def draws(threads: int) -> list[Row]:
@@ -22,15 +41,7 @@ def draws(threads: int) -> list[Row]:
     rows = []
     for dim in (2, 10):
         loc, scale = 0.1 * torch.randn(128, dim), 0.1 + 0.5 * torch.rand(128, 1)
-        space = Lorentz(dim, 1.0)
-        wrapped, riemannian = WrappedNormal(loc, scale, space), RiemannianNormal(loc, scale, space)
-        tasks = {
-            "riemannian": lambda p=riemannian: p.sample((5000,)),
-            "wrapped": lambda p=wrapped: p.sample((5000,)),
-            "normals": lambda dim=dim: torch.randn(5000, 128, dim),
-            # As in training, where every step has new scales, the envelopes are made anew.
-            "rejection": lambda dim=dim, s=scale[:, 0]: PiecewiseExponential(dim, s, 1.0).sample(5000),
-        }
+        tasks = draw_tasks(dim, loc, scale)
         ball = PoincareBall(dim, 1.0)
         centre = ball.from_lorentz(loc)
         if (theirs := geoopt_ball(1.0)) is not None and dim == 2:
@@ -74,21 +85,24 @@ def first_use(threads: int) -> list[Row]:
     return rows
 
 
+def gyroplane_tasks(dim: int, S: Tensor, upstream: Tensor) -> Tasks:
+    """Forward and backward of the layer at the points S, and of an ordinary layer with asinh."""
+    layer, linear = Gyroplane(dim, 600, Curvature(1.0)), torch.nn.Linear(dim, 600)
+    return {
+        "gyroplane": lambda: layer(S).backward(upstream),
+        "linear": lambda: linear(S).asinh().backward(upstream),
+    }
+
+
 def gyroplane(threads: int) -> list[Row]:
     """Forward and backward, a batch of 128 and 600 hyperplanes."""
-    rows = []
+    rows, broadcast = [], broadcast_gyroplane(1.0)
     for dim in (2, 10):
-        layer, linear = Gyroplane(dim, 600, Curvature(1.0)), torch.nn.Linear(dim, 600)
-        S = torch.randn(128, dim, requires_grad=True)
+        S, upstream = torch.randn(128, dim, requires_grad=True), torch.ones(128, 600)
         z = PoincareBall(dim).from_lorentz(S.detach()).requires_grad_()
         a, p = (torch.randn(600, dim, requires_grad=True) for _ in range(2))
-        broadcast = broadcast_gyroplane(1.0)
-        upstream = torch.ones(128, 600)
-        tasks = {
-            "gyroplane": lambda: layer(S).backward(upstream),  # noqa: B023
-            "linear": lambda: linear(S).asinh().backward(upstream),  # noqa: B023
-            "broadcast": lambda: broadcast(z, a, 0.3 * p).backward(upstream),  # noqa: B023
-        }
+        tasks = gyroplane_tasks(dim, S, upstream)
+        tasks["broadcast"] = lambda z=z, a=a, p=p, u=upstream: broadcast(z, a, 0.3 * p).backward(u)
         if (ball := geoopt_ball(1.0)) is not None:
 
             def peer(ball=ball, z=z, p=p, a=a, upstream=upstream) -> None:
@@ -124,3 +138,16 @@ def gyroplane(threads: int) -> list[Row]:
                 )
             )
     return rows
+
+
+def sample_tasks(images: int = 20) -> Tasks:
+    """500 importance samples an image of MNIST's shape, and the products of the decoder's rows in them alone."""
+    model, x = build(Config(hidden=(600,), likelihood="bernoulli"), 784), torch.rand(images, 784)
+    hidden, weight = torch.randn(500 * images, 600), torch.randn(600, 784)
+    return {"ours": lambda: marginal_likelihood(model, x, 500), "product": lambda: hidden @ weight}
+
+
+def samples(threads: int) -> list[Row]:
+    ms = compare(sample_tasks(), seconds=4.0)
+    ours, product = ms["ours"], ms["product"]
+    return [Row("500 samples of 20 images / the product alone", threads, ours, product, ours / product)]

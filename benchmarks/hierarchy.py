@@ -20,7 +20,7 @@ from scipy import stats
 from curvae.data import Graph, branching_diffusion, flat
 from curvae.hierarchy import Rows, examine_points
 from curvae.hierarchy.diagnosis import SAMPLE
-from curvae.hierarchy.links import examine_links
+from curvae.hierarchy.graph_tests import examine_links
 from curvae.training.rows import Scaling
 from curvae.training.storage import versions
 

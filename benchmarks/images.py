@@ -1,11 +1,13 @@
 """Are convolutions worth their time on images? Held-out likelihood of MNIST after equal times of training.
 
-python -m benchmarks.images                  writes results/images.json; an interrupted run goes on
-python -m benchmarks.images --quick --out F  a minute on a CPU, to see that it works
+python -m benchmarks.images                       writes results/images.json; an interrupted run goes on
+python -m benchmarks.images --seconds 30 --out F  longer, into another file
+python -m benchmarks.images --quick --out F       a minute on a CPU, to see that it works
 
-A dense network with two layers of 600, and "conv" with one of 600. For each, a stack of models without curvature and
-with c = 1, five seeds each, trains for the same time, not counting compilation; every model keeps the weights of the
-epoch with the best validation ELBO. Likelihoods of the test images are importance-weighted bounds in float32.
+A dense network with two layers of 600, and "conv" with two of 400 beside its convolutions. For each, a stack of models
+without curvature and with c = 1, five seeds each, trains for the same time, not counting compilation; every model keeps
+the weights of the epoch with the best validation ELBO. Likelihoods of the test images are importance-weighted bounds in
+float32.
 """
 
 from __future__ import annotations
@@ -32,19 +34,19 @@ from curvae.training import Config, Scaling, build, captured, random_split
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
 from curvae.training.paired import mean_interval
-from curvae.training.problems import Listener, Member
+from curvae.training.problems import Listener, ModelInTraining
 from curvae.training.rows import Rows
+from curvae.training.rows_problem import RowsTask
 from curvae.training.sources import Pool
 from curvae.training.stacks import train_stack
 from curvae.training.storage import versions
-from curvae.training.tasks import Task
 
 __all__ = ["main", "table"]
 
 RESULT = Path(__file__).parent.parent / "results" / "images.json"
 NETWORKS: dict[str, dict[str, Any]] = {
     "mlp 600, 600": {"hidden": (600, 600)},
-    "conv": {"network": "conv", "hidden": (600,)},
+    "conv": {"network": "conv", "hidden": (400, 400)},
 }
 CURVATURES = (0.0, 1.0)
 LAYOUT = Layout(784, shape=(28, 28))
@@ -112,13 +114,13 @@ class Ready:
     device: torch.device
     remedy = "lower the number of seeds"
 
-    def models(self, tasks: Sequence[Task]) -> Sequence[VAE]:
+    def models(self, tasks: Sequence[RowsTask]) -> Sequence[VAE]:
         return self.warm.stack.models
 
-    def engine(self, tasks: Sequence[Task], models: Sequence[VAE]) -> BatchEngine:
+    def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         return self.warm
 
-    def result(self, task: Task, member: Member) -> Member:
+    def result(self, task: RowsTask, member: ModelInTraining) -> ModelInTraining:
         return member
 
 
@@ -147,10 +149,10 @@ def cell(images: Images, dim: int, settings: dict[str, Any]) -> dict[str, Any]:
     epochs = max(1, round(plan.seconds / (epoch + validation)))
     scaling = Scaling.identity(LAYOUT.features)
     tasks = [
-        Task(i, f"model {i}", replace(config, epochs=epochs, patience=epochs), "", 0, images.split, scaling, LAYOUT)
+        RowsTask(i, f"model {i}", replace(config, epochs=epochs, patience=epochs), 0, images.split, scaling, LAYOUT)
         for i, config in enumerate(configs)
     ]
-    members: list[Member] = []
+    members: list[ModelInTraining] = []
     training = images.seconds(lambda: members.extend(train_stack(Ready(engine, images.device), tasks, Listener())))
     if failed := [member.failure for member in members if member.failure is not None]:
         raise RuntimeError(failed[0])
@@ -183,14 +185,15 @@ def device_name(device: torch.device) -> str:
 def measure(plan: Plan, device: torch.device, path: Path) -> dict[str, Any]:
     """All cells; those that the file already has, with this plan, are kept."""
     head = {
-        "command": "python -m benchmarks.images",
+        "command": f"python -m benchmarks.images --seconds {plan.seconds:g} --seeds {plan.seeds}",
         "device": device_name(device),
         "versions": versions(),
         "plan": json.loads(json.dumps(vars(plan))),
+        "networks": json.loads(json.dumps(NETWORKS)),
         "seeds": list(range(plan.seeds)),
     }
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    same = all(known.get(name) == head[name] for name in ("device", "plan", "versions"))
+    same = all(known.get(name) == head[name] for name in ("device", "plan", "networks", "versions"))
     result: dict[str, Any] = {**head, "cells": {}, **(known if same else {})}
     images = Images(plan, device)
 
@@ -200,7 +203,9 @@ def measure(plan: Plan, device: torch.device, path: Path) -> dict[str, Any]:
         result["cells"][key] = cell(images, dim, NETWORKS[name])
         print(f"{key}: {json.dumps(result['cells'][key])}", flush=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        part = path.with_name(path.name + ".part")
+        part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
     return result
 
 
@@ -247,10 +252,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULT, help="file to write, and to go on with")
     parser.add_argument("--quick", action="store_true", help="a minute on a CPU, to see that it works")
     parser.add_argument("--seconds", type=float, help="of training a stack")
+    parser.add_argument("--seeds", type=int, help="of each network and curvature, trained in one stack")
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
-    if options.seconds is not None:
-        plan = replace(plan, seconds=options.seconds)
+    asked = {name: getattr(options, name) for name in ("seconds", "seeds")}
+    plan = replace(plan, **{name: value for name, value in asked.items() if value is not None})
     device = torch.device("cuda" if torch.cuda.is_available() and not options.quick else "cpu")
     print(table(measure(plan, device, options.out)))
 

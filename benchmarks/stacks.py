@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import joblib
 import torch
 
-from curvae.models import marginal_likelihood
 from curvae.training import Config, build
 from curvae.training.engine import BatchEngine
 from curvae.training.rows import Rows, Scaling
@@ -21,20 +21,42 @@ from .peers import pythae_vae
 from .steps import SHAPES, OrdinaryVAE, runs, step
 from .timing import Row, compare
 
-__all__ = ["memory", "samples", "stacks"]
+__all__ = ["engine", "learned", "memory", "resident", "stacks"]
 
 ROWS, COLUMNS, HIDDEN, LIKELIHOOD = SHAPES["synthetic"][:4]
 STEPS = 8  # of an epoch
 COUNTS = (1, 10, 40, 100)
 OVER_PEER, OVER_ALONE = 25.0, 3.0  # what a stack of 100 Riemannian models on two cores should reach
+OVER_FIXED = 1.3  # the most that learning a curvature may cost
 
 
-def engine(count: int, posterior: str) -> BatchEngine:
-    """A stack on random rows of the synthetic experiment's shape."""
-    configs = [Config(posterior=posterior, hidden=(HIDDEN,), likelihood=LIKELIHOOD, seed=i) for i in range(count)]
-    data = Rows(torch.randn(STEPS * ROWS, COLUMNS).numpy(), Scaling.identity(COLUMNS))
-    index = torch.arange(STEPS * ROWS).expand(count, -1)
-    return BatchEngine([build(c, COLUMNS) for c in configs], configs, Pool([data] * count).part(index))
+def engine(count: int, posterior: str, shape: str = "synthetic", steps: int = STEPS, **settings: Any) -> BatchEngine:
+    """A stack on random rows of an experiment's shape."""
+    rows, columns, hidden, likelihood = SHAPES[shape][:4]
+    common = {"posterior": posterior, "hidden": (hidden,), "likelihood": likelihood, "batch_size": rows, **settings}
+    configs = [Config(seed=i, **common) for i in range(count)]
+    values = torch.rand(steps * rows, columns) if likelihood == "bernoulli" else torch.randn(steps * rows, columns)
+    data = Rows(values.numpy(), Scaling.identity(columns))
+    index = torch.arange(steps * rows).expand(count, -1)
+    return BatchEngine([build(c, columns) for c in configs], configs, Pool([data] * count).part(index))
+
+
+def learned(threads: int) -> list[Row]:
+    """A step that learns the curvature, or the prior's scale, over one where both are fixed, of MNIST's shape."""
+    kinds: dict[str, dict[str, Any]] = {
+        "fixed": {},
+        "curvature": {"learn_curvature": True},
+        "prior scale": {"learn_prior_scale": True},
+    }
+    rows = []
+    for count in (1, 20):
+        for posterior in ("wrapped", "riemannian"):
+            made = {kind: engine(count, posterior, "MNIST", 1, **settings) for kind, settings in kinds.items()}
+            ms = compare({kind: lambda e=e: e.epoch(0) for kind, e in made.items()}, seconds=4.0)
+            for kind in ("curvature", "prior scale"):
+                what = f"learned {kind} step / fixed, {posterior}, {count} model{'s' * (count > 1)}"
+                rows.append(Row(what, threads, ms[kind], ms["fixed"], ms[kind] / ms["fixed"], OVER_FIXED))
+    return rows
 
 
 def in_a_process(count: int, posterior: str, seconds: float = 6.0) -> float:
@@ -83,23 +105,6 @@ def stacks(threads: int) -> list[Row]:
                 what = f"{other} / model-step of {name}"
                 rows.append(Row(what, threads, own, other_ms, other_ms / own, least if bound else None, at_most=False))
     return rows
-
-
-def samples(threads: int) -> list[Row]:
-    """Importance samples of MNIST's shape: time of 10,000 decoder rows over that of the products in them alone."""
-    config = Config(hidden=(600,), likelihood="bernoulli")
-    model, x = build(config, 784), torch.rand(20, 784)
-    hidden, weight = torch.randn(10_000, 600), torch.randn(600, 784)
-    ms = compare({"ours": lambda: marginal_likelihood(model, x, 500), "product": lambda: hidden @ weight}, seconds=4.0)
-    return [
-        Row(
-            "500 samples of 20 images / the product alone",
-            threads,
-            ms["ours"],
-            ms["product"],
-            ms["ours"] / ms["product"],
-        )
-    ]
 
 
 def memory(threads: int) -> list[Row]:

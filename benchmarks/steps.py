@@ -14,7 +14,7 @@ from curvae.training import Config, build
 from .peers import pythae_vae
 from .timing import Row, compare
 
-__all__ = ["LAWS", "OrdinaryVAE", "steps"]
+__all__ = ["LAWS", "OrdinaryVAE", "steps", "tasks"]
 
 # rows, columns, hidden units, likelihood, bounds for the wrapped and the Riemannian normal
 SHAPES = {
@@ -71,25 +71,31 @@ def runs(task: Callable[[], None]) -> bool:
     return True
 
 
+def tasks(name: str, dim: int, x: Tensor) -> dict[str, Callable[[], None]]:
+    """A step of the ordinary VAE in bare torch, and one of each of ours, on the rows x of a shape."""
+    _, columns, hidden, likelihood = SHAPES[name][:4]
+    plain = OrdinaryVAE(columns, hidden, dim, likelihood)
+    made = {"ordinary": step(plain, lambda: plain.loss(x))}
+    for law, settings in LAWS.items():
+        model = build(Config(dim=dim, hidden=(hidden,), likelihood=likelihood, **settings), columns)
+        made[law] = step(model, lambda m=model: -m.elbo(x).mean())
+    return made
+
+
 def steps(threads: int) -> list[Row]:
     """One step with batch, network and latent dimension of the two experiments."""
     rows = []
     for name, (count, columns, hidden, likelihood, *bounds) in SHAPES.items():
         for dim in (2, 10):
             x = torch.rand(count, columns)
-            plain = OrdinaryVAE(columns, hidden, dim, likelihood)
-            tasks = {"ordinary": step(plain, lambda m=plain, x=x: m.loss(x))}
-            for law, settings in LAWS.items():
-                config = Config(dim=dim, hidden=(hidden,), likelihood=likelihood, **settings)
-                model = build(config, columns)
-                tasks[law] = step(model, lambda m=model, x=x: -m.elbo(x).mean())
+            timed = tasks(name, dim, x)
             for law in ("ordinary", "wrapped", "riemannian"):
                 peer = pythae_vae(law, columns, hidden, dim, likelihood)
                 # It stays where it starts: once trained, its sampler refuses some posteriors with an error.
                 task = None if peer is None else step(peer, lambda m=peer, x=x: m({"data": x}).loss, 0.0)
                 if task is not None and runs(task):
-                    tasks[f"Pythae {law}"] = task
-            ms = compare(tasks, seconds=4.0)
+                    timed[f"Pythae {law}"] = task
+            ms = compare(timed, seconds=4.0)
             what = f"{name}, d = {dim}"
             for law, bound in (("curvature 0", None), ("wrapped", bounds[0]), ("riemannian", bounds[1])):
                 ratio = ms[law] / ms["ordinary"]

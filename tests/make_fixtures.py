@@ -110,7 +110,10 @@ def make() -> None:
             words = [str(Path(home, word)) if word == "run" or ".csv" in word else word for word in command.split()]
             if name == "begun":
                 often = {"_CHECKPOINT_EVERY": 0.0, "_CHECKPOINT_SHARE": math.inf}
-                with mock.patch.multiple(stacks, **often), mock.patch("curvae.runs.training.figures", _interrupted):
+                with (
+                    mock.patch.multiple(stacks, **often),
+                    mock.patch("curvae.runs.training.epoch_progress", _interrupted),
+                ):
                     found = curvae(*words)
             else:
                 found = curvae(*words)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from curvae.models import VAE, Gaussian, Posterior, Prior, Stack
-from curvae.nn import Curvature, decoder
+from curvae.models import VAE, Gaussian, Posterior, Stack
+from curvae.nn import Factor, Space, decoder
 from curvae.training import Config, build
 
 __all__ = [
@@ -80,9 +80,9 @@ def assert_as_alone(given, x, noise, tolerance=1e-10):
 
 def custom(encoder, curvature=None, seed=0, width=6):
     torch.manual_seed(seed)
-    curvature = curvature or Curvature(1.3)
-    heads = Posterior(width, 2, curvature), Prior(2, curvature)
-    return VAE(encoder(), decoder("gyroplane", 2, (6,), FEATURES, curvature), *heads, Gaussian(FEATURES)).double()
+    space = Space([Factor(2, curvature or 1.3)])
+    decoding = decoder("gyroplane", space, (6,), FEATURES)
+    return VAE(encoder(), decoding, Posterior(width, space), Gaussian(FEATURES)).double()
 
 
 def normed(layer):

@@ -1,21 +1,28 @@
-"""Options of the command line, generated from the settings; and messages of the library in the words of the options."""
+"""Options generated from the settings; commands, and messages of the library, as they are typed on the command line."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import wraps
-from typing import Annotated, Any, Literal, get_origin
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_origin
 
-import typer
+import click
 
 from .errors import CurvaeError
-from .settings import Setting, Settings, described
+from .settings import GraphSettings, RowSettings, Setting, Settings, described
 
-__all__ = ["flag", "in_flags", "option", "takes_settings"]
+if TYPE_CHECKING:
+    from .runs import Step
+
+__all__ = ["SettingOption", "command_line", "flag", "in_flags", "setting_options", "shell_command"]
+
+
+# Parameters whose option is called otherwise: short ones, and those that are given once for each entry.
+_FLAGS = {"covariates": "--covariate", "output": "-o", "count": "-n"}
 
 
 def flag(name: str) -> str:
@@ -25,25 +32,43 @@ def flag(name: str) -> str:
         >>> flag("batch_size")
         '--batch-size'
     """
-    return f"--{name.replace('_', '-')}"
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
-def option(*kinds: type[Settings], name: str, panel: bool = True) -> Any:
-    """The option of a setting; of several kinds of models, with the default of each."""
-    known = [described(kind)[name] for kind in kinds if name in described(kind)]
-    first = known[0]
-    names = [flag(name), *first.flags]
-    if first.type is bool and first.default:
-        names[0] += f"/--no-{names[0][2:]}"
-    part = next(kind.part_of(name) for kind in kinds if name in described(kind))
-    return typer.Option(
-        *names,
-        help=_help(known),
-        show_default=False,
-        rich_help_panel=part.capitalize() if panel else None,
-        metavar=_metavar(first),
-        **_bounds(first),
-    )
+class SettingOption(click.Option):
+    """The option of a setting, None unless given; of several kinds of models, with the help of each.
+
+    Arguments:
+        kinds: of models, one or more of which have the setting.
+        name: of the setting.
+        more: what is different for an option of a command: its default, say.
+    """
+
+    def __init__(self, kinds: Iterable[type[Settings]], name: str, **more: Any) -> None:
+        having = [kind for kind in kinds if name in described(kind)]
+        known = [described(kind)[name] for kind in having]
+        first = self._setting = known[0]
+        # Heading of the help under which it is shown.
+        self.panel = "Options" if "default" in more else having[0].part_of(name).capitalize()
+        on = f"{flag(name)}/--no-{flag(name)[2:]}" if first.default is True else flag(name)
+        typed: dict[str, Any] = {"is_flag": True} if first.type is bool else _typed(first)
+        super().__init__(
+            [on, *first.flags, name], help=_help(known), **{"default": None, "callback": self._check, **typed, **more}
+        )
+
+    def _check(self, context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            if get_origin(self._setting.type) is tuple:
+                value = tuple(int(width) for width in value.split(","))
+            self._setting.require(value)
+        except CurvaeError as error:
+            known = {self._setting.name: (self.opts[0], None)}
+            raise click.UsageError(in_flags(str(error), known), context) from error
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} is no list of widths such as 200 or 400,200", context, self) from error
+        return value
 
 
 def _help(known: Iterable[Setting]) -> str:
@@ -52,94 +77,96 @@ def _help(known: Iterable[Setting]) -> str:
     return first + "".join(f" Of a graph: {other[0].lower()}{other[1:]}" for other in others)
 
 
-def _annotation(kinds: Iterable[type[Settings]], name: str) -> Any:
-    """Unset unless given."""
-    known = next(described(kind)[name] for kind in kinds if name in described(kind))
-    typed: Any = str if get_origin(known.type) is tuple else known.type
+def _typed(known: Setting) -> dict[str, Any]:
+    """Type and placeholder of an option that takes a value."""
     if known.choices:
-        typed = Literal[tuple(known.choices)]
-    return Annotated[typed | None, option(*kinds, name=name)]
+        return {"type": click.Choice(known.choices), "metavar": "NAME"}
+    return {"metavar": "WIDTHS"} if get_origin(known.type) is tuple else {"type": known.type}
 
 
-def _metavar(known: Setting) -> str | None:
-    if known.choices:
-        return "NAME"
-    if known.bounds is not None:
-        return "<int>"
-    return "WIDTHS" if get_origin(known.type) is tuple else None
-
-
-def _bounds(known: Setting) -> dict[str, Any]:
-    return {} if known.bounds is None else {"min": known.bounds[0], "max": known.bounds[1]}
-
-
-def takes_settings(*kinds: type[Settings], without: Collection[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Give a command the options of all settings; it is called with those that were given as `settings`.
+def setting_options(*kinds: type[Settings], compared: bool = False) -> list[SettingOption]:
+    """The options of all settings of some kinds of models, by part.
 
     Arguments:
         kinds: whose settings; the options of several are joined.
-        without: names of settings that the command chooses itself.
+        compared: only those that a comparison does not choose itself.
     """
-    parts = dict.fromkeys((kind.part_of(name), name) for kind in kinds for name in described(kind))
-    order = list(dict.fromkeys(part for kind in kinds for part in kind.parts))
-    names = [name for _, name in sorted(parts, key=lambda entry: order.index(entry[0])) if name not in without]
-    names = list(dict.fromkeys(names))
-
-    def extend(command: Callable[..., None]) -> Any:
-        signature = inspect.signature(command, eval_str=True)
-        options = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(kinds, name))
-            for name in names
-        ]
-        own = [one.replace(kind=one.KEYWORD_ONLY) for one in signature.parameters.values() if one.name != "settings"]
-
-        @wraps(command)
-        def call(**values: Any) -> None:
-            given = {name: values.pop(name) for name in names}
-            command(**values, settings={name: _value(name, v) for name, v in given.items() if v is not None})
-
-        call.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-        return call
-
-    def _value(name: str, value: Any) -> Any:
-        (known, *_) = (described(kind)[name] for kind in kinds if name in described(kind))
-        return _widths(name, value) if get_origin(known.type) is tuple else value
-
-    return extend
+    parts = dict.fromkeys(part for kind in kinds for part in kind.parts)
+    known = [described(kind.parts[part]) for part in parts for kind in kinds if part in kind.parts]
+    names = dict.fromkeys(name for part in known for name, one in part.items() if one.compared or not compared)
+    return [SettingOption(kinds, name) for name in names]
 
 
-def _widths(name: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(width) for width in text.split(","))
-    except ValueError:
-        raise CurvaeError(f"{flag(name)} takes widths such as 200 or 400,200; got {text!r}") from None
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def shell_command(step: Step) -> str:
+    """A step as a command of the program, and why.
+
+    What is None is left out, a tuple is an option for each entry, and widths of layers are one option.
+
+    Example:
+        >>> from curvae.runs import Step
+        >>> shell_command(Step("compare", ("my cells.csv",), {"label": "type", "prior_scale": 1.7, "diagonal": True}))
+        "curvae compare 'my cells.csv' --label type --prior-scale 1.7 --diagonal"
+        >>> settings = {"hidden": (64, 32), "covariates": ("batch", "donor"), "tf32": False, "exposure": None}
+        >>> shell_command(Step("fit", ("cells.csv",), settings))
+        'curvae fit cells.csv --hidden 64,32 --covariate batch --covariate donor --no-tf32'
+    """
+    typed = ["curvae", step.action, *step.arguments]
+    for name, value in step.options.items():
+        if isinstance(value, bool):
+            typed.append(flag(name) if value else f"--no-{flag(name)[2:]}")
+        elif isinstance(value, tuple) and value and isinstance(value[0], int):
+            typed += [flag(name), ",".join(map(str, value))]
+        elif value is not None:
+            for entry in value if isinstance(value, tuple) else (value,):
+                typed += [flag(name), f"{entry:g}" if isinstance(entry, float) else str(entry)]
+    return shlex.join(typed) + (f"    {step.why}" if step.why else "")
+
+
+def command_line() -> str:
+    """The command as it was typed, without folders of files outside the working directory."""
+    return shlex.join(["curvae", *map(_without_folder, sys.argv[1:])])
+
+
+def _without_folder(word: str) -> str:
+    # A path may be glued to its option: --output=/a/b, -o/a/b.
+    start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
+    option, rest = word[:start], word[start:]
+    return option + (Path(rest).name if Path(rest).is_absolute() else rest)
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
-_ASSIGNED = re.compile(
-    r"""(?<![\w"'.-])([a-z][a-z0-9_]*)=("(?:[^"\\]|\\.)*"|\[[^\]]*\]|True|False|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"""
+_NAMED = re.compile(
+    r"""(?<![\w"'./-])(?:([a-z][a-z0-9_]*)=("""
+    r""""(?:[^"\\]|\\.)*"|\[[^\]]*\]|True|False|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"""
+    r"""|([a-z0-9]+(?:_[a-z0-9]+)+)(?![\w"'=(/-]|\.\w))"""
 )
+_SETTING = rf"\b(?:{'|'.join([*(described(RowSettings) | described(GraphSettings)), 'device'])})\b(?!=)"
+_ADVISED = re.compile(rf"\b(?:lower|raise|widen|drop|set|use) {_SETTING}(?: or {_SETTING})*")
 
 
 def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str:
     """A message of the library with parameters as they are typed on the command line.
 
     Arguments:
-        message: that names parameters as in `missing="drop"`, `weighted=True` or, of any value, `nodes=…`; or begins
-            with what one of them must be.
+        message: that names parameters as in `missing="drop"`, `weighted=True` or, of any value, `nodes=…`; begins
+            with what one of them must be; advises to `lower`, `raise`, `widen`, `drop`, `set` or `use` a setting; or
+            mentions one that no other word can be taken for, such as `batch_size`.
         options: the flag of each parameter, and the one that turns it off, if there is one.
 
     Example:
-        >>> known = {"missing": ("--missing", None), "weighted": ("--weighted", None), "nodes": ("--nodes", None)}
-        >>> in_flags('use missing="drop", weighted=True or nodes=…', known)
-        'use --missing drop, --weighted or --nodes'
-        >>> in_flags("nodes must be a table", known)
-        '--nodes must be a table'
+        >>> known = {name: (flag(name), None) for name in ("missing", "weighted", "hidden", "batch_size")}
+        >>> in_flags('use missing="drop", weighted=True or missing=…', known)
+        'use --missing drop, --weighted or --missing'
+        >>> in_flags("missing must be a word; lower hidden or batch_size", known)
+        '--missing must be a word; lower --hidden or --batch-size'
     """
 
     def typed(found: re.Match[str]) -> str:
-        name, value = found.groups()
+        name, value = found[1] or found[3], found[2] or "…"
         if name not in options:
             return found[0]
         on, off = options[name]
@@ -151,8 +178,12 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
             values = json.loads(value)
         except ValueError:
             return found[0]
+        if isinstance(values, list) and all(isinstance(entry, int | float) for entry in values):
+            values = ",".join(map(str, values))
         entries = values if isinstance(values, list) else [values]
         return " ".join(f"{on} {shlex.quote(str(entry))}" for entry in entries)
 
     first, must, rest = message.partition(" must ")
-    return _ASSIGNED.sub(typed, f"{options[first][0]}{must}{rest}" if first in options else message)
+    message = f"{options[first][0]}{must}{rest}" if first in options else message
+    message = _ADVISED.sub(lambda found: re.sub(_SETTING, lambda name: f"{name[0]}=…", found[0]), message)
+    return _NAMED.sub(typed, message)

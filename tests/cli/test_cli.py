@@ -62,7 +62,7 @@ NUMBERS = "a,b\n" + "".join(f"{i},{i * i % 7}.5\n" for i in range(9))
         (NUMBERS.replace("3,2.5", "3,red"), ["text in column 'b'", "'red' in row 4", "--categorical b"]),
         (NUMBERS.replace("3,2.5", "3,").replace("5,4.5", "inf,nan"), ["'a' (1)", "'b' (2)", "--missing drop"]),
         (NUMBERS.replace("a,b", "a,a"), ["same name", "'a'", "rename"]),
-        (NUMBERS.replace("3,2.5", "3,2.5,9"), ["line 5", "3 fields", "2 columns"]),
+        (NUMBERS.replace("3,2.5", "3,2.5,9"), ["line 5", "3 fields instead of 2"]),
         (b"\x00\x01\x02" * 30, ["not a text file", "save it as CSV"]),
     ],
     ids=["empty", "header", "one row", "text", "missing", "names twice", "ragged", "binary"],
@@ -173,13 +173,13 @@ def test_data_and_models_that_do_not_fit_in_memory():
         for name in ("t.csv", "m.npy"):
             untouched("fit", name, says=[name, "GB of memory", "use fewer rows or columns"])
     with mock.patch("curvae.data.memory.available", return_value=5000):
-        untouched("fit", "t.csv", "--hidden", "400", says=["layers of 3, 400, 2", "GB of memory", "lower hidden"])
+        untouched("fit", "t.csv", "--hidden", "400", says=["layers of 3, 400, 2", "GB of memory", "lower --hidden"])
 
 
 def test_likelihoods_that_do_not_fit_the_data(run):
     write_table(Path("t.csv"))
     for likelihood in ("bernoulli", "categorical"):
-        untouched("fit", "t.csv", "--likelihood", likelihood, says=["[0, 1]", "from -", "likelihood gaussian"])
+        untouched("fit", "t.csv", "--likelihood", likelihood, says=["[0, 1]", "from -", "use --likelihood gaussian"])
     Path("half.csv").write_text("a,b\n0.5,0.5\n0.2,0.3\n")
     untouched("fit", "half.csv", "--likelihood", "categorical", says=["one-hot", "--categorical"])
     Path("bits.csv").write_text("a,b\n0,1\n1,1\n1,0\n0,0\n")
@@ -196,7 +196,7 @@ def test_new_data_must_have_the_columns_of_the_fit(run):
     cells = pd.read_csv("cells.csv")
     cells.drop(columns="b").to_csv("fewer.csv", index=False)
     for command in ("embed", "evaluate"):
-        untouched(command, run, "fewer.csv", says=["lacks columns", "'b'", "add them"])
+        untouched(command, run, "fewer.csv", says=["has no columns 'b'", "add them"])
     np.save("wrong.npy", np.zeros((4, 3)))
     untouched("embed", run, "wrong.npy", says=["a matrix", "named columns"])
 
@@ -230,7 +230,7 @@ def test_unseen_category():
         (["--hidden", "x"], ["200 or 400,200", "'x'"]),
         (["--hidden", "8,"], ["200 or 400,200"]),
         (["--hidden", "-8"], ["positive widths"]),
-        (["--hidden", "9" * 12], ["GB of memory", "lower hidden"]),
+        (["--hidden", "9" * 12], ["GB of memory", "lower --hidden"]),
         (["-c", "100", "--prior-scale", "50"], ["c·σ0²", "lower the curvature"]),
         (["--diagonal"], ["wrapped"]),
         (["--dim", "0"], ["dim", "at least 1"]),
@@ -242,13 +242,13 @@ def test_unseen_category():
         (["--batch-size", "9" * 30], ["--batch-size must be at most 100,000,000", "in memory at once"]),
         (["--repeats", "9" * 12], ["repeats must be at most 10,000", "a training of its own"]),
         (["--validation", "1"], ["validation", "below 1"]),
-        (["--patience", "2", "--validation", "0"], ["validation rows", "drop patience"]),
+        (["--patience", "2", "--validation", "0"], ["validation rows", "drop --patience"]),
         (["--patience", "2", "--validation", "0.001"], ["validation rows", "of 40 rows"]),
         (["--beta", "-1"], ["beta"]),
         (["--lr", "0"], ["--learning-rate", "positive"]),
         (["--repeats", "0"], ["repeats", "at least 1"]),
         (["--resume"], ["run is not a folder", "curvae fit"]),
-        (["--device", "meta"], ["auto, cpu or cuda", "'meta'"]),
+        (["--device", "meta"], ["--device must be auto, cpu or cuda", "'meta'"]),
         (["--posterior", "student"], ["--posterior", "'riemannian', 'wrapped'", "curvae fit --help"]),
         (["--missing", "no"], ["--missing", "'drop'"]),
         (["--epochs", "many"], ["--epochs", "integer"]),
@@ -264,7 +264,7 @@ def test_options_that_cannot_be(options, says):
 
 def test_other_options_that_cannot_be(run):
     write_table(Path("t.csv"))
-    untouched("fit", "t.csv", "--resume", says=["-o RUN"])
+    untouched("fit", "t.csv", "--resume", says=["--resume needs the run folder; give it with -o"])
     untouched("compare", "t.csv", "--repeats", "2", says=["at least 3 repeats"])
     untouched("compare", "t.csv", "--repeats", "9" * 12, says=["repeats must be at most 10,000"])
     untouched("compare", "t.csv", "--curvatures", "1,x", says=["0.3,1", "'1,x'"])
@@ -272,13 +272,14 @@ def test_other_options_that_cannot_be(run):
     untouched("compare", "t.csv", "--curvatures", "nan", says=["c > 0"])
     untouched("compare", "t.csv", "--curvatures", "1e9", says=["lower the curvature"])
     untouched("sample", run, "-n", "0", says=["at least 1"])
-    untouched("sample", run, "-n", "9" * 15, says=["GB of memory", "-n"])
+    untouched("sample", run, "-n", "9" * 15, says=["GB of memory", "lower -n"])
     untouched("sample", run, "--seed", "9" * 30, says=["--seed"])
     untouched("evaluate", run, "cells.csv", "--samples", "0", says=["at least 1"])
     untouched("evaluate", run, "cells.csv", "--samples", "9" * 12, says=["samples must be at most 1,000,000", "time"])
-    untouched("embed", run, says=["data", "curvae embed --help"])
+    untouched("embed", run, says=["DATA", "curvae embed --help"])
     untouched("nonsense", says=["nonsense", "curvae --help"])
-    untouched("cite", "--latex", says=["--latex", "curvae cite --help"])
+    untouched("cite", "--latex", says=["--latex", "did you mean --bibtex?"])
+    untouched("cite", "--xyz", says=["--xyz", "curvae cite --help"])
 
 
 # --- folders --------------------------------------------------------------------------------------------------------
@@ -347,7 +348,7 @@ def test_places_that_cannot_be_written_to(run):
 
 
 def test_interruption_says_how_to_go_on(run):
-    with mock.patch("curvae.runs.using.load_fitted", side_effect=KeyboardInterrupt):
+    with mock.patch("curvae.runs.kinds.load_fitted", side_effect=KeyboardInterrupt):
         found = curvae("embed", run, "cells.csv")
     assert found.code == 130 and found.out == ""
     assert found.err.count("\n") == 1 and found.err.startswith("curvae: interrupted") and "--resume" in found.err
@@ -355,7 +356,7 @@ def test_interruption_says_how_to_go_on(run):
 
 def test_a_bug_is_not_dressed_up_as_a_mistake(run):
     with (
-        mock.patch("curvae.runs.using.load_fitted", side_effect=ZeroDivisionError),
+        mock.patch("curvae.runs.kinds.load_fitted", side_effect=ZeroDivisionError),
         pytest.raises(ZeroDivisionError),
     ):
         curvae("embed", run, "cells.csv")

@@ -166,6 +166,38 @@ def test_graphml_against_networkx(tmp_path: Path) -> None:
     assert any("true and false became 1 and 0: 'even'" in note for note in stored.notes)
 
 
+def test_graphml_of_drawing_programs(tmp_path: Path) -> None:
+    """Ports, labels in elements of another namespace, values that are not of their type, and edges with equal ids."""
+    space = "http://www.yworks.com/xml/graphml"
+    keys = (
+        '<key id="d3" for="node" yfiles.type="nodegraphics"/>\n<key id="d4" for="edge" attr.name="weight"/>\n'
+        '<key id="d5" for="node" attr.name="age" attr.type="int"><default/></key>\n'
+    )
+    shape = f'<y:ShapeNode xmlns:y="{space}"><y:NodeLabel>leaf</y:NodeLabel></y:ShapeNode>'
+    body = (
+        '<graph><node id=" a "><port name="p"/><data key="d3">' + shape + '</data><data key="d5"> 7.5 </data></node>\n'
+        '<node id="b"><data key="d5">NA</data></node><node id="c"/>\n'
+        '<edge id="e" source="a" target="b"><data key="d4">1</data></edge>\n'
+        '<edge id="e" source="a" target="b"><data key="d4">2</data></edge>\n'
+        '<edge id="e" source="b" target="c" directed="false"><data key="d4">4</data></edge></graph></graphml>\n'
+    )
+    path = write(tmp_path, HEAD + keys + body, "g.graphml")
+    graph = load_graph(path, label="label", features=["age"], missing="mean", weighted=True)
+    assert graph.names.tolist() == ["a", "b", "c"]
+    assert graph.labels is not None and graph.labels.tolist() == ["leaf", "", ""]
+    np.testing.assert_array_equal(graph.features, [[7.5], [7.5], [7.5]])
+    assert weights(graph) == {frozenset("ab"): 3, frozenset("bc"): 4}
+
+
+def test_a_graphml_file_too_large_is_refused_while_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "g.graphml.gz").write_bytes(gzip.compress((HEAD + BODY).encode() + b" " * 2**24))
+    monkeypatch.setattr("curvae.data.memory.available", lambda: 2**26)
+    monkeypatch.setattr("curvae.data.graphs.graphml.ElementTree.XMLParser", lambda **_: pytest.fail("parsed"))
+    assert "GB of memory" in refusal(tmp_path / "g.graphml.gz")
+
+
 def test_graphml_with_directed_edges(tmp_path: Path) -> None:
     directed = load_graph(write(tmp_path, HEAD + BODY.replace('"undirected"', '"directed"'), "g.graphml"))
     single = load_graph(
@@ -190,20 +222,20 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        (HEAD.replace("\n<graphml", f"\n{BOMB}<graphml") + BODY, "line 2: a document type"),
-        (HEAD.replace("\n<graphml", '\n<!DOCTYPE x SYSTEM "file:///etc/hosts"><graphml') + BODY, "a document type"),
-        ("<gexf><graph/></gexf>", "<gexf> where <graphml> should stand"),
+        (HEAD.replace("\n<graphml", f"\n{BOMB}<graphml") + BODY, "has a document type"),
+        (HEAD.replace("\n<graphml", '\n<!DOCTYPE x SYSTEM "file:///etc/hosts"><graphml') + BODY, "has a document type"),
+        ("<gexf><graph/></gexf>", "<gexf> instead of <graphml>"),
         (HEAD + BODY[:-20], "cannot be read as GraphML"),
         (HEAD + "<graph></edge></graphml>", "mismatched tag"),
         ("", "cannot be read as GraphML: no element found"),
         (HEAD.replace('"1.0"', '"1.0" encoding="none"') + BODY, "cannot be read as GraphML"),
-        (HEAD + BODY.replace('id="b"', 'id="a"'), "a second node 'a'"),
-        (HEAD + BODY.replace('<node id="b">', "<node>"), "line 5: <node> without 'id'"),
+        (HEAD + BODY.replace('id="b"', 'id="a"'), "several nodes 'a'"),
+        (HEAD + BODY.replace('<node id="b">', "<node>"), "<node> number 2 has no 'id'"),
         (HEAD + BODY.replace('target="b"', 'target="z"', 1), "nodes that it does not list: 'z'"),
-        (HEAD + BODY.replace("</graph>", "</graph><graph/>"), "a second graph"),
+        (HEAD + BODY.replace("</graph>", "</graph><graph/>"), "has 2 graphs"),
         (HEAD + BODY.replace("</graph>", "<hyperedge/></graph>"), "hyperedge"),
         (HEAD + "<graph><node id='a'/></graph></graphml>", "no edges"),
-        (HEAD + "</graphml>", "no edges"),
+        (HEAD + "</graphml>", "has 0 graphs"),
     ],
     ids=[
         "entities",
@@ -229,10 +261,10 @@ def test_broken_graphml_is_refused(tmp_path: Path, content: str, part: str) -> N
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("0.5", "much", "line 11: an edge of weight 'much'"),
-        ("0.5", "-1", "line 11 has weight -1"),
-        ("0.5", "nan", "line 11 has weight nan"),
-        ("<default>2</default>", "", "line 10: an edge without a weight"),
+        ("0.5", "much", "the edge of 'b', 'c' has weight 'much'"),
+        ("0.5", "-1", "the edge of 'b', 'c' has weight -1"),
+        ("0.5", "nan", "the edge of 'b', 'c' has weight 'nan'"),
+        ("<default>2</default>", "", "the edge of 'a', 'b' has no weight"),
     ],
 )
 def test_wrong_weights_of_graphml_are_refused(tmp_path: Path, old: str, new: str, part: str) -> None:
@@ -262,7 +294,7 @@ def test_torch_geometric() -> None:
     weighted = load_graph(source, weighted=True)
     assert weighted.weights is not None and weighted.weights.tolist() == [2, 3]
     bare = data.Data(edge_index=links[:, :4], num_nodes=4, y=torch.zeros(1))
-    assert "y was left out: it is not one label a node." in load_graph(bare).notes
+    assert "y was left out because it does not have one label per node." in load_graph(bare).notes
     assert load_graph(bare).features is None and load_graph(bare).n_nodes == 4
     assert "no edge_weight" in refusal(bare, weighted=True)
     assert "3 nodes and an edge to node 3" in refusal(data.Data(edge_index=links, num_nodes=3))
@@ -278,10 +310,10 @@ def test_torch_geometric() -> None:
     ("source", "options", "part"),
     [
         (np.zeros((3, 4)), {}, "shape (3, 4); give a file"),
-        (np.eye(4), {}, "make an adjacency matrix a scipy.sparse.csr_array"),
+        (np.eye(4), {}, "convert an adjacency matrix to a scipy.sparse.csr_array"),
         (np.array([[0.5, 1]]), {}, "holds float64; give whole numbers or texts"),
         (np.array([[True, False]]), {}, "holds bool"),
-        (np.array([["a", None]], dtype=object), {}, "row 1 names one node only"),
+        (np.array([["a", None]], dtype=object), {}, "row 1 names only one node"),
         ([], {}, "has no edges"),
         ([("a", "b"), ("c",)], {}, "type list cannot be read; give a file"),
         (3, {}, "type int has shape ()"),
@@ -296,11 +328,11 @@ def test_torch_geometric() -> None:
         (nx.Graph(), {}, "has no edges"),
         (nx.empty_graph(1), {}, "has no edges"),
         (nx.Graph([(1, "1")]), {}, "print alike"),
-        (nx.path_graph(3), {"weighted": True}, "an edge without a weight"),
+        (nx.path_graph(3), {"weighted": True}, "has no weight"),
         (nx.Graph([(1, 2, {"weight": "much"})]), {"weighted": True}, "weight 'much'"),
         (nx.Graph([(1, 2, {"weight": -1})]), {"weighted": True}, "the edge of '1', '2' has weight -1"),
         (pd.DataFrame({"a": [1, 2]}), {}, "one column or none"),
-        (pd.DataFrame({"a": ["x", "y"], "b": ["y", None]}), {}, "row 2 names one node only"),
+        (pd.DataFrame({"a": ["x", "y"], "b": ["y", None]}), {}, "row 2 names only one node"),
         (pd.DataFrame({"a": ["x", "y"], "b": ["y", "z"], "c": [1, 0]}), {"weighted": True}, "row 2 has weight 0"),
         (pd.DataFrame({"a": ["x"], "b": ["y"]}), {"weighted": True}, "no third column"),
     ],
@@ -331,7 +363,7 @@ def test_graphs_are_looked_for_then_fetched(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("CURVAE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "pooch", None)
-    assert "graph csphd lies neither in CURVAE_DATA nor in" in refusal("csphd")
+    assert "graph csphd is neither in CURVAE_DATA nor in" in refusal("csphd")
     fetched: list[tuple[str, str]] = []
 
     def retrieve(address: str, known_hash: str, fname: str, path: Path) -> None:

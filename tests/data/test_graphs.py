@@ -304,17 +304,17 @@ JUNK = bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8))
 BAD = {
     "empty": ("", "g.edges is empty; give two names a line"),
     "blank": ("\n \n\t\n", "g.edges is empty"),
-    "comments": ("# a b\n% c d\n", "nothing but comments"),
+    "comments": ("# a b\n% c d\n", "contains only comments"),
     "header only": ("source,target\n", "has no edges; give at least one"),
     "one column": ("a\nb\nc\n", "has one column"),
     "one node": ("a a\n", "has no edges between different nodes"),
-    "short line": (PLAIN + "5\n", "line 5 has 1 field where the first has 2"),
-    "late short line": (PLAIN * 40 + "# c\n5\n" + PLAIN, "line 162 has 1 field where the first has 2"),
-    "late long line": (PLAIN * 40 + "# c\n5 6 7\n" + PLAIN, "line 162 has 3 fields where the first has 2"),
-    "neighbours a line": ("a b c d\nb c\nc d\n", "line 2 has 2 fields where the first has 4"),
-    "no second name": ("a,b\nb,\nc,d\n", "line 2 names one node only"),
-    "no first name": ("# x\na,b\n,c\n", "line 3 names one node only"),
-    "arrows": ("a -> b\nb -> c\n", "has '->' where a second name should stand"),
+    "short line": (PLAIN + "5\n", "line 5 has 1 field instead of 2"),
+    "late short line": (PLAIN * 40 + "# c\n5\n" + PLAIN, "line 162 has 1 field instead of 2"),
+    "late long line": (PLAIN * 40 + "# c\n5 6 7\n" + PLAIN, "line 162 has 3 fields instead of 2"),
+    "neighbours a line": ("a b c d\nb c\nc d\n", "line 2 has 2 fields instead of 4"),
+    "no second name": ("a,b\nb,\nc,d\n", "line 2 names only one node"),
+    "no first name": ("# x\na,b\n,c\n", "line 3 names only one node"),
+    "arrows": ("a -> b\nb -> c\n", "has '->' instead of a second name"),
     "open quote": ('a b\n"b c\nc d\n', "line 2 opens a quote"),
     "two open quotes": ('a b\nb "c\nc d\n"d e\n', "line 2 opens a quote"),
     "quote over lines": ('a b\nb "c\nd e"\nc d\n', "line 2 opens a quote"),
@@ -365,7 +365,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert f"{name} " in refusal(write(tmp_path, PLAIN, name))
     cut = gzip.compress((PLAIN * 5000).encode())[:-20]
     for name in ("g.edges.gz", "g.graphml.gz"):
-        assert "not a whole gzip file" in refusal(write(tmp_path, cut, name))
+        assert "not a complete gzip file" in refusal(write(tmp_path, cut, name))
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="rights do not bind this user")
@@ -380,7 +380,7 @@ def test_an_error_of_the_system_is_one_line(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("curvae.data.graphs.sources.open_file", fail)
     assert refusal(write(tmp_path, PLAIN, "g.edges")) == (
-        "g.edges cannot be read: Input/output error; check the file and its rights"
+        "g.edges cannot be read: Input/output error; check the file and its permissions"
     )
 
 

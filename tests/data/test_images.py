@@ -81,7 +81,7 @@ def test_sub_folders_are_labels(tmp_path: Path) -> None:
     assert data.labels is not None and data.labels.tolist() == ["cat", "dog", "dog/old"]
     save(tmp_path, "0.png", PIXELS[3])
     mixed = load(tmp_path)[0]
-    assert mixed.labels is None and any("no labels" in note for note in mixed.notes)
+    assert mixed.labels is None and any("not used as labels" in note for note in mixed.notes)
 
 
 def test_modes_of_images(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_broken_images_and_empty_folders_are_refused(tmp_path: Path) -> None:
-    assert "holds no images" in refusal(tmp_path)
+    assert "contains no images" in refusal(tmp_path)
     save(tmp_path, "a.png", PIXELS[0])
     assert "only 1 row" in refusal(tmp_path)
     write(tmp_path, "nonsense", "b.png")
@@ -232,11 +232,11 @@ def test_idx_files_in_a_folder(folder: Path) -> None:
         ("t10k-labels-idx1-ubyte", idx(DIGITS[:3])[:-1], "ends too early"),
         ("t10k-labels-idx1-ubyte", idx(DIGITS[:3]) + b"\0", "longer than it says"),
         ("t10k-labels-idx1-ubyte", idx(DIGITS), "3 images and t10k-labels-idx1-ubyte 5 labels"),
-        ("t10k-images-idx3-ubyte.gz", b"nonsense", "not a whole gzip file"),
+        ("t10k-images-idx3-ubyte.gz", b"nonsense", "not a complete gzip file"),
         (
             "t10k-images-idx3-ubyte.gz",
             gzip.compress(FILES["t10k-images-idx3-ubyte"], mtime=0)[:-20],
-            "not a whole gzip file",
+            "not a complete gzip file",
         ),
         ("t10k-images-idx3-ubyte.gz", gzip.compress(idx(TEST[:, :2]), mtime=0), "differ in size"),
         ("t10k-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12, mtime=0), "needs about"),

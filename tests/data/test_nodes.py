@@ -84,11 +84,11 @@ def test_nodes_that_only_the_table_names(tmp_path: Path) -> None:
 
 def test_nodes_that_the_table_lacks(tmp_path: Path) -> None:
     path, table = write(tmp_path, PEOPLE + "dan eva\n", "g.edges"), write(tmp_path, TABLE, "n.csv")
-    assert "n.csv lacks 1 node of g.edges: 'eva'; add them, or use missing=\"mean\"" in refusal(
+    assert "n.csv has no row for 1 node of g.edges: 'eva'; add them, or use missing=\"mean\"" in refusal(
         path, nodes=table, features=["size"]
     )
     graph = load_graph(path, nodes=table, label="type")
-    assert graph.warnings == ("n.csv lacks 1 node of g.edges: 'eva'; add them.",)
+    assert graph.warnings == ("n.csv has no row for 1 node of g.edges: 'eva'; add them.",)
     assert graph.labels is not None and graph.labels.tolist() == ["x", "y", "x", "", ""]
     filled = load_graph(path, nodes=table, features=["size"], missing="mean")
     np.testing.assert_array_equal(filled.features, [[1.5], [2.5], [0], [4], [2]])

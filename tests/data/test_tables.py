@@ -208,8 +208,8 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
         ("a,b\n1,2\n3,4\n", {"label": "zzz"}, ["no column 'zzz'", "its columns are 'a', 'b'"]),
         ("a,b\n1,2\n3,4\n", {"categorical": ["c"]}, ["no column 'c' for categorical=…"]),
         ("a,b\n1,2\n3,4\n", {"categorical": ["a"], "label": "a"}, ["'a' cannot be a feature and a label"]),
-        ("a\nx\ny\n", {"label": "a"}, ["no column left for a feature"]),
-        ("a,b\n1,2\n3,4,5\n6,7\n", {}, ["line 3 has 3 fields", "2 columns"]),
+        ("a\nx\ny\n", {"label": "a"}, ["no column left to use as a feature"]),
+        ("a,b\n1,2\n3,4,5\n6,7\n", {}, ["line 3 has 3 fields", "instead of 2"]),
         ("a,b\n1,2\n3\n6,7\n", {}, ["line 3 has 1 field "]),
         ("a,b\n1,2\n3\n6,7\n", {"missing": "mean"}, ["line 3 has 1 field "]),
         ("a,b\n1,2,\n3,4\n6,7\n", {}, ["line 2 has 3 fields"]),
@@ -253,9 +253,9 @@ def test_a_long_cell_of_an_edge_list_is_named(tmp_path: Path) -> None:
 
 
 def test_broken_gzip_is_refused(tmp_path: Path) -> None:
-    assert "not a whole gzip file" in refusal(write(tmp_path, PLAIN, "t.csv.gz"))
+    assert "not a complete gzip file" in refusal(write(tmp_path, PLAIN, "t.csv.gz"))
     packed = gzip.compress(PLAIN.encode() * 1000)
-    assert "not a whole gzip file" in refusal(write(tmp_path, packed[: len(packed) // 2], "t.csv.gz"))
+    assert "not a complete gzip file" in refusal(write(tmp_path, packed[: len(packed) // 2], "t.csv.gz"))
 
 
 def test_option_values(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_constant_and_wide_new_data_is_not_judged(tmp_path: Path, schema: Schema
 @pytest.mark.parametrize(
     ("content", "options", "parts"),
     [
-        ("size\n1\n2\n", {}, ["lacks columns", "'colour'"]),
+        ("size\n1\n2\n", {}, ["has no columns 'colour'"]),
         ("size,colour\n1,green\n2,red\n", {}, ["'colour'", "'green'", "it knows 'blue', 'red'"]),
         ("size,colour\nbig,red\n2,red\n", {}, ["'size' ('big' in row 1)", "trained on numbers"]),
         ("size,colour\n1,red\n", {"label": "nope"}, ["no column 'nope'"]),

@@ -26,7 +26,7 @@ from curvae.hierarchy import (
 )
 from curvae.hierarchy.delta import four_sums, quadruples
 from curvae.hierarchy.distances import check_distances
-from curvae.hierarchy.links import examine_links, swap_ends
+from curvae.hierarchy.graph_tests import examine_links, swap_ends
 from curvae.hierarchy.nesting import _Points
 from curvae.hierarchy.scores import (
     cophenetic_correlation,

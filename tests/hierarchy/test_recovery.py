@@ -27,8 +27,8 @@ from curvae.hierarchy import (
     tree_of_embedding,
     tree_of_pairs,
 )
-from curvae.hierarchy.reading_off import joined
 from curvae.hierarchy.recovery import dendrogram_purity, distortion
+from curvae.hierarchy.tree_of_map import joined
 from curvae.plotting import regular_tree
 
 

@@ -14,14 +14,16 @@ import curvae
 from curvae import Euclidean, Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
 from curvae.errors import CurvaeError
 from curvae.geometry import checks
-from curvae.models import VAE, Gaussian, GeodesicEdges, GraphBatch, GraphVAE, Posterior, Prior
+from curvae.models import VAE, Gaussian, GeodesicEdges, GraphBatch, GraphVAE, Posterior
 from curvae.nn import (
     Curvature,
     ExpMap0,
+    Factor,
     GraphEncoder,
     Gyroplane,
     LogMap0,
     MobiusLinear,
+    Space,
     decoder,
     mlp,
     normalised_adjacency,
@@ -98,8 +100,9 @@ def test_curvature_of_a_model_is_not_looked_at_in_a_step(monkeypatch):
     for law in ("wrapped", "riemannian"):
         for learned in (False, True):
             c = Curvature(0.7, learnable=learned)
-            kinds = ExpMap0(c), decoder("mobius", 2, (8,), 5, c)
-            model = VAE(mlp(5, 8), kinds[1], Posterior(8, 2, c, law), Prior(2, c, law), Gaussian(5))
+            space = Space([Factor(2, c, distribution=law)])
+            kinds = ExpMap0(c), decoder("mobius", space, (8,), 5)
+            model = VAE(mlp(5, 8), kinds[1], Posterior(8, space), Gaussian(5))
             with monkeypatch.context() as patch:
                 patch.setattr(checks, "check_curvature", lambda c: pytest.fail("looked at c"))
                 model.elbo(torch.zeros(3, 5)).sum().backward()
@@ -225,13 +228,12 @@ def test_draws_at_a_curvature_of_almost_zero(chart, law, dtype):
 
 
 def model(dim=2):
-    c = Curvature(0.7)
-    return VAE(mlp(5, 8), decoder("gyroplane", dim, (8,), 5, c), Posterior(8, dim, c), Prior(dim, c), Gaussian(5))
+    space = Space(f"h{dim}:0.7")
+    return VAE(mlp(5, 8), decoder("gyroplane", space, (8,), 5), Posterior(8, space), Gaussian(5))
 
 
 def graph_model():
-    c = Curvature(0.7)
-    return GraphVAE(GraphEncoder(4), Posterior(32, 2, c), Prior(2, c), GeodesicEdges())
+    return GraphVAE(GraphEncoder(4), Posterior(32, Space("h2:0.7")), GeodesicEdges())
 
 
 def test_noise_of_the_wrong_shape_is_refused():

@@ -8,14 +8,16 @@ import pytest
 import torch
 
 from curvae import Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
-from curvae.models import VAE, Bernoulli, FermiDirac, GeodesicEdges, GraphVAE, Posterior, Prior, Stack
+from curvae.models import VAE, Bernoulli, FermiDirac, GeodesicEdges, GraphVAE, Posterior, Stack
 from curvae.nn import (
     Curvature,
     ExpMap0,
+    Factor,
     GraphEncoder,
     Gyroplane,
     LogMap0,
     MobiusLinear,
+    Space,
     decoder,
     mlp,
     normalised_adjacency,
@@ -93,10 +95,8 @@ def test_geometry_of_far_points_stays_in_full_precision():
 def test_vae(dtype, learned, law, kind, diagonal):
     if diagonal and law == "riemannian":
         pytest.skip("the Riemannian normal is isotropic")
-    c = Curvature(0.7, learnable=learned)
-    model = VAE(
-        mlp(20, 16), decoder(kind, 2, (16,), 20, c), Posterior(16, 2, c, law, diagonal), Prior(2, c, law), Bernoulli(20)
-    )
+    space = Space([Factor(2, 0.7, learned, law, diagonal)])
+    model = VAE(mlp(20, 16), decoder(kind, space, (16,), 20), Posterior(16, space), Bernoulli(20))
     x, noise = torch.rand(8, 20), torch.randn(2, 8, 2)
     compare(model, lambda: model.elbo(x, noise=noise), dtype, 0.1)
 
@@ -108,8 +108,7 @@ def test_vae(dtype, learned, law, kind, diagonal):
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 def test_graph_vae(dtype, learned, law, edge_model, dense):
     edges = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]])
-    c = Curvature(0.7, learnable=learned)
-    model = GraphVAE(GraphEncoder(7), Posterior(32, 2, c, law), Prior(2, c, law), edge_model())
+    model = GraphVAE(GraphEncoder(7), Posterior(32, Space([Factor(2, 0.7, learned, law)])), edge_model())
     noise = torch.randn(3, 7, 2)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
@@ -121,14 +120,8 @@ def test_graph_vae(dtype, learned, law, edge_model, dense):
 @pytest.mark.parametrize("law", ["wrapped", "riemannian"])
 def test_stack_agrees_with_its_models(learned, law):
     def make():
-        c = Curvature(0.7, learnable=learned)
-        return VAE(
-            mlp(20, 16),
-            decoder("gyroplane", 2, (16,), 20, c),
-            Posterior(16, 2, c, law),
-            Prior(2, c, law),
-            Bernoulli(20),
-        )
+        space = Space([Factor(2, 0.7, learned, law)])
+        return VAE(mlp(20, 16), decoder("gyroplane", space, (16,), 20), Posterior(16, space), Bernoulli(20))
 
     models = [make(), make()]
     x, noise = torch.rand(2, 8, 20), torch.randn(2, 3, 8, 2)

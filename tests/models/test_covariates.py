@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +24,13 @@ from curvae.data import Arrays, Column, Schema, load
 from curvae.data.covariates import code_values
 from curvae.models import Batch, Layout, Stack, marginal, marginal_likelihood
 from curvae.models.tracing import trace
-from curvae.nn import Conditioned, Curvature, decoder, mlp
+from curvae.nn import Conditioned, Space, decoder, mlp
+from curvae.nn.layers import Curved
 from curvae.training import Config, build, compare, fit, fit_many, random_split
 from curvae.training.effects import Effects
 from curvae.training.evaluate import embed, likelihoods, reconstruct
 from curvae.training.rows import layout_of
-from curvae.training.tasks import scaling_for
+from curvae.training.rows_problem import scaling_for
 from running import SMALL, config, curvae, refused, write_table
 
 FEATURES, TOLD, ROWS = 4, 3, 5
@@ -72,20 +75,20 @@ def test_after_the_first_layer_a_context_is_an_input_more():
 
 @pytest.mark.parametrize("kind", ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"])
 def test_every_decoder_is_told_at_every_layer(kind):
-    plain = decoder(kind, 2, (6, 5), FEATURES, Curvature(0.7)).double()
+    c, plain = torch.tensor(0.7).double(), decoder(kind, Space("h2:0.7"), (6, 5), FEATURES).double()
     network = Conditioned(plain, TOLD).double()
     S, context = torch.randn(ROWS, 2, dtype=torch.float64), random_batch().context
-    torch.testing.assert_close(network(S, context), plain(S))  # fresh weights say nothing
+    torch.testing.assert_close(network(S, context, c), plain(S, c))  # fresh weights say nothing
     for shift in network.shifts.values():
         nn.init.normal_(shift.weight)
     expected, added = S, 0
     for layer, after in zip(plain, [*list(plain)[1:], nn.ReLU()], strict=True):
-        expected = layer(expected)
+        expected = layer(expected, c) if isinstance(layer, Curved) else layer(expected)
         if isinstance(after, nn.ReLU):
             expected = expected + context @ list(network.shifts.values())[added].weight.T
             added += 1
     assert added == len(network.shifts) == 3
-    torch.testing.assert_close(network(S, context), expected)
+    torch.testing.assert_close(network(S, context, c), expected)
 
 
 def test_a_context_that_lacks_or_has_another_width_is_refused():
@@ -354,7 +357,7 @@ def test_new_rows_are_coded_as_those_of_the_fit(table):
     table.assign(batch="c").to_csv("unseen.csv", index=False)
     with pytest.raises(CurvaeError, match="'batch' of unseen.csv .* not trained on: 'c'; it knows 'a', 'b'"):
         load("unseen.csv", schema=schema)
-    with pytest.raises(CurvaeError, match="settled when the model was trained"):
+    with pytest.raises(CurvaeError, match="set when the model was trained"):
         load("t.csv", schema=schema, covariates=["age"])
 
 
@@ -389,7 +392,7 @@ def test_values_by_name():
     np.testing.assert_array_equal(each, [[1, 0, 0], [0, 1, 0]])
     assert code_values([], None, 3).shape == (3, 0)
     for given, says in (
-        ({"age": 1}, "needs a value of the covariates 'batch' \\(one of 'a', 'b'\\); give"),
+        ({"age": 1}, "needs values of the covariates 'batch' \\(one of 'a', 'b'\\); give"),
         (None, "'batch' .*, 'age' \\(a number, 40 ± 10 in training\\)"),
         ({"batch": "c", "age": 1}, "not trained on: 'c'; it knows 'a', 'b'"),
         ({"batch": "a", "age": "old"}, "text in column 'age'"),
@@ -415,7 +418,7 @@ def test_the_command_line_from_fit_to_samples(table):
     assert "compare t.csv --covariate batch --covariate age" in found.out
     assert config()["layout"]["covariates"] == 3
     assert "batch=a, batch=b, age" in Path("run/report.html").read_text()
-    refused("sample", "run", says=["needs a value of the covariates 'batch' (one of 'a', 'b'), 'age' (a number"])
+    refused("sample", "run", says=["needs values of the covariates 'batch' (one of 'a', 'b'), 'age' (a number"])
     refused("sample", "run", "--covariate", "batch=c", "--covariate", "age=3", says=["'c'; it knows 'a', 'b'"])
     told = ("--covariate", "batch=b", "--covariate", "age=40")
     assert curvae("sample", "run", "-n", "7", "-o", "made.csv", *told).code == 0
@@ -438,6 +441,23 @@ def test_the_command_line_from_fit_to_samples(table):
     assert set(found.json["parts"]) == {"train", "validation"}
     assert curvae("fit", "t.csv", "-o", "run", "--resume", "--epochs", "2").code == 0
     refused("fit", "t.csv", "--covariate", "age", "-o", "run", "--resume", says=["covariates"])
+
+
+def test_next_commands_of_a_run_with_covariates_work(table):
+    assert curvae("fit", "t.csv", "--covariate", "batch", "--covariate", "age", "-o", "run", "-q", *SMALL).code == 0
+    table.drop(columns=["batch", "age"]).to_csv("bare.csv", index=False)
+    for words in (("embed", "run", "bare.csv"), ("evaluate", "run", "t.csv", "--samples", "5")):
+        found = curvae(*words)
+        (following,) = re.findall("^next: curvae (.*)", found.out, re.M)
+        assert curvae(*shlex.split(following)).code == 0, following
+    assert following.startswith("sample run -n 100 --covariate batch=a --covariate age=")
+
+
+def test_covariates_are_left_out_of_distances(table):
+    table.drop(columns="batch").to_csv("plain.csv", index=False)
+    told = curvae("diagnose", "t.csv", "--covariate", "batch", "--json")
+    assert told.code == 0 and told.json == curvae("diagnose", "plain.csv", "--json").json
+    refused("diagnose", "t.csv", "--distances", "--covariate", "batch", says=["--covariate has no meaning with --dis"])
 
 
 def test_an_encoder_that_is_told_needs_them_to_embed(table):
@@ -494,7 +514,7 @@ def test_the_estimator_with_a_data_frame(tmp_path):
     with pytest.raises(CurvaeError, match="X needs the covariates .* 'batch', 'age'"):
         model.score_samples(X[["x", "y", "z"]])
     for call in (model.sample, lambda covariates=None: model.inverse_transform(model.embedding_, covariates)):
-        with pytest.raises(CurvaeError, match="needs a value of the covariates 'batch'"):
+        with pytest.raises(CurvaeError, match="needs values of the covariates 'batch'"):
             call()
         assert call(covariates={"batch": "a", "age": 30}).shape[1] == 3
     made = model.inverse_transform(model.embedding_, X[["batch", "age"]])
@@ -548,7 +568,7 @@ def test_numbers_alone_are_covariates_too(tmp_path, monkeypatch):
     assert curvae("fit", "t.csv", "-o", "run", "--covariate", "w", *SMALL).code == 0
     assert curvae("sample", "run", "-n", "3", "--covariate", "w=0.5").code == 0
     refused("sample", "run", "-n", "3", "--covariate", "w", "--force", says=["--covariate takes COLUMN=VALUE", "'w'"])
-    refused("sample", "run", "-n", "3", "--force", says=["needs a value of the covariates 'w'", "with --covariate"])
+    refused("sample", "run", "-n", "3", "--force", says=["needs values of the covariates 'w'", "with --covariate"])
     x = random.normal(size=(30, 4))
     model = PoincareVAE(covariates=[3], **FAST).fit(x)
     assert model.sample(2, covariates={3: 0.1}).shape == (2, 3)

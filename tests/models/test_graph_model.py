@@ -16,9 +16,9 @@ from curvae import Lorentz
 from curvae.errors import CurvaeError
 from curvae.geometry import pairs as geometry
 from curvae.geometry.pairs import distances, sum_over_pairs
-from curvae.models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, Pairs, PairSampler, Posterior, Prior
+from curvae.models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, Pairs, PairSampler, Posterior
 from curvae.models import pairs as sampling
-from curvae.nn import Curvature, GraphConv, GraphEncoder, normalised_adjacency, undirected
+from curvae.nn import Factor, GraphConv, GraphEncoder, Space, normalised_adjacency, undirected
 from oracles import ball_dist, lorentz_to_ball, mpf, random_directions, relative, vector
 
 # torch.compile instantiates Function classes, which torch.autograd warns about.
@@ -48,14 +48,8 @@ def edges(request):
 
 
 def model(c=1.0, law="wrapped", edges=None, nodes=NODES, learn=False, diagonal=False, weight=2.0, features=None, dim=3):
-    curvature = Curvature(c, learnable=learn)
-    return GraphVAE(
-        GraphEncoder(features or nodes, (8,)),
-        Posterior(8, dim, curvature, law, diagonal),
-        Prior(dim, curvature, law),
-        edges or GeodesicEdges(FLOOR),
-        weight,
-    )
+    posterior = Posterior(8, Space([Factor(dim, c, learn, law, diagonal)]))
+    return GraphVAE(GraphEncoder(features or nodes, (8,)), posterior, edges or GeodesicEdges(FLOOR), weight)
 
 
 def log_odds(d, edges):
@@ -237,7 +231,7 @@ def test_distances_and_gradients_equal_arbitrary_precision(c, radius, apart):
 def test_likelihood_equals_brute_force(edges, c):
     """50 digits, over ordered pairs, for all pairs and for listed ones, in double and single precision."""
     network, S = model(c, edges=edges).double(), points(NODES, 3, c)
-    c = float(network.prior.curvature().double())
+    c = float(network.space.curvatures()[0].double())
     every = torch.tensor(list(combinations(range(NODES), 2))).T
     joined = {tuple(sorted(e)) for e in EDGES.T.tolist()}
     present = tensor([float(tuple(pair) in joined) for pair in every.T.tolist()])
@@ -245,7 +239,7 @@ def test_likelihood_equals_brute_force(edges, c):
         truth = brute_force(S, EDGES, c, edges)
         for dtype, bound in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
             network = network.to(dtype)
-            network.prior.curvature.fixed.fill_(c)
+            network.space.factors[0].curvature.fixed.fill_(c)
             for pairs in (EDGES, EDGES.flip(0), Pairs(every, present.to(dtype), torch.ones(15))):
                 assert relative(2 * network.log_likelihood(S, pairs).detach(), truth) < bound
         moved = EDGES.clone()
@@ -266,7 +260,7 @@ def test_terms(law, diagonal, c):
     q = network.encode(adjacency)
     z, log_q = q.transform_and_log_prob(noise)
     torch.testing.assert_close(kl, log_q - network.prior().log_prob(z), rtol=1e-9, atol=1e-9)
-    c = float(network.prior.curvature())
+    c = float(network.space.curvatures()[0])
     for found, S in zip(reconstruction, z, strict=True):
         assert relative(found.detach(), brute_force(S.detach(), EDGES, c, network.edges)) < 1e-11
     assert reconstruction.shape == (2,) and kl.shape == (2, NODES)
@@ -335,7 +329,7 @@ def test_gradients_equal_differences(edges, learn, sampled, c):
     pairs = PairSampler(EDGES, NODES).draw(8) if sampled else EDGES
     names = [f"network.edges.{name}" for name, _ in edges.named_parameters()]
     if learn:
-        names.append("network.posterior.curvature.log_c")
+        names.append("network.posterior.space.factors.0.curvature.log_c")
     values = [dict(Likelihood(network).named_parameters())[name].detach().double().requires_grad_() for name in names]
     f = likelihood(network, pairs, names)
     assert torch.autograd.gradcheck(f, (S, *values), eps=1e-6, atol=1e-6, rtol=1e-6)
@@ -392,7 +386,7 @@ def test_coincident_and_far_nodes(edges, c, dtype):
     """Nodes at one point, at the origin and off it, and two that are 40 apart: finite values and gradients."""
     network = model(c, edges=edges, dim=2).to(dtype)
     u = tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 2.0], [1.0, 2.0], [-12.0, 16.0], [12.0, -16.0]]).requires_grad_()
-    space = Lorentz(2, float(network.prior.curvature()))
+    space = Lorentz(2, float(network.space.curvatures()[0]))
     assert abs(float(space.dist(*space.expmap0(u[4:])).detach()) - 40) < 1e-10
     # Joined and not: the two far ones, the two at the origin, the two off it.
     for graph in (EDGES, torch.tensor([[4], [5]]), torch.tensor([[0, 2], [1, 3]])):
@@ -625,8 +619,6 @@ def test_training_finds_the_edges(law, c):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="share one Curvature"):
-        GraphVAE(GraphEncoder(6), Posterior(32, 2, Curvature(1.0)), Prior(2, Curvature(1.0)), GeodesicEdges())
     with pytest.raises(ValueError, match="positive number, got 0"):
         model(weight=0.0)
     with pytest.raises(ValueError, match="at least 1, got 0"):

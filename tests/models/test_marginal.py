@@ -18,8 +18,8 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal
 from torch import nn
 
-from curvae.models import VAE, Bernoulli, Gaussian, Posterior, Prior, marginal, marginal_likelihood
-from curvae.nn import Curvature, decoder, mlp
+from curvae.models import VAE, Bernoulli, Gaussian, Posterior, marginal, marginal_likelihood
+from curvae.nn import Factor, Space, decoder, mlp
 
 PRIOR_SCALE = 0.9
 LOADINGS = np.array([[0.9, -0.4], [0.3, 0.8], [-0.5, 0.6]])
@@ -50,15 +50,15 @@ class Toy:
         return x @ self.slope.T
 
     def model(self) -> VAE:
-        curvature = Curvature(self.c)
-        posterior = Posterior(3, self.dim, curvature, self.law, diagonal=len(self.deviations) > 1)
+        diagonal = len(self.deviations) > 1
+        factor = Factor(self.dim, self.c, False, self.law, diagonal, PRIOR_SCALE, prior=self.prior_law)
+        posterior = Posterior(3, Space([factor]))
         with torch.no_grad():
             posterior.head.weight.zero_()
             posterior.head.weight[: self.dim] = torch.from_numpy(self.slope / 2)
             posterior.head.bias.zero_()
             posterior.head.bias[self.dim :] = torch.tensor(self.deviations).expm1().log()
-        prior = Prior(self.dim, curvature, self.prior_law, PRIOR_SCALE)
-        return VAE(nn.Identity(), LinearInLog(self.loadings, self.c), posterior, prior, Gaussian(3, learned=False))
+        return VAE(nn.Identity(), LinearInLog(self.loadings, self.c), posterior, Gaussian(3, learned=False))
 
 
 class LinearInLog(nn.Module):
@@ -260,8 +260,7 @@ def test_the_exact_posterior_leaves_nothing_to_chance(law):
     """Factor analysis with orthogonal loadings: every weight is p(x), the error 0 and every bound tight."""
     a, s, x = 1.3, PRIOR_SCALE, rows()
     loadings = a * np.linalg.qr(LOADINGS)[0]
-    curvature = Curvature(0.0)
-    posterior = Posterior(3, 2, curvature, law)
+    posterior = Posterior(3, Space("e2", distribution=law, prior_scale=s))
     variance = 1 / (1 / s**2 + a**2)
     with torch.no_grad():
         posterior.head.weight.zero_()
@@ -271,7 +270,6 @@ def test_the_exact_posterior_leaves_nothing_to_chance(law):
         nn.Identity(),
         LinearInLog(loadings, 0.0),
         posterior,
-        Prior(2, curvature, law, s),
         Gaussian(3, learned=False),
     )
     truth = torch.from_numpy(multivariate_normal(np.zeros(3), np.eye(3) + s**2 * loadings @ loadings.T).logpdf(ROWS))
@@ -287,9 +285,9 @@ def test_the_exact_posterior_leaves_nothing_to_chance(law):
 
 
 def small(features: int, dim: int = 3) -> VAE:
-    curvature = Curvature(1.0)
-    parts = mlp(features, 6), decoder("gyroplane", dim, (6,), features, curvature)
-    return VAE(*parts, Posterior(6, dim, curvature), Prior(dim, curvature), Bernoulli(features))
+    space = Space(f"h{dim}")
+    parts = mlp(features, 6), decoder("gyroplane", space, (6,), features)
+    return VAE(*parts, Posterior(6, space), Bernoulli(features))
 
 
 def test_streaming_equals_one_sum():

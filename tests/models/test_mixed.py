@@ -19,8 +19,8 @@ from curvae.models import LIKELIHOODS, Batch, Bernoulli, Gaussian, Layout, Mixed
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.evaluate import likelihoods, reconstruct
+from curvae.training.rows_problem import plan_rows
 from curvae.training.storage import load_fitted, save_fitted
-from curvae.training.tasks import fingerprinted, plan_tasks
 from running import config, curvae, refused
 
 BLOCKS = (3, 0, 1, 0, 2, 3, 1)
@@ -172,7 +172,7 @@ def test_blocks_that_are_not_known_are_found_and_kept(tmp_path: Path):
     names = tuple(Column(name) for name in "abcde")
     description = {"data": {"schema": Schema("table", names, (5,)).to_json()}}
     save_fitted(tmp_path, fitted, embed(fitted, x), description)
-    again, _, _ = load_fitted(tmp_path)
+    again = load_fitted(tmp_path).fitted
     assert again.layout == fitted.layout and "likelihood.order" not in again.model.state_dict()
     np.testing.assert_allclose(likelihoods(again, x, 20).log_prob, likelihoods(fitted, x, 20).log_prob, rtol=1e-6)
 
@@ -222,16 +222,14 @@ def test_older_checkpoints_know_their_data_again():
     """A likelihood that treats all features alike has no use for columns of yes and no."""
     x = table()
 
-    def rows(blocks: tuple[int, ...], name: str) -> str:
-        return fingerprinted(*plan_tasks([replace(SMALL, likelihood=name)], x, blocks))[0].data["rows"]
+    def rows(blocks: tuple[int, ...], name: str, x=x) -> str:
+        problem, tasks = plan_rows([replace(SMALL, likelihood=name)], x, blocks)
+        return problem.fingerprinted(tasks)[0].data["rows"]
 
     assert rows(BLOCKS, "gaussian") == rows((), "gaussian") != rows(BLOCKS, "mixed")
     assert rows(BLOCKS, "mixed") != rows((*BLOCKS[:-1], 0), "mixed")
     one_hot = x[:, 6:11]
-    older, newer = (
-        fingerprinted(*plan_tasks([replace(SMALL, likelihood="bernoulli")], one_hot, blocks))[0].data["rows"]
-        for blocks in ((), (2, 3))
-    )
+    older, newer = (rows(blocks, "bernoulli", one_hot) for blocks in ((), (2, 3)))
     assert older != newer  # blocks of categories always counted
 
 
@@ -268,7 +266,7 @@ def test_yes_and_no_is_a_kind_of_column(tmp_path: Path):
     frame.to_csv(path, index=False)
     again, _ = load(path, schema=schema, missing="mean")
     assert set(again.x[:, 4]) == {0.0, 1.0}
-    with pytest.raises(CurvaeError, match="column 1 cannot be of yes and no"):
+    with pytest.raises(CurvaeError, match="column 1 cannot be binary"):
         Schema.from_json({**stored, "columns": [{**stored["columns"][0], "binary": True}, *stored["columns"][1:]]})
 
 
@@ -309,6 +307,7 @@ def test_a_mixed_table_on_the_command_line(tmp_path: Path, monkeypatch):
     people().to_csv("people.csv", index=False)
     fitted = curvae("fit", "people.csv", "--categorical", "colour", *SHORT, "-o", "run")
     assert "likelihood mixed: 2 columns of numbers, 1 of yes and no, 1 of categories" in fitted.err
+    assert f"{len(people())} rows, 4 columns; " in fitted.err
     assert config()["config"]["likelihood"]["likelihood"] == "mixed" and config()["layout"]["blocks"] == [3, 0, 1, 0]
     report = Path("run/report.html").read_text(encoding="utf-8")
     assert "Columns of numbers were centred and scaled" in report and "Every number is shown from its mean" in report
@@ -407,7 +406,7 @@ def test_exposure_is_positive(wrong, tmp_path: Path):
     with pytest.raises(CurvaeError, match="exposure must be a positive, finite number for every row"):
         fit(POISSON, Arrays(x, size=hours))
     pd.DataFrame({"a": x[:, 0], "hours": hours}).to_csv(path := tmp_path / "c.csv", index=False)
-    with pytest.raises(CurvaeError, match=r"exposure column 'hours' of c.csv holds no positive number in 1 row"):
+    with pytest.raises(CurvaeError, match=r"exposure column 'hours' of c.csv is not a positive number in 1 row"):
         load(path, exposure="hours")
 
 

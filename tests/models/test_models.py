@@ -15,8 +15,8 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional as F
 
 from curvae.errors import CurvaeError
-from curvae.models import VAE, Bernoulli, Categorical, Gaussian, Posterior, Prior
-from curvae.nn import Curvature, decoder, mlp
+from curvae.models import VAE, Bernoulli, Categorical, Gaussian, Posterior
+from curvae.nn import Curvature, Factor, Gyroplane, Layers, Space, decoder, mlp
 from curvae.training import Config, build
 from paths import ROOT
 
@@ -26,14 +26,10 @@ HALF_LOG_2PI = math.log(2 * math.pi) / 2
 
 
 def vae(law="wrapped", c=1.0, kind="gyroplane", dim=2, features=5, learn=None, scale=1.0, likelihood=None) -> VAE:
-    curvature = Curvature(c, learnable=learn in ("curvature", "both"))
-    return VAE(
-        mlp(features, 8),
-        decoder(kind, dim, (8,), features, curvature),
-        Posterior(8, dim, curvature, law),
-        Prior(dim, curvature, law, scale, learn_scale=learn in ("scale", "both")),
-        likelihood or Gaussian(features),
-    )
+    both = learn == "both"
+    space = Space([Factor(dim, c, both or learn == "curvature", law, False, scale, both or learn == "scale")])
+    networks = mlp(features, 8), decoder(kind, space, (8,), features)
+    return VAE(*networks, Posterior(8, space), likelihood or Gaussian(features))
 
 
 def gradients(model: nn.Module, value: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -140,14 +136,8 @@ def test_blocks_must_add_up():
 @pytest.mark.parametrize("kind", ["gyroplane", "log_mlp"])
 def test_curvature_zero_is_the_ordinary_vae(double, diagonal, kind):
     """Written in bare torch, with the same weights and noise: terms and gradients."""
-    curvature = Curvature(0.0)
-    model = VAE(
-        mlp(5, 8),
-        decoder(kind, 2, (8,), 5, curvature),
-        Posterior(8, 2, curvature, "wrapped", diagonal),
-        Prior(2, curvature, "wrapped", 1.3),
-        Gaussian(5, learned=False),
-    )
+    space = Space("e2", distribution="wrapped", diagonal=diagonal, prior_scale=1.3)
+    model = VAE(mlp(5, 8), decoder(kind, space, (8,), 5), Posterior(8, space), Gaussian(5, learned=False))
     dtype = torch.float64 if double else torch.float32
     model = model.to(dtype)
     x, noise = torch.randn(7, 5, dtype=dtype), torch.randn(3, 7, 2)
@@ -216,10 +206,12 @@ def test_only_the_product_of_curvature_and_variance_matters(law, kind):
         state["decoder.0.weight"] /= k
         state["decoder.0.offset"] *= k
     large.load_state_dict(state)
-    assert float(large.prior.curvature()) < float(small.prior.curvature()) / 2
+    assert float(large.space.curvatures()[0]) < float(small.space.curvatures()[0]) / 2
     for a, b in zip(small.terms(x, noise), large.terms(x, noise), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(small.prior.identifiable(), large.prior.identifiable(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        small.space.factors[0].identifiable(), large.space.factors[0].identifiable(), rtol=1e-6, atol=0
+    )
 
 
 @LAWS
@@ -228,7 +220,8 @@ def test_only_the_product_of_curvature_and_variance_matters(law, kind):
 def test_learned_geometry_has_the_gradient_of_the_elbo(law, learn, kind):
     model = vae(law, 0.8, kind, learn=learn).double()
     x, noise = torch.randn(6, 5).double(), torch.randn(3, 6, 2).double()
-    parameter = model.prior.curvature.log_c if learn == "curvature" else model.prior.log_scale
+    (factor,) = model.space
+    parameter = factor.curvature.log_c if learn == "curvature" else factor.scale.log_scale
     slope = gradients(model, model.elbo(x, noise=noise).sum())
     (name,) = (n for n, p in model.named_parameters() if p is parameter)
     with torch.no_grad():
@@ -239,7 +232,7 @@ def test_learned_geometry_has_the_gradient_of_the_elbo(law, learn, kind):
     difference = (values[0] - values[1]) / 2e-4
     assert abs(slope[name] - difference) < 1e-5 * (1 + abs(difference)) and abs(difference) > 1e-3
     product = 0.8 * math.exp((2 if learn == "scale" else 1) * -1e-4)
-    assert abs(float(model.prior.identifiable().detach()) - product) < 1e-6
+    assert abs(float(factor.identifiable().detach()) - product) < 1e-6
 
 
 def test_refusals():
@@ -247,15 +240,15 @@ def test_refusals():
         vae("wrapped", 0.8, "gyroplane", learn="both")
     for scale in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="positive number"):
-            Prior(2, Curvature(1.0), scale=scale)
-    with pytest.raises(ValueError, match="riemannian, wrapped; got 'gaussian'"):
-        Posterior(3, 2, Curvature(1.0), "gaussian")
-    with pytest.raises(ValueError, match='law="wrapped"'):
-        Posterior(3, 2, Curvature(1.0), "riemannian", diagonal=True)
+            Factor(2, prior_scale=scale)
+    with pytest.raises(ValueError, match="riemannian, wrapped, or a class; got 'gaussian'"):
+        Factor(2, distribution="gaussian")
+    with pytest.raises(ValueError, match='distribution="wrapped"'):
+        Factor(2, diagonal=True)
     with pytest.raises(ValueError, match="gyroplane, gyroplane_scalar, log_mlp, mlp, mobius; got 'linear'"):
-        decoder("linear", 2, (3,), 4, Curvature(1.0))
+        decoder("linear", Space("h2"), (3,), 4)
     with pytest.raises(ValueError, match="at least one hidden layer"):
-        decoder("mlp", 2, (), 4, Curvature(1.0))
+        decoder("mlp", Space("h2"), (), 4)
 
 
 @LAWS
@@ -319,9 +312,9 @@ def test_plain_decoders_see_the_coordinates_they_name(c):
         "mlp": S / (1 + (1 + c * size**2).sqrt()),
     }
     for kind, coordinates in seen.items():
-        network = decoder(kind, 2, (8,), 5, Curvature(c))
-        first, _, last = network[-3:]
-        torch.testing.assert_close(network(S), last(first(coordinates).relu()), rtol=1e-5, atol=1e-6)
+        network = decoder(kind, Space(f"h2:{c}"), (8,), 5)
+        first, _, last = list(network)[-3:]
+        torch.testing.assert_close(network(S, torch.tensor(c)), last(first(coordinates).relu()), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -348,7 +341,7 @@ def test_samples_and_encodings(law):
     assert model.noise(4, 3).shape == (3, 4, 2) and model.dim == 2
     # The draw inside is that of the distribution.
     noise = torch.randn(2, 9, 2)
-    z, kl = model.posterior.draw(model.encoder(x), noise, model.prior)
+    z, kl = model.posterior.draw(model.encoder(x), noise)
     assert z.dtype == torch.float32
     torch.testing.assert_close(z.double(), q.transform(noise), rtol=1e-5, atol=1e-6)
     again = q.log_prob(z) - model.prior().log_prob(z)
@@ -357,14 +350,9 @@ def test_samples_and_encodings(law):
 
 def test_images_pass_through_networks_that_know_their_shape():
     """Rows of any shape: the likelihood sees them flattened."""
-    curvature = Curvature(1.0)
-    model = VAE(
-        mlp(12, 8),
-        nn.Sequential(decoder("gyroplane", 2, (8,), 12, curvature), nn.Unflatten(1, (3, 4))),
-        Posterior(8, 2, curvature),
-        Prior(2, curvature),
-        Bernoulli(12),
-    )
+    space = Space("h2")
+    decoding = Layers(*decoder("gyroplane", space, (8,), 12), nn.Unflatten(1, (3, 4)))
+    model = VAE(mlp(12, 8), decoding, Posterior(8, space), Bernoulli(12))
     x, noise = torch.rand(5, 3, 4), torch.randn(2, 5, 2)
     torch.testing.assert_close(model.elbo(x, noise=noise), model.elbo(x.flatten(1), noise=noise))
 
@@ -442,6 +430,7 @@ def test_config_round_trip():
 
 
 BAD = {
+    "space": ["h0", "", "2", "s2", "h2:-1", "h2:x", "e2:1", "h2,", 3],
     "dim": [0, -1, 2.0, True, "2", None],
     "curvature": [-1.0, math.nan, math.inf, "1", True, None],
     "learn_curvature": ["yes", 1, None],
@@ -490,7 +479,9 @@ def test_config_refuses(name, value):
         ({"patience": 3, "validation": 0}, "validation to 0.1, say, or drop patience"),
         ({"curvatures": 1.0, "dims": 2}, "unknown settings: curvatures, dims; did you mean curvature, dim?"),
         ({"space": {"dim": 3, "epochs": 3}}, "unknown settings: space.epochs; did you mean epochs?"),
-        ({"space": 3}, "unknown settings: space"),
+        ({"space": "h2,e3", "dim": 4}, 'dim=4 contradicts space="h2,e3"'),
+        ({"space": "h2:0.5", "curvature": 2.0}, 'curvature=2.0 contradicts space="h2:0.5"'),
+        ({"space": "h2,h2:learn", "learn_prior_scale": True}, "only c·σ0² can be told from data"),
     ],
 )
 def test_config_refuses_combinations(settings, words):
@@ -500,8 +491,8 @@ def test_config_refuses_combinations(settings, words):
 
 
 def test_mistakes_are_named():
-    c, other = Curvature(1.0), Curvature(2.0)
-    with pytest.raises(ValueError, match="share one Curvature"):
-        VAE(mlp(5, 8), decoder("gyroplane", 2, (8,), 5, other), Posterior(8, 2, c), Prior(2, c), Bernoulli(5))
+    other = Layers(Gyroplane(2, 5, Curvature(2.0)))
+    with pytest.raises(ValueError, match="must share that of the latent space"):
+        VAE(mlp(5, 8), other, Posterior(8, Space("h2")), Bernoulli(5))
     with pytest.raises(ValueError, match="at least 1, got 0"):
         vae("wrapped").iwae(torch.rand(3, 5), 0)

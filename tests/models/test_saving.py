@@ -9,26 +9,34 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from curvae.models import VAE, Gaussian, GeodesicEdges, GraphVAE, Posterior, Prior
-from curvae.nn import Curvature, GraphEncoder, decoder, mlp
+from curvae.nn import Curvature, Factor, GraphEncoder, Space, decoder, mlp
 from curvae.training import Config, build
-from curvae.training.storage import restore
+from curvae.training.fitted import restored_model
 
 LEARNED = pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 
 
 def vae(learned, kind="mobius", c=0.7):
+    space = Space([Factor(2, c, learned)])
+    return VAE(mlp(5, 8), decoder(kind, space, (8,), 5), Posterior(8, space), Gaussian(5))
+
+
+def older(learned, c=0.7):
+    """A model as it was built before there were spaces: layers that own the curvature, and a prior of its own."""
     curvature = Curvature(c, learnable=learned)
-    heads = Posterior(8, 2, curvature), Prior(2, curvature)
-    return VAE(mlp(5, 8), decoder(kind, 2, (8,), 5, curvature), *heads, Gaussian(5))
+    with pytest.warns(DeprecationWarning, match="curvae.nn.Space"):
+        parts = decoder("mobius", 2, (8,), 5, curvature), Posterior(8, 2, curvature), Prior(2, curvature)
+    return VAE(mlp(5, 8), *parts, Gaussian(5))
 
 
 def graph(learned, c=0.7):
-    curvature = Curvature(c, learnable=learned)
-    return GraphVAE(GraphEncoder(7), Posterior(32, 2, curvature), Prior(2, curvature), GeodesicEdges())
+    return GraphVAE(GraphEncoder(7), Posterior(32, Space([Factor(2, c, learned)])), GeodesicEdges())
 
 
 MAKERS = pytest.mark.parametrize(
-    "make", [vae, graph, lambda learned, c=0.7: vae(learned, c=c).decoder], ids=["vae", "graph", "decoder"]
+    "make",
+    [vae, graph, older, lambda learned, c=0.7: older(learned, c=c).decoder],
+    ids=["vae", "graph", "older", "decoder"],
 )
 
 
@@ -76,11 +84,10 @@ def test_fixed_and_learned_curvature_load_into_each_other(make, learned, state):
 
 
 def test_prior_scale_likewise_and_a_flat_space_cannot_be_learned():
-    curvature = Curvature(0.7)
     for learned in (False, True):
-        prior = Prior(2, curvature, learn_scale=not learned)
-        prior.load_state_dict(Prior(2, curvature, scale=1.5, learn_scale=learned).state_dict())
-        torch.testing.assert_close(prior.scale().detach(), torch.tensor(1.5))
+        factor = Factor(2, 0.7, learn_prior_scale=not learned)
+        factor.load_state_dict(Factor(2, 0.7, prior_scale=1.5, learn_prior_scale=learned).state_dict())
+        torch.testing.assert_close(factor.scale().detach(), torch.tensor(1.5))
     with pytest.raises(RuntimeError, match="a learned curvature must start above 0"):
         Curvature(1.0, learnable=True).load_state_dict(Curvature(0.0).state_dict())
 
@@ -91,7 +98,7 @@ def test_run_folders_load_with_a_learned_curvature():
     config = Config(curvature=1.0, learn_curvature=True, likelihood="unit_gaussian")
     for state in (fixed.state_dict(), with_aliases(fixed)):
         tensors = {f"model.{name}": t for name, t in state.items()}
-        model = restore(tensors, 5, config, lambda: build(config, 5))
-        torch.testing.assert_close(model.prior.curvature().detach(), torch.tensor(0.3))
+        model = restored_model(tensors, 5, config, lambda: build(config, 5))
+        torch.testing.assert_close(model.space.curvatures()[0].detach(), torch.tensor(0.3))
         x, noise = torch.randn(4, 5), torch.randn(2, 4, 2)
         torch.testing.assert_close(model.elbo(x, noise=noise), fixed.elbo(x, noise=noise), rtol=1e-5, atol=1e-5)

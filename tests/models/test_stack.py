@@ -86,7 +86,7 @@ def test_the_gradient_of_a_curvature_with_several_uses_is_their_sum():
     assert sum("log_c" in name for name in stack.tensors) == 1
     found = together(stack, x, noise)[1][name]
     for i, model in enumerate(given):
-        parameter, figures = model.prior.curvature.log_c, []
+        parameter, figures = model.space.factors[0].curvature.log_c, []
         for shift in (1e-5, -2e-5):
             parameter.data += shift
             figures.append(mixed(model.terms(x[i], noise[i])).item())
@@ -159,7 +159,7 @@ def test_parameters_of_the_models_are_views_of_the_stack(count):
 def test_each_asks_every_model():
     stack = Stack(models())
     torch.testing.assert_close(
-        stack.each(lambda model: model.prior.curvature()).double(), torch.tensor([0.2, 1, 2.5]).double()
+        stack.each(lambda model: model.space.curvatures()[0]).double(), torch.tensor([0.2, 1, 2.5]).double()
     )
 
 
@@ -183,7 +183,7 @@ def test_models_work_alone_after_a_stacked_call(learned):
         assert all(torch.equal(slopes[name], slope) for name, slope in known_slopes.items())
     for model, state in zip(given, states, strict=True):
         assert all(torch.equal(t, state[name]) for name, t in model.state_dict().items())
-        assert type(model.prior.curvature()) is torch.Tensor and model.prior.curvature().shape == ()
+        assert type(model.space.curvatures()[0]) is torch.Tensor and model.space.curvatures()[0].shape == ()
 
 
 # --- what cannot be stacked -----------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from curvae.models import Layout, Stack, marginal, marginal_likelihood
 from curvae.models.tracing import trace
 from curvae.nn import NETWORKS
 from curvae.nn.convolution import Double, Halve, ToImage, ToRow
-from curvae.runs import FitRequest, evaluate_run, fit_run
-from curvae.runs.folder import Source, Voice
+from curvae.runs import Source, TrainRequest, evaluate_run, train_run
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.evaluate import likelihoods
 from stacking import alone, assert_as_alone
@@ -67,6 +66,21 @@ def test_double_is_a_transposed_convolution(size):
     odd = tuple(side % 2 for side in size)
     expected = F.conv_transpose2d(x.movedim(-1, 1), kernel, stride=2, padding=1, output_padding=odd)
     torch.testing.assert_close(layer(x), expected.movedim(1, -1))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 24])
+def test_images_are_computed_in_groups_of_any_number(rows):
+    """Values, and the gradient of the weights, are those of each image alone."""
+    x = torch.randn(rows, 9, 12, 3, dtype=torch.float64)
+    for layer, shape in ((Halve((9, 12), 3, 5), (4, 6, 5)), (Double((18, 24), 3, 5), (18, 24, 5))):
+        layer.double()
+        each = [layer(image[None]) for image in x]
+        expected = torch.cat([x.new_zeros(0, *shape), *each])
+        torch.testing.assert_close(layer(x), expected)
+        if rows:
+            weight = layer.linear.weight
+            slopes = [torch.autograd.grad(y.square().sum(), weight)[0] for y in (layer(x), expected)]
+            torch.testing.assert_close(*slopes)
 
 
 def test_rows_and_images_are_inverse():
@@ -244,11 +258,9 @@ def test_a_run_on_images(tmp_path):
     path = tmp_path / "images.npy"
     np.save(path, images().reshape(20, 8, 9))
     settings = {"network": "conv", "hidden": (6,), "epochs": 1, "likelihood": "bernoulli"}
-    result = fit_run(FitRequest(Source(str(path)), settings, tmp_path / "run"), Voice())
+    result = train_run(TrainRequest(Source(str(path)), settings, tmp_path / "run"))
     description = json.loads((result.folder / "config.json").read_text(encoding="utf-8"))
-    assert description["config"]["networks"]["network"] == "conv" and "--network conv" in result.source.command(
-        "compare", settings=result.settings
-    )
+    assert description["config"]["networks"]["network"] == result.following.options["network"] == "conv"
     found = evaluate_run(tmp_path / "run", str(path), 20)
     assert all(np.isfinite(part["log_likelihood"]) for part in found["parts"].values())
     assert PoincareVAE.load(tmp_path / "run").image_shape == (8, 9)
@@ -258,7 +270,7 @@ def test_a_table_is_refused_before_anything_is_written(tmp_path):
     path = tmp_path / "table.npy"
     np.save(path, images())
     with pytest.raises(CurvaeError, match='network="conv" needs images'):
-        fit_run(FitRequest(Source(str(path)), {"network": "conv"}, tmp_path / "run"), Voice())
+        train_run(TrainRequest(Source(str(path)), {"network": "conv"}, tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 

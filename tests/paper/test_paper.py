@@ -21,21 +21,21 @@ from curvae.data import Arrays, branching_diffusion
 from curvae.errors import CurvaeError
 from curvae.geometry import PoincareBall
 from curvae.hierarchy import Embedded
-from curvae.nn import Gyroplane
-from curvae.paper import ablation, better, gallery, table1, table2, table3
+from curvae.nn import Gyroplane, Layers
+from curvae.paper import ablation, gallery, table1, table2, table3, tuned
 from curvae.paper.baselines import recovery, scaled
 from curvae.paper.catalogue import EXPERIMENTS
-from curvae.paper.cells import cell
 from curvae.paper.classifier import Settings, confusions
-from curvae.paper.experiment import Bench, Experiment, Page, Plan, Shard
+from curvae.paper.experiment import Experiment, Page, Plan, Shard, Workspace
 from curvae.paper.gplvm import GPLVM, negative_log_likelihood, principal_components
 from curvae.paper.maps import hyperplanes
 from curvae.paper.running import Store, run_experiment
 from curvae.paper.search import Search
 from curvae.paper.statistics import Printed, against_printed, estimate, linear_contrast, mark, paired
-from curvae.paper.trainings import Material, Trainings, configuration, seeds, train
+from curvae.paper.table_cells import cell
+from curvae.paper.trainings import ExperimentData, Trainings, configuration, seeds, train
 from curvae.report import Section, Table
-from curvae.runs.folder import Voice
+from curvae.runs import Reporter
 from curvae.training import Config, Scaling, Split, build, fit, random_split
 from curvae.training.evaluate import _alike, likelihoods
 from paths import ROOT
@@ -50,13 +50,13 @@ X = (
 )
 
 
-def material(seed: int = 0) -> Material:
+def dataset(seed: int = 0) -> ExperimentData:
     split = random_split(len(X), 0.0, 0.3, seed)
-    return Material(X, split, Scaling.standard(X), X[split.test])
+    return ExperimentData(X, split, Scaling.standard(X), X[split.test])
 
 
-def bench(path, **more) -> Bench:
-    return Bench(torch.device("cpu"), path / "cache", **more)
+def workspace(path, **more) -> Workspace:
+    return Workspace(torch.device("cpu"), path / "cache", **more)
 
 
 def configs_of(shards):
@@ -93,7 +93,7 @@ def test_table_1_is_the_paper_s():
         assert {c.seed for c in own} == set(range(20 * (i // 4), 20 * (i // 4) + 20)) and shard.settings[
             "samples"
         ] == 5000
-    own = table1.material(3)
+    own = table1.dataset(3)
     assert own.x.shape == (635, 50) and len(own.split.test) == 190 and len(own.split.train) == 445
     scaled = (own.x - own.scaling.shift) / own.scaling.scale
     np.testing.assert_allclose([np.abs(scaled.mean(0)).max(), np.abs(scaled.std(0) - 1).max()], 0, atol=1e-9)
@@ -140,7 +140,7 @@ def test_table_3_and_the_ablation_are_the_paper_s():
 
 
 def test_both_families_of_the_search_get_as_much():
-    found = {shard.name: [Config.from_json(c) for c in shard.settings["tried"]] for shard in better.shards(Plan())}
+    found = {shard.name: [Config.from_json(c) for c in shard.settings["tried"]] for shard in tuned.shards(Plan())}
     assert list(found) == [f"{data}-{one}" for data in ("tree", "d2", "d5", "d10", "d20") for one in ("flat", "curved")]
     for name, tried in found.items():
         tree = name.startswith("tree")
@@ -153,8 +153,8 @@ def test_effects_are_those_of_the_settings_that_they_name():
     """Scores made of known effects, from the settings themselves."""
     cells = []
     for name, tried in (
-        ("N-VAE", better.flat_settings(TINY)),
-        ("P-VAE", better.curved_settings(TINY, (0.3, 1.0), 0.5)),
+        ("N-VAE", tuned.flat_settings(TINY)),
+        ("P-VAE", tuned.curved_settings(TINY, (0.3, 1.0), 0.5)),
     ):
         scores = [
             100 * c.learning_rate
@@ -167,7 +167,7 @@ def test_effects_are_those_of_the_settings_that_they_name():
             for c in tried
         ]
         cells.append({"data": "d2", "model": name, "tried": [{"validation_nll": score} for score in scores]})
-    found = {name: float(text.replace("−", "-")) for name, text in better._effects(cells).rows}
+    found = {name: float(text.replace("−", "-")) for name, text in tuned._effects(cells).rows}
     assert found == {
         "N-VAE: gyroplanes in place of an MLP": 13.0,
         "N-VAE: scalar offsets in place of an MLP": 3.0,
@@ -183,7 +183,7 @@ def test_effects_are_those_of_the_settings_that_they_name():
 
 
 def test_data_of_the_search_leave_the_test_rows_alone():
-    trial, whole = better._tree_trial(4), table1.material(4)
+    trial, whole = tuned._tree_trial(4), table1.dataset(4)
     rows = np.concatenate([trial.split.train, trial.split.test])
     assert sorted(rows) == sorted(whole.split.train) and len(trial.split.test) == 89
     np.testing.assert_array_equal(trial.test, whole.x[trial.split.test])
@@ -266,10 +266,10 @@ def counted(calls, stop=None, value=1, count=3):
 def test_an_interrupted_run_goes_on_with_what_is_missing(tmp_path):
     calls: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(counted(calls, stop="s1"), Plan(), tmp_path, bench(tmp_path))
+        run_experiment(counted(calls, stop="s1"), Plan(), tmp_path, workspace(tmp_path))
     assert calls == ["s0"] and not (tmp_path / "tried.json").exists()
     (tmp_path / "tried" / "s1.json.part").write_text("{")  # a write that was cut off
-    store, result = run_experiment(counted(calls), Plan(), tmp_path, bench(tmp_path))
+    store, result = run_experiment(counted(calls), Plan(), tmp_path, workspace(tmp_path))
     assert calls == ["s0", "s1", "s2"] and result["total"] == 3
     assert set(store.states().values()) == {"done"}
     merged = json.loads((tmp_path / "tried.json").read_text())
@@ -280,13 +280,15 @@ def test_an_interrupted_run_goes_on_with_what_is_missing(tmp_path):
     # The merged file alone is enough.
     for path in (tmp_path / "tried").glob("*.json"):
         path.unlink()
-    assert run_experiment(counted(calls), Plan(), tmp_path, bench(tmp_path))[1] == result and len(calls) == 3
+    assert run_experiment(counted(calls), Plan(), tmp_path, workspace(tmp_path))[1] == result and len(calls) == 3
 
 
 def test_named_shards_others_settings_and_force(tmp_path):
     calls: list[str] = []
     said: list[str] = []
-    run = partial(run_experiment, plan=Plan(), out=tmp_path, bench=bench(tmp_path), voice=Voice(say=said.append))
+    run = partial(
+        run_experiment, plan=Plan(), out=tmp_path, workspace=workspace(tmp_path), reporter=Reporter(say=said.append)
+    )
     store, result = run(counted(calls), only=["s2"])
     assert calls == ["s2"] and result is None and store.states() == {"s0": "missing", "s1": "missing", "s2": "done"}
     run(counted(calls), only=["s2"])
@@ -298,7 +300,7 @@ def test_named_shards_others_settings_and_force(tmp_path):
     with pytest.raises(CurvaeError, match="no shard s9"):
         run(counted(calls), only=["s9"])
     with pytest.raises(CurvaeError, match="results of full runs"):
-        run_experiment(counted(calls), Plan(quick=True), tmp_path, bench(tmp_path))
+        run_experiment(counted(calls), Plan(quick=True), tmp_path, workspace(tmp_path))
 
 
 # --- trainings ------------------------------------------------------------------------------------------------------
@@ -309,16 +311,16 @@ def test_figures_of_trainings_are_those_of_each_alone(tmp_path):
     trainings = Trainings(
         configs,
         50,
-        material,
+        dataset,
         {"name": "tiny"},
-        extra=lambda fitted, data, bench: [{"rows": len(one.x)} for one in data],
+        extra=lambda fitted, data, workspace: [{"rows": len(one.x)} for one in data],
     )
     shard = trainings.shard("all")
     assert configs_of([shard]) == configs
-    found = shard.work(bench(tmp_path))
+    found = shard.work(workspace(tmp_path))
     json.dumps(found)
     for config, record in zip(configs, found["trainings"], strict=True):
-        own = material(config.seed)
+        own = dataset(config.seed)
         alone = fit(config, own.x, split=own.split, scaling=own.scaling)
         assert record["nll"] == pytest.approx(-likelihoods(alone, own.test, 50).mean, rel=1e-5)
         assert (
@@ -336,16 +338,16 @@ def test_figures_of_trainings_are_those_of_each_alone(tmp_path):
 
 def test_kept_models_serve_again_unless_settings_differ(tmp_path):
     configs = seeds(TINY, 2)
-    data = [material()] * 2
-    where = bench(tmp_path)
+    data = [dataset()] * 2
+    where = workspace(tmp_path)
     made = train(configs, data, where, "kept")
     told = []
-    again = train(configs, data, replace(where, voice=Voice(progress=lambda *a: told.append(a))), "kept")
+    again = train(configs, data, replace(where, reporter=Reporter(progress=lambda *a: told.append(a))), "kept")
     assert not told, "nothing was trained"
     for a, b in zip(made, again, strict=True):
         assert likelihoods(a, data[0].test, 20).mean == likelihoods(b, data[0].test, 20).mean
     other = train(seeds(replace(TINY, curvature=0.3), 2), data, where, "kept")
-    assert float(other[0].model.prior.curvature()) == pytest.approx(0.3)
+    assert float(other[0].model.space.curvatures()[0]) == pytest.approx(0.3)
 
 
 def test_models_that_differ_in_layers_without_parameters_are_evaluated_apart():
@@ -361,13 +363,13 @@ def test_the_search_trains_what_was_best_on_rows_kept_apart(tmp_path):
     good, bad = replace(TINY, learning_rate=0.05, epochs=10), replace(TINY, learning_rate=1e-6)
 
     def trial(seed):
-        whole = material(seed)
+        whole = dataset(seed)
         split = Split(whole.split.train[10:], np.empty(0, np.int64), whole.split.train[:10])
         return replace(whole, split=split, test=X[split.test])
 
     for tried in ([replace(c, curvature=0.0) for c in (bad, good)], [good, bad]):
-        search = Search(tried, 10, (2, 2), 0, trial, material, (20, 30), {"name": "tiny"})
-        found = search.shard("tiny").work(bench(tmp_path))
+        search = Search(tried, 10, (2, 2), 0, trial, dataset, (20, 30), {"name": "tiny"})
+        found = search.shard("tiny").work(workspace(tmp_path))
         assert Config.from_json(found["chosen"]) == tried[int(np.argmin(found["validation_nll"]))]
         assert found["chosen"]["learning_rate"] == 0.05 and [r["seed"] for r in found["trainings"]] == [0, 1]
 
@@ -477,7 +479,7 @@ def test_a_classifier_starts_at_the_decoder_s_first_layer():
                 assert torch.equal(t, made[0].state_dict()[name])
         if not plain:
             assert not made[0].curvature.learnable
-            assert float(made[0].curvature()) == float(fitted.model.prior.curvature().detach())
+            assert float(made[0].curvature()) == float(fitted.model.space.curvatures()[0].detach())
 
 
 @pytest.mark.parametrize(
@@ -487,7 +489,11 @@ def test_hyperplanes_are_where_units_are_zero(c, decoder):
     fitted = fit(replace(TINY, curvature=c, decoder=decoder), X)
     p, a = hyperplanes(fitted)
     ball = PoincareBall(2, c)
-    layer = fitted.model.decoder[0].double()
+    first = Layers(fitted.model.decoder[0].double())
+
+    def layer(S):
+        return first(S, torch.tensor(c).double())
+
     np.testing.assert_allclose(layer(ball.to_lorentz(p)).diagonal().detach(), 0, atol=1e-6)
     # A step along the normal is on the positive side.
     ahead = ball.expmap(p, 0.1 * a / a.norm(dim=1, keepdim=True))
@@ -587,10 +593,10 @@ def digits(tmp_path, monkeypatch):
     small = replace(table2.SETTINGS, hidden=(5,), epochs=1, batch_size=20)
     monkeypatch.setattr(table2, "sizes", lambda plan: (small, 2, 60, 30))
     monkeypatch.setattr(ablation, "SETTINGS", replace(ablation.SETTINGS, hidden=(5,), batch_size=20))
-    for cached in (table2.digits, table2._shared, better._digits_trial):
+    for cached in (table2.digits, table2._shared, tuned._digits_trial):
         cached.cache_clear()
     yield
-    for cached in (table2.digits, table2._shared, better._digits_trial):
+    for cached in (table2.digits, table2._shared, tuned._digits_trial):
         cached.cache_clear()
 
 

@@ -133,7 +133,7 @@ def test_pages_import_what_is_public(page):
 
 
 def test_a_deep_import_is_noticed():
-    code = "import curvae.nn.layers\nfrom curvae.data import load, tables\nfrom curvae.runs import fit_run\n"
+    code = "import curvae.nn.layers\nfrom curvae.data import load, tables\nfrom curvae.runs import train_run\n"
     assert deep(f"```python\n{code}```\n") == ["curvae.nn.layers", "curvae.data.tables", "curvae.runs"]
 
 
@@ -186,7 +186,7 @@ def test_imports_are_declared():
     needed, optional = (
         {dist.lower() for name in names - ours for dist in known.get(name, [name])} for names in (at_once, later)
     )
-    assert needed == core
+    assert needed <= core <= needed | optional  # networkx is slow to import, and not always needed
     assert optional <= users | core
     # An extra that nothing imports is not one; dask is there for its scheduler.
     assert users - {"dask"} <= optional

@@ -137,7 +137,7 @@ def test_constant_columns_are_drawn_exactly(tmp_path):
 def drawn_reconstructions(path, *words):
     """What the report draws of the rows of a table."""
     fit(path, *words)
-    fitted, _, _ = load_fitted(Path("run"))
+    fitted = load_fitted(Path("run")).fitted
     data, _ = load(path)
     rows = np.arange(len(data))
     with mock.patch.multiple(pages, reconstructions=mock.DEFAULT, figure_bytes=lambda f: b"\x89PNG\r\n\x1a\n") as made:

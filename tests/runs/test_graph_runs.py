@@ -26,19 +26,19 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from curvae import PoincareBall, PoincareVAE
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs import centrality
-from curvae.data.reading import EXACT
+from curvae.data.graphs.ranking import neighbourhood_map
+from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map
-from curvae.plotting.networks import EDGES_DRAWN
-from curvae.runs import ViewRequest, graph_pages, graphing, view_run
+from curvae.plotting.graph_maps import EDGES_DRAWN
+from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
 from curvae.training import stacks
-from curvae.training.evaluate import Embedding, distances
-from curvae.training.graphs import GraphConfig, build_graph_model, fit_graph
+from curvae.training.evaluate import Embedding
+from curvae.training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph
 from curvae.training.graphs.engine import GraphEngine
 from curvae.training.graphs.evaluate import embed_graph, neighbourhood
-from curvae.training.graphs.storage import load_fitted_graph, save_fitted_graph
-from curvae.training.links import neighbourhood_map
+from curvae.training.storage import load_fitted, save_fitted
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
 QUICK = ("--hidden", "4", "--epochs", "3", "--jobs", "1")
@@ -136,7 +136,7 @@ def test_embedding_and_tensors(whole):
     assert list(table.columns) == names and set(table["split"]) == {"train"}
     people = pd.read_csv(whole / "people.csv", index_col="node")
     assert table["label"].tolist() == people["team"].loc[table["id"]].tolist()
-    fitted, stored, embedding, _ = load_fitted_graph(whole / "run")
+    fitted, embedding, _, stored = load_fitted(whole / "run", FittedGraph)
     assert stored.names.tolist() == table["id"].tolist()
     tensor = load_file(whole / "run/model.safetensors")["edges"]
     assert tensor.dtype == torch.int64 and tensor.shape == (2, 31)
@@ -234,7 +234,7 @@ def test_every_option_reaches_the_model():
     for text in ("Projected from 3 dimensions", "Fermi–Dirac", "2 features were centred", "1 other model,", "Weights"):
         assert text in page, text
     assert "nan" not in Path("run/config.json").read_text().lower()
-    _, loaded, _, _ = load_fitted_graph(Path("run"))
+    loaded = load_fitted(Path("run"), FittedGraph).data
     assert loaded.weights.tolist() == list(range(1, 31)) and loaded.features[1, 1] == pytest.approx(
         1.5 / 30 + 2.5 * 29 / 30
     )
@@ -282,7 +282,7 @@ def test_each_command_prints_the_next_one_and_that_works():
 def test_the_next_command_of_a_graph_that_cannot_be_split():
     write_edges("two.csv", [("a", "b")])
     found = graph("two.csv", "-o", "run")
-    assert "next: curvae view run " in found.out and "needs a graph of 20 edges or more" in found.err
+    assert "next: curvae view run " in found.out and "rounds down to no edge" in found.err
 
 
 def test_a_map_that_shows_few_edges_is_warned_of():
@@ -321,10 +321,10 @@ def interrupted(monkeypatch):
             if done == epochs:
                 raise KeyboardInterrupt
 
-        fit_graphs = graphing.fit_graphs
+        fit_graphs = graph_run.fit_graphs
         with (
-            mock.patch.object(graphing, "figures", return_value=watch),
-            mock.patch.object(graphing, "fit_graphs", lambda *a, **k: fit_graphs(*a, **{**k, "progress": watch})),
+            mock.patch.object(training, "epoch_progress", return_value=watch),
+            mock.patch.object(graph_run, "fit_graphs", lambda *a, **k: fit_graphs(*a, **{**k, "progress": watch})),
         ):
             return curvae(*STARTED, "-o", folder)
 
@@ -358,7 +358,7 @@ def test_resume_refuses_what_would_change_the_run(run):
     refused("graph", *own, "--label", "age", says=["label team, not age"])
     refused("graph", *own, "--splits", "4", says=["splits 3, not 4"])
     refused("graph", "friends.csv", "-o", run, "--resume", says=["--nodes people.csv"])
-    refused("graph", "friends.csv", "--resume", says=["curvae graph EDGES -o RUN --resume"])
+    refused("graph", "friends.csv", "--resume", says=["--resume needs the run folder; give it with -o"])
     refused("fit", "people.csv", "-o", run, "--resume", says=["holds a model of a graph", "curvae fit"])
     assert snapshot(Path()) == before
     write_edges("friends.csv", TREE[:-1])
@@ -432,7 +432,7 @@ def test_samples_are_graphs_by_seed(run):
     assert not a.duplicated().any()
     refused("sample", run, "-n", "0", says=["at least 1"])
     refused("sample", run, "-o", "d.npy", says=["d.npy should end in .csv"])
-    with mock.patch("curvae.runs.graph_using._LARGEST", 33):
+    with mock.patch("curvae.runs.graph_trained._LARGEST", 33):
         refused("sample", run, "-o", "d.csv", says=["34 nodes", "up to 33"])
 
 
@@ -503,7 +503,7 @@ def test_each_kind_of_run_says_what_it_is(run):
         PoincareVAE.load(run)
     refused("embed", "nowhere", "friends.csv", says=["curvae fit or curvae graph"])
     with pytest.raises(CurvaeError, match="curvae graph wrote"):
-        load_fitted_graph(Path("rows"))
+        load_fitted(Path("rows"), FittedGraph)
 
 
 def test_view_shows_the_edges(run):
@@ -571,8 +571,8 @@ def test_a_split_is_stored_with_the_model(tmp_path):
     split = split_edges(tree, seed=3)
     fitted = fit_graph(GraphConfig(epochs=2, hidden=(4,)), tree, split=split)
     embedding = embed_graph(fitted, tree)
-    save_fitted_graph(tmp_path / "run", fitted, tree, embedding, {})
-    loaded, same, place, _ = load_fitted_graph(tmp_path / "run")
+    save_fitted(tmp_path / "run", fitted, embedding, {}, tree)
+    loaded, place, _, same = load_fitted(tmp_path / "run", FittedGraph)
     assert same.fingerprint == tree.fingerprint
     for name in ("train", "validation", "test", "validation_absent", "test_absent"):
         np.testing.assert_array_equal(getattr(loaded.split, name), getattr(split, name))
@@ -599,11 +599,19 @@ def test_a_split_is_stored_with_the_model(tmp_path):
         ("a,b\nb,c\n", ["--nodes", "n.csv"], ["'d'", "--isolated"]),
         ("a,b\nb,c\nc,d\n", ["--nodes", "n.csv", "--label", "taem"], ["no column 'taem' for --label", "'team'"]),
         ("a,b\nb,c\nc,d\n", ["--nodes", "n.csv", "--features", "team"], ["text in column 'team'"]),
-        ("a,b\nb,c\nc,e\nc,d\n", ["--nodes", "n.csv", "--features", "age"], ["lacks 1 node", "'e'", "--missing mean"]),
-        ("a,b\nb,c\nc,d\n", ["--nodes", "n.csv", "--features", "age"], ["lacks values", "'age'", "--missing mean"]),
+        (
+            "a,b\nb,c\nc,e\nc,d\n",
+            ["--nodes", "n.csv", "--features", "age"],
+            ["has no row for 1 node", "'e'", "--missing mean"],
+        ),
+        (
+            "a,b\nb,c\nc,d\n",
+            ["--nodes", "n.csv", "--features", "age"],
+            ["has missing values of nodes", "'age'", "--missing mean"],
+        ),
         ("a,b\nb,c\n", ["--curvature", "-1"], ["curvature must be c ≥ 0"]),
         ("a,b\nb,c\n", ["--weight", "0"], ["weight must be a positive number"]),
-        ("a,b\nb,c\n", ["--hidden", "many"], ["--hidden takes widths"]),
+        ("a,b\nb,c\n", ["--hidden", "many"], ["--hidden", "is no list of widths"]),
         ("a,b\nb,c\n", ["--posterior", "riemannian", "--diagonal"], ["diagonal"]),
         ("a,b\nb,c\n", ["--prior-scale", "90"], ["lower the curvature"]),
         ("a,b\nb,c\n", ["--splits", "-1"], ["--splits"]),
@@ -628,7 +636,7 @@ def test_graphs_known_by_name_say_how_to_get_them(monkeypatch):
     monkeypatch.delenv("CURVAE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd()))
     monkeypatch.setitem(sys.modules, "pooch", None)
-    refused("graph", "csphd", says=["graph csphd lies neither in", "pip install 'curvae[data]'"])
+    refused("graph", "csphd", says=["graph csphd is neither in", "pip install 'curvae[data]'"])
 
 
 def test_directed_graphs_say_what_became_of_directions():
@@ -651,7 +659,7 @@ def test_closeness_is_that_of_networkx(monkeypatch):
     np.testing.assert_array_equal(centrality.steps_from(found, 3), [steps.get(k, math.inf) for k in order])
     # A large graph: some nodes asked, in small blocks, without bias.
     monkeypatch.setattr(centrality, "_ALL", 10)
-    monkeypatch.setattr(centrality, "_ASKED", 20)
+    monkeypatch.setattr(centrality, "_SAMPLED", 20)
     monkeypatch.setattr(centrality, "_BLOCK", 100)
     tries = np.array([centrality.closeness(found, seed) for seed in range(200)])
     gap = tries.mean(0) - [expected[k] / 44 for k in order]
@@ -661,11 +669,11 @@ def test_closeness_is_that_of_networkx(monkeypatch):
 def test_neighbourhoods_of_some_nodes():
     found = load_graph(nx.gnp_random_graph(30, 0.15, seed=2))
     points = np.random.default_rng(0).normal(size=(found.n_nodes, 2))
-    table = distances(points, points, 1.0)
+    embedding = Embedding(points, np.ones(found.n_nodes), 1.0)
+    table = embedding.distances()
     chosen = np.array([3, 7, 20])
     apart = [neighbourhood_map(found, table[[node]], np.array([node])) for node in chosen]
     assert neighbourhood_map(found, table[chosen], chosen) == pytest.approx(np.mean(apart))
-    embedding = Embedding(points, np.ones(found.n_nodes), 1.0)
     whole = neighbourhood(embedding, found)
     assert whole.map == pytest.approx(neighbourhood_map(found, table)) and not whole.sampled
     some = neighbourhood(embedding, found, limit=10, seed=1)
@@ -674,7 +682,7 @@ def test_neighbourhoods_of_some_nodes():
     page = graph_pages.links_section(found, near, some, None)
     assert "a random sample of 10 nodes" in page.tables[0].rows[0][2]
     lonely = Graph(np.array(list("abc")), np.array([[0, 1]]))
-    with pytest.raises(CurvaeError, match="none of the nodes asked about has a neighbour"):
+    with pytest.raises(CurvaeError, match="none of the chosen nodes has a neighbour"):
         neighbourhood_map(lonely, np.zeros((1, 3)), np.array([2]))
 
 

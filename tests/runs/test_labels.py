@@ -17,7 +17,7 @@ import pytest
 from curvae.data import load
 from curvae.data.spreadsheets import guard, unguard
 from curvae.hierarchy import parse_newick
-from curvae.runs.folder import read_embedding
+from curvae.runs.folders import read_embedding
 from running import SMALL, curvae, write_table
 
 FORMULAS = ["=1+1", '=HYPERLINK("a","b")', "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "-", "-inf"]

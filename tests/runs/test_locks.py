@@ -66,12 +66,12 @@ def test_the_folder_is_locked_to_the_end_of_a_run(monkeypatch):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held.append(name)
 
-    from curvae.runs import training
+    from curvae.runs import rows_run, training
 
-    for name in ("fit", "write_report", "save_fitted"):
-        plain = getattr(training, name)
+    for module, name in ((rows_run, "fit"), (training, "write_report"), (training, "save_fitted")):
+        plain = getattr(module, name)
         monkeypatch.setattr(
-            training, name, lambda *args, plain=plain, name=name, **more: (look(name), plain(*args, **more))[1]
+            module, name, lambda *args, plain=plain, name=name, **more: (look(name), plain(*args, **more))[1]
         )
     for more in ((), ("--force",), ("--resume",)):
         assert curvae(*FIT, *more).code == 0

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from curvae import PoincareVAE
 from curvae.data import load
-from curvae.data.reading import EXACT
+from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.training import pace, stacks
 from curvae.training.engine import BatchEngine
@@ -221,7 +221,7 @@ def test_progress_and_choice_are_told():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that a step moves by a fifth of a second, and all else not at all; two seconds make an estimate."""
+    """A clock that only a step moves, by a fifth of a second; estimates come from two seconds of steps."""
     now, step = [0.0], BatchEngine._learn
 
     def slow(self, *given):
@@ -260,15 +260,15 @@ def test_the_time_that_is_told_is_that_of_the_likelihoods_too(clock):
         assert (features, samples) == (3, 500) and 1.1 < epoch * models < 1.5  # 6 or 7 steps
         return rows
 
-    with mock.patch.multiple("curvae.runs.training", likelihood_seconds=each):
+    with mock.patch.multiple("curvae.runs.rows_run", likelihood_seconds=each):
         assert 67 <= seconds_told(curvae("fit", "t.csv", "-o", "run", *SLOW)) <= 71  # a tenth is held out
         assert seconds_told(curvae("fit", "t.csv", "-o", "all", *SLOW, "--validation", "0")) == 7 * 60
         # Three models share the time of a step.
         assert 67 <= seconds_told(curvae("fit", "t.csv", "-o", "three", *SLOW, "--repeats", "3")) <= 71
     words = ("compare", "t.csv", "--repeats", "3", "--curvatures", "1", "--jobs", "1", *SLOW)
     with (
-        mock.patch("curvae.runs.questions.likelihood_seconds", return_value=100.0) as asked,
-        mock.patch("curvae.training.comparison.likelihoods_many", side_effect=CurvaeError("enough")),
+        mock.patch("curvae.runs.rows_run.likelihood_seconds", return_value=100.0) as asked,
+        mock.patch("curvae.training.rows_problem.likelihoods_many", side_effect=CurvaeError("enough")),
     ):
         # Six trainings in two stacks, each judged on 40 and 80 rows.
         found = curvae(*words, "-o", "c")
@@ -283,7 +283,7 @@ def test_the_time_that_is_left_of_a_run_is_told(clock):
         if record["epoch"] == 12:
             raise KeyboardInterrupt
 
-    with mock.patch("curvae.runs.training.figures", return_value=stop):
+    with mock.patch("curvae.runs.training.epoch_progress", return_value=stop):
         curvae("fit", "t.csv", "-o", "run", *SLOW)
     assert clock[0] == pytest.approx(14.4)
     # Thirteen epochs are left, and those since the last checkpoint.
@@ -462,9 +462,8 @@ def test_compare_writes_figures_and_a_report():
     files = {name for name in snapshot(folder) if not name.startswith("checkpoint")}
     assert files == {"comparison.json", "config.json", "metrics.jsonl", "report.html"}
     figures = json.loads((folder / "comparison.json").read_text())
-    assert figures["outcome"] in ("hyperbolic", "none", "euclidean") and figures["verdict"] in found.err.replace(
-        "\n", ""
-    )
+    verdict = figures["verdict"].replace("use curvature", "use --curvature")
+    assert figures["outcome"] in ("hyperbolic", "none", "euclidean") and verdict in found.err.replace("\n", "")
     assert [list(repeat["test"]) for repeat in figures["repeats"]] == [["0.0", "1.0", "0.3"]] * 3
     assert all(repeat["pca"] is not None for repeat in figures["repeats"])
     assert str(Path.cwd()) not in (folder / "config.json").read_text()

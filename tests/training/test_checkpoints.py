@@ -16,8 +16,8 @@ from curvae.training import Config, Scaling, fit, fit_many, random_split, stacks
 from curvae.training.checkpoints import begun, seen
 from curvae.training.files import read_tensors, write_tensors
 from curvae.training.fitted import Fitted
-from curvae.training.tasks import fingerprinted, plan_tasks
-from curvae.training.tasks import stacks as partition
+from curvae.training.rows_problem import plan_rows
+from curvae.training.workers import stacks as partition
 from trainings import assert_all_same, interrupted, rows, seeds, small_memory, spoiling
 
 SMALL = Config(hidden=(6,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02)
@@ -127,15 +127,15 @@ def test_one_model_on_other_data_is_refused(tmp_path):
 def test_other_blocks_are_other_data():
     """They have the same weights, and would go unnoticed."""
     x = np.eye(4)[np.random.default_rng(0).integers(4, size=40)]
-    tasks, sources = plan_tasks([replace(SMALL, likelihood="categorical")], x)
+    problem, tasks = plan_rows([replace(SMALL, likelihood="categorical")], x)
     (task,), (other,) = (
-        fingerprinted([replace(tasks[0], layout=Layout(4, blocks))], sources) for blocks in ((1, 3), (2, 2))
+        problem.fingerprinted([replace(tasks[0], layout=Layout(4, blocks))]) for blocks in ((1, 3), (2, 2))
     )
     assert task.data["rows"] != other.data["rows"] and task.data["split"] == other.data["split"]
 
 
 def test_data_are_looked_at_once_and_only_for_a_folder(tmp_path):
-    with mock.patch("curvae.training.tasks.hash_rows") as looks:
+    with mock.patch("curvae.training.rows_problem.hash_rows") as looks:
         fit_many(seeds(3, SMALL), rows())
         assert not looks.called
         fit_many(seeds(3, SMALL), rows(), folder=tmp_path)
@@ -179,7 +179,7 @@ def test_another_number_of_processes_goes_on_with_the_same_stacks(tmp_path, ofte
 
 
 def test_stacks_that_have_not_begun_are_those_they_would_have_been(tmp_path, often):
-    tasks, _ = plan_tasks(seeds(6, SMALL), rows())
+    _, tasks = plan_rows(seeds(6, SMALL), rows())
     whole = partition(tasks, 4)
     assert [len(stack) for stack in whole] == [1, 2, 1, 2]  # the rest alone would make 1, 2 and 2
     for i, stack in enumerate(whole):
@@ -291,4 +291,4 @@ def test_a_model_that_failed_tells_of_its_last_good_epoch():
     assert failed.failure is not None and len(failed.history) == 8 and best["epoch"] < 8
     assert failed.last is failed.history[-1]
     for one in found:
-        assert one.last["c"] == pytest.approx(float(one.model.prior.curvature().detach()), rel=1e-6)
+        assert one.last["c"] == pytest.approx(float(one.model.space.curvatures()[0].detach()), rel=1e-6)

@@ -17,6 +17,7 @@ from curvae.training import Config
 from curvae.training import comparison as module
 from curvae.training.comparison import Comparison, Repeat, compare
 from curvae.training.evaluate import Embedding, stability
+from curvae.training.problems import Judged
 
 SMALL = Config(hidden=(4,), epochs=1, batch_size=64, seed=7)
 X = np.random.default_rng(0).normal(size=(60, 4))
@@ -111,7 +112,7 @@ def tasks(x=X, repeats=4, config=SMALL, **how):
         seen.extend(tasks)
         random, count = np.random.default_rng(len(seen)), len(problem.sources[0])
         embedding = Embedding(random.normal(size=(count, 2)), np.ones(count), 1.0)
-        return [module._Result(0.0, task.config.curvature, embedding, None) for task in tasks]
+        return [Judged(0.0, task.config.curvature, embedding, None) for task in tasks]
 
     with mock.patch.object(module, "_judged", record):
         found = compare(config, x, (1.0, 0.3, 1), repeats, jobs=1, **how)

@@ -38,7 +38,7 @@ __all__ = ["CASES", "record", "record_file"]
 
 # Patterns of today's names of parameters, and what the records call them. Several modules share the curvature, which
 # has the name of the first.
-RENAMED: dict[str, str] = {r".*curvature\.log_c": "log_c"}
+RENAMED: dict[str, str] = {r".*curvature\.log_c": "log_c", r".*\.log_scale": "prior.log_scale"}
 
 
 def recorded_name(name: str) -> str:

@@ -14,8 +14,9 @@ from sklearn.metrics import average_precision_score
 
 from curvae.data import EdgeSplit, Graph, load_graph, split_edges
 from curvae.data.graphs import ranking
+from curvae.data.graphs.ranking import neighbourhood_map
 from curvae.errors import CurvaeError
-from curvae.training.links import link_scores, neighbourhood_map
+from curvae.training.graphs.evaluate import link_scores
 
 
 def random_graph(nodes: int, edges: int, seed: int = 0) -> Graph:
@@ -91,9 +92,11 @@ def test_shares() -> None:
     for validation, test in ((0.5, 0.5), (-0.1, 0.1), (0.1, float("nan")), (0, 1)):
         with pytest.raises(CurvaeError, match="shares of"):
             split_edges(graph, validation, test)
-    with pytest.raises(CurvaeError, match="a share of 0.05 of 19 edges is none to keep for validation; .* 20 edges"):
+    with pytest.raises(
+        CurvaeError, match="a share of 0.05 of 19 edges rounds down to no edge for validation; .* 20 edges"
+    ):
         split_edges(random_graph(20, 19))
-    with pytest.raises(CurvaeError, match="a share of 0.01 of 20 edges is none to keep for test"):
+    with pytest.raises(CurvaeError, match="a share of 0.01 of 20 edges rounds down to no edge for test"):
         split_edges(random_graph(20, 20), test=0.01)
     assert len(split_edges(random_graph(20, 20)).validation) == 1
 

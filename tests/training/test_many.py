@@ -20,9 +20,9 @@ from curvae.models import Layout
 from curvae.training import Scaling, build, engine, fit, fit_many, random_split
 from curvae.training.engine import BatchEngine, losses
 from curvae.training.fitted import METRICS
+from curvae.training.rows_problem import RowsTask
 from curvae.training.sources import Pool
-from curvae.training.tasks import Task
-from curvae.training.tasks import stacks as partition
+from curvae.training.workers import stacks as partition
 from processes import child, kill, wait
 from trainings import (
     DATA,
@@ -280,7 +280,7 @@ def test_one_matrix_for_all_is_copied_once():
 def random_tasks(random, count):
     split = random_split(40, 0.1)
     return [
-        Task(
+        RowsTask(
             i,
             "",
             replace(
@@ -291,7 +291,6 @@ def random_tasks(random, count):
                 learning_rate=float(random.choice([0.01, 0.02, 0.03])),
                 beta=float(random.choice([1.0, 2.0])),
             ),
-            "",
             0,
             split,
             Scaling.identity(3),

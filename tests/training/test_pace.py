@@ -7,8 +7,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from curvae.runs.folder import Voice
-from curvae.runs.timing import Forecast, likelihood_seconds
+from curvae.runs import Reporter
+from curvae.runs.progress import Forecast, likelihood_seconds
 from curvae.training import Config, pace
 from curvae.training.pace import Clock, Estimate
 
@@ -77,10 +77,10 @@ def test_a_half_that_begins_again_does_not_count_back(now):
 
 def test_a_forecast_is_said_once_and_not_for_a_moment():
     said = []
-    forecast = Forecast(Voice(say=said.append), "training and evaluation")
+    forecast = Forecast(Reporter(say=said.append), "training and evaluation")
     forecast(200.0)
     forecast(500.0)
-    Forecast(Voice(say=said.append), "training")(1.9)
+    Forecast(Reporter(say=said.append), "training")(1.9)
     assert said == ["about 3 min of training and evaluation"]
 
 

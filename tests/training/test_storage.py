@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from curvae import PoincareVAE
-from curvae.data.reading import EXACT
+from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.training.files import json_text, read_json, read_records, write_bytes, write_json, write_records
 from make_fixtures import BEGUN, COMPARISONS, FIGURES, FOLDERS, GRAPHS, figures, fixture_table, write_data
@@ -288,10 +288,10 @@ def test_garbage_for_a_description(run, text):
         (lambda d: d["config"]["space"].update(curvature=1e300), ["lower the curvature"]),
         (lambda d: d["config"]["likelihood"].update(likelihood="auto"), ["likelihood"]),
         (lambda d: d["config"]["likelihood"].update(likelihood="categorical"), ["whole run"]),
-        (lambda d: d["config"]["space"].update(learn_curvature=1), ["learn_curvature"]),
+        (lambda d: d["config"]["space"].update(learn_curvature=1), ["must be true or false, got 1"]),
         (lambda d: d["config"].update(depth=3), ["unknown settings: depth"]),
         (lambda d: d["config"]["space"].update(dims=3), ["unknown settings: space.dims; did you mean dim?"]),
-        (lambda d: d["config"].update(space=[2, 1.0]), ["unknown settings: space"]),
+        (lambda d: d["config"].update(space=[2, 1.0]), ["space must be a text"]),
         (lambda d: d.update(embedding_sha256=None), ["embedding.safetensors", "checksum"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Data: tables, matrices, images, MNIST and synthetic trees, each as one `Dataset`; graphs, each as one `Graph`."""
+"""Data: tables, matrices, images, MNIST and synthetic trees are read as a `Dataset`, graphs as a `Graph`."""
 
 from .arrays import Arrays
 from .dataset import Dataset, from_arrays

@@ -1,4 +1,4 @@
-"""What is known about rows, as arrays."""
+"""The arrays that describe some rows of data."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Matrix: TypeAlias = NDArray[np.float32] | NDArray[np.float64] | csr_array
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """Everything a model may be told about some rows, in original units.
+    """The inputs of a model for some rows, in original units.
 
     Arguments:
         x: the values, (rows, features), dense or sparse.
         context: covariates as numbers, (rows, covariates), or None.
-        size: exposure of each row, such as the library size of a cell, or None.
-        blocks: for each column of the source the number of its categories, which are one-hot features: 0 for a column
-            of numbers, 1 for one of yes and no; () where all columns are numbers of one kind.
-        shape: of one row; (height, width) for images, () for a plain row.
-        missing: whether entries of x may be NaN, which are then left to the model.
+        size: exposure of each row, such as the library size of a cell, (rows,), or None.
+        blocks: number of one-hot features that each column of the source became: 0 for a column of numbers, 1 for a
+            column of yes and no, otherwise its number of categories; () if all columns are numbers.
+        shape: shape of one row: (height, width) for images, () for a plain row.
+        missing: whether entries of x may be NaN, which the model then handles.
 
     Example:
         >>> Arrays(np.eye(3), size=np.arange(3.0)).take([2, 0]).size.tolist()
@@ -44,7 +44,7 @@ class Arrays:
 
     @classmethod
     def of(cls, data: Arrays | Dataset | Matrix, blocks: tuple[int, ...] = ()) -> Arrays:
-        """A matrix alone, with its blocks; or what a data set, or these arrays, already say."""
+        """Make arrays from a matrix and its blocks, or take those of a data set."""
         if isinstance(data, Arrays):
             return data
         known = getattr(data, "arrays", None)
@@ -59,10 +59,10 @@ class Arrays:
 
     @property
     def per_row(self) -> dict[str, Any]:
-        """The arrays that are there, by name."""
+        """The arrays with one entry per row that are not None, by name."""
         named = {"x": self.x, "context": self.context, "size": self.size}
         return {name: array for name, array in named.items() if array is not None}
 
     def take(self, index: Any) -> Arrays:
-        """The rows given by an index, a mask or a slice."""
+        """Select rows by an index, a mask or a slice."""
         return replace(self, **{name: array[index] for name, array in self.per_row.items()})

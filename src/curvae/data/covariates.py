@@ -1,4 +1,4 @@
-"""Covariates: columns that say under which circumstances a row was measured, as numbers for the networks."""
+"""Covariates: columns that describe how a row was measured, such as its batch, coded as numbers for the networks."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from .cells import categories_of, is_text, numbers_of
+from .column_values import categories_of, is_text, numbers_of
+from .messages import Messages, listing, quoted
 from .missing import has_missing, missing_counts
 from .onehot import one_hot
-from .remarks import Remarks, listing, quoted
 from .schema import Column
 
 __all__ = ["code_covariates", "code_values", "fit_covariates"]
 
-_FEW = 10  # whole numbers that may be names of batches
+_FEW = 10  # up to this many different whole numbers may be names of batches
 
 
 def fit_covariates(
-    path: Path, frame: pd.DataFrame, names: Iterable[str], categorical: Iterable[str], remarks: Remarks
+    path: Path, frame: pd.DataFrame, names: Iterable[str], categorical: Iterable[str], messages: Messages
 ) -> tuple[Column, ...]:
-    """What covariates are: categories where the cells are texts or where that is asked for, otherwise numbers.
+    """Decide which covariates are categories and which are numbers, and measure the numbers.
+
+    Columns of texts are categories, and so are those named in `categorical`.
 
     Arguments:
-        path: of the table.
-        frame: that holds them.
-        names: of the covariates.
-        categorical: columns whose values are categories, whatever they look like.
-        remarks: told what was found.
+        path: the table, for messages.
+        frame: the table with the covariates.
+        names: names of the covariates.
+        categorical: columns whose values are categories even if they look like numbers.
+        messages: takes notes about columns that may have been misread.
     """
     chosen = set(categorical)
-    return tuple(_column(path, frame[name], str(name), name in chosen, remarks) for name in dict.fromkeys(names))
+    return tuple(_column(path, frame[name], str(name), name in chosen, messages) for name in dict.fromkeys(names))
 
 
-def _column(path: Path, values: Any, name: str, categorical: bool, remarks: Remarks) -> Column:
+def _column(path: Path, values: Any, name: str, categorical: bool, messages: Messages) -> Column:
     if categorical or is_text(values):
         column = Column(name, categories_of(values))
         distinct = len(column.features)
@@ -48,9 +50,8 @@ def _column(path: Path, values: Any, name: str, categorical: bool, remarks: Rema
         distinct, whole = np.unique(numbers).size, bool((numbers == np.floor(numbers)).all())
         column = Column(name, fill=float(numbers.mean()), scale=float(numbers.std()))
         if whole and 2 < distinct <= _FEW:
-            remarks.note(
-                f"covariate {name!r} is taken as a number; if its values are names of batches, say that it is "
-                "categorical."
+            messages.note(
+                f"covariate {name!r} is taken as a number; if its values are names of batches, declare it categorical."
             )
     if distinct < 2:
         raise CurvaeError(f"covariate {name!r} has the same value in every row of {path.name}; leave it out")
@@ -58,7 +59,7 @@ def _column(path: Path, values: Any, name: str, categorical: bool, remarks: Rema
 
 
 def _numbers(path: Path, frame: pd.DataFrame, columns: tuple[Column, ...]) -> NDArray[np.float64]:
-    numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Remarks())
+    numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Messages())
     if has_missing(numbers):
         counted = zip(columns, missing_counts(numbers), strict=True)
         where = listing(f"{column.name!r} ({n:,})" for column, n in counted if n)
@@ -70,15 +71,15 @@ def _numbers(path: Path, frame: pd.DataFrame, columns: tuple[Column, ...]) -> ND
 
 
 def code_covariates(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
-    """Covariates as numbers, (rows, covariates): categories one-hot, numbers from their mean in standard deviations.
+    """Code covariates as numbers, (rows, coded covariates): categories one-hot, numbers standardised.
 
     Arguments:
-        path: of the table.
-        frame: that holds them.
-        columns: what they are, from `fit_covariates`.
+        path: the table, for messages.
+        frame: the table with the covariates.
+        columns: their descriptions, from `fit_covariates`.
     """
     columns = tuple(columns)
-    numbers = _numbers(path, frame[[column.name for column in columns]], columns).copy()  # pandas may hand out a view
+    numbers = _numbers(path, frame[[column.name for column in columns]], columns).copy()  # pandas may return a view
     for j, column in enumerate(columns):
         if column.categories is None:
             numbers[:, j] = (numbers[:, j] - column.fill) / column.scale
@@ -86,7 +87,7 @@ def code_covariates(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) 
 
 
 def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, rows: int = 1) -> NDArray[np.float64]:
-    """Covariates that were given by name, a value for all rows or one for each, as numbers; see `code_covariates`.
+    """Code covariates that were given by name, one value for all rows or one per row; see `code_covariates`.
 
     Example:
         >>> code_values([Column("batch", ("a", "b")), Column("age", fill=40.0, scale=10.0)], {"batch": "b", "age": 45})
@@ -99,10 +100,9 @@ def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, row
             f"the model has no covariate {quoted(unknown)}; "
             + (f"it has {quoted(known)}" if known else "it was trained without any, so leave them out")
         )
-    if lacking := [column for column in columns if column.name not in given]:
+    if absent := [column for column in columns if column.name not in given]:
         raise CurvaeError(
-            f"the model needs a value of the covariates {listing(map(_described, lacking))}; "
-            "give them with covariates=…"
+            f"the model needs values of the covariates {listing(map(_described, absent))}; give them with covariates=…"
         )
     if not columns:
         return np.zeros((rows, 0))

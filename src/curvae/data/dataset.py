@@ -1,4 +1,4 @@
-"""Rows to embed, with their names, labels and history."""
+"""The rows to embed, with their names, labels and notes about how they were read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from scipy.sparse import csr_array, issparse
 
 from ..errors import CurvaeError
 from .arrays import Arrays, Matrix
+from .messages import Messages, count, quoted
 from .missing import resolve
-from .remarks import Remarks, count, quoted
 
 __all__ = ["Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays", "hash_rows"]
 
@@ -27,23 +27,23 @@ _TEXTS = 2**16  # texts hashed at a time
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows of numbers in their original units, with everything known about them.
+    """Rows of numbers in their original units, with names, labels and covariates.
 
     Arguments:
         x: the values, (rows, features), float32 or float64; a `scipy.sparse.csr_array` stays sparse.
-        names: of the features.
-        shape: of one row: (features,), or (height, width) for images.
-        ids: one a row, unique; row numbers where the data has none.
-        labels: one a row, or None.
-        label_name: what the labels are.
-        groups: rows with the same group stay together in splits, or None.
-        exposure: one a row, for how long or in what it was counted, or None.
-        blocks: for each column the number of its categories, or (); see `curvae.data.Arrays`.
+        names: names of the features, (features,).
+        shape: shape of one row: (features,), or (height, width) for images.
+        ids: unique name of each row, (rows,); row numbers if the data has none.
+        labels: label of each row, (rows,), or None.
+        label_name: name of the label column.
+        groups: group of each row, (rows,), or None; rows of one group stay together in splits.
+        exposure: time, area or volume in which each row was counted, (rows,), or None.
+        blocks: number of one-hot features of each column, or (); see `curvae.data.Arrays`.
         context: covariates as numbers, (rows, covariates), or None; see `curvae.data.Arrays`.
-        context_names: of these numbers.
+        context_names: names of the columns of `context`.
         notes: what was done to the data, one sentence each.
-        warnings: what looks wrong, with the mend, one sentence each.
-        missing: whether values may be missing, which are NaN and left to the model.
+        warnings: what looks wrong and how to fix it, one sentence each.
+        missing: whether x may contain NaN, which the model then handles.
     """
 
     x: Matrix
@@ -68,7 +68,7 @@ class Dataset:
         for what in ("ids", "labels", "groups", "exposure"):
             values = getattr(self, what)
             if values is not None and values.shape != (rows,):
-                raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one a row")
+                raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one per row")
         if self.context is not None and self.context.shape != (rows, len(self.context_names)):
             raise CurvaeError(
                 f"{count(rows, 'row')} and {count(len(self.context_names), 'name')} of covariates, but a context of "
@@ -78,14 +78,19 @@ class Dataset:
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
+    @property
+    def n_columns(self) -> int:
+        """Number of columns; one of categories counts once, however many features it became."""
+        return len(self.blocks) or int(self.x.shape[1])
+
     @cached_property
     def arrays(self) -> Arrays:
-        """What a model may be told about the rows."""
+        """The inputs of a model for these rows."""
         shape = self.shape if len(self.shape) > 1 else ()
         return Arrays(self.x, self.context, self.exposure, blocks=self.blocks, shape=shape, missing=self.missing)
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
-        """The rows given by an index or a mask, in that order.
+        """Select rows by an index or a mask; an index also sets their order.
 
         Example:
             >>> from_arrays(np.eye(3)).take([2, 0]).ids.tolist()
@@ -108,9 +113,9 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of values, names, shape, ids, labels and groups, and of exposure and covariates where there are some.
+        """SHA-256 of values, names, shape, ids, labels and groups, and of exposure and covariates if present.
 
-        It depends on the values alone, not on how they are stored: float32 or float64, dense or sparse.
+        It depends only on the values, not on their storage as float32 or float64, dense or sparse.
         """
         digest = hashlib.sha256()
         for sizes in (self.x.shape, self.shape):
@@ -128,18 +133,18 @@ class Dataset:
 
 
 def hash_rows(x: Any, digest: hashlib._Hash) -> None:
-    """Feed the values of a matrix to a hash, whether it is dense or sparse, float32 or float64."""
+    """Add the values of a matrix to a hash, in the same way for dense and sparse, float32 and float64."""
     step = max(1, _CHUNK // max(1, x.shape[1]))
     for start in range(0, x.shape[0], step):
         for array, dtype in zip(_nonzero(x[start : start + step]), ("<i8", "<i8", "<f8"), strict=True):
             values = array.astype(dtype)
-            if dtype == "<f8" and (lacking := np.isnan(values)).any():
-                values[lacking] = np.nan  # there are many bit patterns of it
+            if dtype == "<f8" and (absent := np.isnan(values)).any():
+                values[absent] = np.nan  # NaN has many bit patterns
             digest.update(values.tobytes())
 
 
 def _nonzero(x: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Number of values in each row that are not 0, their columns, and the values, in order."""
+    """Number of nonzero values in each row, their columns, and the values, row by row."""
     if not issparse(x):
         rows, columns = np.nonzero(x)
         return np.bincount(rows, minlength=len(x)), columns, x[rows, columns]
@@ -150,7 +155,7 @@ def _nonzero(x: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 
 def _hash_texts(texts: Sequence[str] | None, digest: hashlib._Hash) -> None:
-    """Feed texts to a hash as one line of JSON, some at a time."""
+    """Add texts to a hash as one line of JSON, in chunks to save memory."""
     if texts is None:
         digest.update(b"null\n")
         return
@@ -166,7 +171,7 @@ def _listed(texts: NDArray[np.str_] | None) -> list[str] | None:
 
 
 def as_matrix(x: Any, what: str = "x") -> Matrix:
-    """Numbers as a matrix of float32 (which stays float32) or float64; anything sparse as a csr_array."""
+    """Convert numbers to a matrix of float64, or of float32 if they are no finer; sparse ones to a csr_array."""
     values = x if issparse(x) else np.asarray(x)
     if values.dtype.kind not in "biuf":
         raise CurvaeError(f"{what} holds {values.dtype}, not real numbers; convert it to float")
@@ -185,13 +190,13 @@ def feature_names(width: int) -> tuple[str, ...]:
     return tuple(f"x{i}" for i in range(1, width + 1))
 
 
-def check_ids(ids: NDArray[np.str_], what: str = "ids", mend: str = "make ids unique or use another column") -> None:
+def check_ids(ids: NDArray[np.str_], what: str = "ids", fix: str = "make ids unique or use another column") -> None:
     """Raise unless ids are unique and none is empty."""
     unique, counts = np.unique(ids, return_counts=True)
     if (empty := int((ids == "").sum())) > 0:
         raise CurvaeError(f"{what}: {count(empty, 'row')} without an id; give every row one")
     if (twice := unique[counts > 1]).size:
-        raise CurvaeError(f"{what}: {quoted(twice)} given more than once; {mend}")
+        raise CurvaeError(f"{what}: {quoted(twice)} given more than once; {fix}")
 
 
 def from_arrays(
@@ -201,14 +206,14 @@ def from_arrays(
     ids: ArrayLike | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> Dataset:
-    """A data set from a numpy array or any scipy sparse matrix.
+    """Make a data set from a numpy array or any scipy sparse matrix.
 
     Arguments:
         x: finite values, (rows, features), or (rows, height, width) for images.
-        names: of the features; x1, x2, … by default.
-        labels: one a row.
-        ids: one a row, unique; row numbers by default.
-        shape: of one row; by default that of x without its first dimension.
+        names: names of the features; x1, x2, … by default.
+        labels: label of each row, (rows,).
+        ids: unique name of each row, (rows,); row numbers by default.
+        shape: shape of one row; by default that of x without its first dimension.
 
     Example:
         >>> data = from_arrays([[0.0, 1.0], [2.0, 3.0]], labels=["a", "b"])
@@ -223,7 +228,7 @@ def from_arrays(
     rows, width = matrix.shape
     names = feature_names(width) if names is None else tuple(str(name) for name in names)
     if len(names) == width:  # otherwise Dataset says so
-        resolve(matrix, names, None, "error", Remarks())
+        resolve(matrix, names, None, "error", Messages())
     data = Dataset(
         x=matrix,
         names=names,

@@ -1,4 +1,4 @@
-"""Opening files, which may be packed, and nothing else that may stand in their place."""
+"""Open files, which may be gzipped; refuse folders, pipes and devices."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..errors import CurvaeError
 
 __all__ = ["BROKEN_GZIP", "is_packed", "open_file", "refuse_dangling", "require_file"]
 
-BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken packed file raises
+BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken gzip file raises
 
 
-# What a path may lead to that is no file; reading some of these never ends.
+# What a path may lead to instead of a file; reading some of these never ends.
 _OTHERS = (
     (stat.S_ISDIR, "a folder; give a file"),
     (stat.S_ISFIFO, "a pipe; save what comes through it as a file and give that"),
@@ -32,9 +32,9 @@ def refuse_dangling(path: Path) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Raise unless a path leads to a file that can be read to its end.
+    """Raise unless a path leads to a regular file.
 
-    A path that leads nowhere raises `FileNotFoundError`, for the caller to say what should be there.
+    A path that does not exist raises `FileNotFoundError`, so that the caller can say what is expected there.
     """
     refuse_dangling(path)
     mode = path.stat().st_mode
@@ -44,12 +44,12 @@ def require_file(path: Path) -> None:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file is gzipped, by its name."""
+    """Whether the name of a file says that it is gzipped."""
     return path.suffix.lower() == ".gz"
 
 
 def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
-    """Open a file for reading, unpacked on the way if its name ends in .gz."""
+    """Open a file for reading; decompress it if its name ends in .gz."""
     require_file(path)
     opener: Any = gzip.open if is_packed(path) else open
     return opener(path, mode, **options)

@@ -1,4 +1,4 @@
-"""Grey images: an array of them, or a folder of image files."""
+"""Grey images from an array or from a folder of image files."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from PIL import Image
 from ..errors import CurvaeError
 from . import memory
 from .dataset import as_matrix
-from .draft import Draft
 from .files import require_file
-from .remarks import Remarks, count, one_line, quoted
+from .messages import Messages, count, one_line, quoted
+from .raw import RawData
 from .schema import NumberColumns, PixelNames
 
-__all__ = ["image_draft", "read_folder"]
+__all__ = ["raw_images", "read_folder"]
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif"}
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF")
 _GREY_MODES = ("1", "L", "LA")
 
 
-def image_draft(source: str, pixels: NDArray[Any], remarks: Remarks | None = None) -> Draft:
-    """Images from an array (rows, height, width); bytes are divided by 255, everything else is kept as it is."""
-    remarks = Remarks() if remarks is None else remarks
+def raw_images(source: str, pixels: NDArray[Any], messages: Messages | None = None) -> RawData:
+    """Take images from an array, (rows, height, width); bytes are divided by 255, other values are kept."""
+    messages = Messages() if messages is None else messages
     rows, height, width = pixels.shape
     flat = pixels.reshape(rows, height * width)
     if flat.dtype == np.uint8:
         flat = np.divide(flat, 255, dtype=np.float32)
-        remarks.note("grey levels from 0 to 255 were divided by 255.")
+        messages.note("grey levels from 0 to 255 were divided by 255.")
     columns = NumberColumns(PixelNames(height, width))
-    return Draft(source, "images", as_matrix(flat, source), columns, shape=(height, width), remarks=remarks)
+    return RawData(source, "images", as_matrix(flat, source), columns, shape=(height, width), messages=messages)
 
 
-def read_folder(folder: Path) -> Draft | None:
-    """All image files of a folder and its sub-folders, in the order of their names; None where there are none.
+def read_folder(folder: Path) -> RawData | None:
+    """Read all image files of a folder and its subfolders, ordered by name; return None if there are none.
 
-    Ids are file names relative to the folder. Where all images lie in sub-folders, these are their labels.
+    Ids are file names relative to the folder. If all images are in subfolders, the subfolders are their labels.
     """
-    remarks = Remarks()
-    names = _find(folder, remarks)
+    messages = Messages()
+    names = _find(folder, messages)
     if not names:
         return None
     width, height = _size(folder, names[0])
@@ -56,24 +56,24 @@ def read_folder(folder: Path) -> Draft | None:
         if (size := _size(folder, name)) != (width, height):
             raise CurvaeError(
                 f"images of different sizes in {folder.name}: {names[0]} is {width} × {height} and "
-                f"{name} {size[0]} × {size[1]} pixels; bring them to one size"
+                f"{name} {size[0]} × {size[1]} pixels; resize them to one size"
             )
         pixels[place], colour = _grey(folder, name)
         coloured += colour
-    remarks.note("grey levels of the image files were brought to 0 to 1.")
+    messages.note("grey levels of the image files were scaled to 0 to 1.")
     if coloured:
-        remarks.note(f"turned from colour to grey: {count(coloured, 'image')}.")
-    draft = image_draft(folder.name, pixels, remarks)
-    draft.ids = np.array(names, dtype=np.str_)
+        messages.note(f"turned from colour to grey: {count(coloured, 'image')}.")
+    raw = raw_images(folder.name, pixels, messages)
+    raw.ids = np.array(names, dtype=np.str_)
     parents = [name.rpartition("/")[0] for name in names]
     if all(parents):
-        draft.labels, draft.label_name = np.array(parents, dtype=np.str_), "folder"
+        raw.labels, raw.label_name = np.array(parents, dtype=np.str_), "folder"
     elif any(parents):
-        remarks.note("some images lie in sub-folders and some do not, so sub-folders are no labels.")
-    return draft
+        messages.note("some images are in subfolders and some are not, so subfolders are not used as labels.")
+    return raw
 
 
-def _find(folder: Path, remarks: Remarks) -> list[str]:
+def _find(folder: Path, messages: Messages) -> list[str]:
     root = folder.resolve()
     names, others, leading_out = [], 0, []
     for parent, _, files in os.walk(folder):
@@ -87,9 +87,9 @@ def _find(folder: Path, remarks: Remarks) -> list[str]:
             else:
                 names.append(name)
     if others:
-        remarks.note(f"left out, being no images: {count(others, 'file')}.")
+        messages.note(f"left out because they are not images: {count(others, 'file')}.")
     if leading_out:
-        remarks.note(f"links that lead out of the folder were left out: {quoted(leading_out)}.")
+        messages.note(f"links to places outside the folder were left out: {quoted(leading_out)}.")
     return sorted(names)
 
 
@@ -99,7 +99,7 @@ def _size(folder: Path, name: str) -> tuple[int, int]:
 
 
 def _grey(folder: Path, name: str) -> tuple[NDArray[np.float32], bool]:
-    """One image with levels from 0 to 1, and whether it was in colour."""
+    """Read one image with grey levels from 0 to 1, and whether it was in colour."""
     with _open(folder, name) as image:
         try:
             image.load()

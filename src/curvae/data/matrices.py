@@ -12,28 +12,28 @@ from scipy.sparse import csr_array, issparse, load_npz
 from ..errors import CurvaeError
 from . import memory
 from .dataset import as_matrix, feature_names
-from .draft import Draft
-from .images import image_draft
-from .market import read_coordinates
-from .remarks import one_line
+from .images import raw_images
+from .matrix_market import read_matrix_market
+from .messages import one_line
+from .raw import RawData
 from .schema import Column
 
-__all__ = ["matrix_draft", "read_npy", "read_sparse", "sparse_draft"]
+__all__ = ["raw_matrix", "read_npy", "read_sparse", "read_sparse_matrix"]
 
 _COLUMN = 500  # bytes for the name and the mean of a column
 
 
-def matrix_draft(source: str, x: Any) -> Draft:
-    """A matrix whose columns are called x1, x2, …"""
-    if issparse(x):  # the shape of a sparse matrix is only a claim
+def raw_matrix(source: str, x: Any) -> RawData:
+    """Take a matrix, (rows, features); its columns are named x1, x2, …"""
+    if issparse(x):  # the shape of a sparse matrix may be huge although it stores little
         rows, columns = x.shape
         memory.require(8 * rows + _COLUMN * columns, f"{source} ({rows:,} × {columns:,})")
     matrix = as_matrix(x, source)
-    return Draft(source, "matrix", matrix, tuple(Column(name) for name in feature_names(matrix.shape[1])))
+    return RawData(source, "matrix", matrix, tuple(Column(name) for name in feature_names(matrix.shape[1])))
 
 
-def read_npy(path: Path) -> Draft:
-    """An array of (rows, features), or of (rows, height, width): images."""
+def read_npy(path: Path) -> RawData:
+    """Read a .npy array, (rows, features), or (rows, height, width) for images."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a broken file can make the reader raise anything
@@ -43,17 +43,17 @@ def read_npy(path: Path) -> Draft:
             f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images"
         )
     memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
-    array = np.array(array)  # off the disk, where the file may change
-    return matrix_draft(path.name, array) if array.ndim == 2 else image_draft(path.name, array)
+    array = np.array(array)  # read it now, since the file may change
+    return raw_matrix(path.name, array) if array.ndim == 2 else raw_images(path.name, array)
 
 
-def sparse_draft(path: Path) -> Draft:
-    """A sparse matrix in a file."""
-    return matrix_draft(path.name, read_sparse(path))
+def read_sparse_matrix(path: Path) -> RawData:
+    """Read a sparse matrix from a file, (rows, features)."""
+    return raw_matrix(path.name, read_sparse(path))
 
 
 def read_sparse(path: Path) -> Any:
-    """The matrix of a file of `scipy.sparse.save_npz` or Matrix Market."""
+    """Read a matrix from a file of `scipy.sparse.save_npz` or a Matrix Market file."""
     return _load_npz(path) if path.suffix.lower() == ".npz" else _load_market(path)
 
 
@@ -64,7 +64,7 @@ def _load_npz(path: Path) -> Any:
         memory.require(2 * size, path.name)
         matrix = load_npz(path)
         if matrix.format in ("csr", "csc", "bsr"):
-            # Indices out of range would be followed without a look.
+            # scipy does not check indices, and an index out of range would read foreign memory.
             matrix.check_format(full_check=True)
     except CurvaeError:
         raise
@@ -75,7 +75,7 @@ def _load_npz(path: Path) -> Any:
 
 def _load_market(path: Path) -> csr_array:
     try:
-        return read_coordinates(path)
+        return read_matrix_market(path)
     except CurvaeError:
         raise
     except Exception as error:  # a broken file can make the reader raise anything

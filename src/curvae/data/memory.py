@@ -1,4 +1,4 @@
-"""Saying that data cannot fit in memory before any of it is allocated."""
+"""Check that data fits in memory before any of it is allocated."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["available", "require"]
 
 _MEMINFO = Path("/proc/meminfo")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_MEND = "use fewer rows or columns, or a sparse matrix (.npz, .mtx)"
+_FIX = "use fewer rows or columns, or a sparse matrix (.npz, .mtx)"
 
 
 def available() -> int | None:
-    """Bytes of memory that can be had now, or None where the system does not tell."""
+    """Bytes of free memory, or None if the system does not tell."""
     try:
         lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
@@ -30,14 +30,14 @@ def available() -> int | None:
         return free
 
 
-def require(size: float, what: str, limit: int | None = None, mend: str = _MEND) -> None:
-    """Raise when something needs more memory than there is.
+def require(size: float, what: str, limit: int | None = None, fix: str = _FIX) -> None:
+    """Raise if something needs more memory than is free.
 
     Arguments:
         size: bytes needed.
-        what: subject of the sentence.
-        limit: bytes that can be had; asked of the system by default.
-        mend: what to do about it.
+        what: what needs it, for the error.
+        limit: bytes that are free; by default the system is asked.
+        fix: what to do about it, for the error.
 
     Example:
         >>> require(4e12, "cells.npy (1,000,000 × 500,000)", limit=16 * 10**9)
@@ -47,7 +47,7 @@ def require(size: float, what: str, limit: int | None = None, mend: str = _MEND)
     limit = available() if limit is None else limit
     if limit is not None and size > limit:
         raise CurvaeError(
-            f"{what} needs about {_gigabytes(size)} GB of memory and {_gigabytes(limit)} GB are free; {mend}"
+            f"{what} needs about {_gigabytes(size)} GB of memory and {_gigabytes(limit)} GB are free; {fix}"
         )
 
 

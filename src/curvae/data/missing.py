@@ -1,4 +1,4 @@
-"""Values that are missing: NaN and infinities."""
+"""Missing values: NaN and infinities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ..errors import CurvaeError
-from .remarks import Remarks, count, listing
+from .messages import Messages, count, listing
 
 __all__ = [
     "Missing",
@@ -30,7 +30,7 @@ Missing: TypeAlias = Literal["error", "drop", "mean", "model"]
 
 
 class MissingValuesError(CurvaeError):
-    """Values are missing, and what to do about them was not said; `found` tells which."""
+    """Values are missing and `missing` is "error"; `found` says in which columns."""
 
     def __init__(self, found: str) -> None:
         super().__init__(f'{found}; use missing="drop" or missing="mean", or train with missing="model"')
@@ -42,19 +42,19 @@ def has_missing(x: Any) -> bool:
     values = x.data if issparse(x) else x
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum(dtype=np.float64)):
-            return False  # without an array of answers, one a value
+            return False  # the sum needs no array of booleans
     return not bool(np.isfinite(values).all())
 
 
 def missing_counts(x: Any) -> NDArray[np.intp]:
-    """Missing values in each column; of a sparse matrix only stored values can be missing."""
+    """Count the missing values of each column, (columns,); in a sparse matrix only stored values can be missing."""
     if issparse(x):
         return np.bincount(x.indices[~np.isfinite(x.data)], minlength=x.shape[1])
     return len(x) - np.isfinite(x).sum(0)
 
 
 def column_means(x: Any) -> NDArray[np.float64]:
-    """Mean of the values of each column that are not missing; 0 where there are none."""
+    """Mean of each column without its missing values, (columns,); 0 for an empty column."""
     if not (issparse(x) or has_missing(x)):
         return x.mean(axis=0, dtype=np.float64)
     present = np.maximum(x.shape[0] - missing_counts(x), 1)
@@ -65,7 +65,7 @@ def column_means(x: Any) -> NDArray[np.float64]:
 
 
 def extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest value of each column among those that are not NaN; NaN where there are none.
+    """Smallest and largest value of each column without NaN, (columns,) each; NaN for an empty column.
 
     Example:
         >>> extremes(np.array([[1.0, np.nan], [3.0, 2.0]]))
@@ -80,31 +80,31 @@ def extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def empty_columns(x: Any) -> NDArray[np.intp]:
-    """Columns without a single value."""
+    """Indices of the columns in which all values are missing."""
     return np.flatnonzero(missing_counts(x) == x.shape[0]) if has_missing(x) else np.zeros(0, dtype=np.intp)
 
 
 def empty_rows(x: Any) -> NDArray[np.intp]:
-    """Rows without a single value."""
+    """Indices of the rows in which all values are missing."""
     if not has_missing(x):
         return np.zeros(0, dtype=np.intp)
     return np.flatnonzero(np.bincount(places(x)[0], minlength=x.shape[0]) == x.shape[1])
 
 
 def resolve(
-    x: Any, names: Sequence[str], fills: NDArray[np.float64] | None, missing: Missing, remarks: Remarks
+    x: Any, names: Sequence[str], fills: NDArray[np.float64] | None, missing: Missing, messages: Messages
 ) -> tuple[Any, NDArray[np.bool_] | None]:
     """Deal with the missing values of a matrix.
 
     Arguments:
         x: dense or sparse, (rows, columns).
-        names: of the columns.
-        fills: what stands for a missing value of each column under "mean".
-        missing: raise an error, drop the rows concerned, fill in, or leave them, as NaN, to the model.
-        remarks: told what was done.
+        names: names of the columns.
+        fills: replacement for the missing values of each column with "mean", (columns,).
+        missing: "error" raises, "drop" removes the rows, "mean" fills them in, and "model" leaves NaN to the model.
+        messages: takes a note about what was done.
 
     Returns:
-        The matrix, and which rows were kept (None: all).
+        The matrix, and a mask of the rows that were kept, or None if all were.
     """
     if not has_missing(x):
         return x, None
@@ -114,7 +114,7 @@ def resolve(
         raise MissingValuesError(f"missing or infinite values, counted by column: {where}")
     rows, columns = places(x)
     if missing == "model":
-        remarks.note(f"missing values were left to the model: {where}.")
+        messages.note(f"missing values were left to the model: {where}.")
         return fill(x, np.nan), None
     if missing == "drop":
         keep = np.ones(x.shape[0], dtype=bool)
@@ -123,15 +123,15 @@ def resolve(
             raise CurvaeError(
                 f'every row has a missing value, counted by column: {where}; use missing="mean" or missing="model"'
             )
-        remarks.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
+        messages.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
         return x[keep], keep
     assert fills is not None
-    remarks.note(f"missing values were replaced by the column's mean or most frequent category: {where}.")
+    messages.note(f"missing values were replaced by the column's mean or most frequent category: {where}.")
     return fill(x, fills[columns]), None
 
 
 def fill(x: Any, values: Any) -> Any:
-    """A copy of the matrix with these values, in the order of `places`, for the missing ones."""
+    """Copy a matrix and replace its missing values by `values`, in the order of `places`."""
     x = x.copy()
     entries = x.data if issparse(x) else x
     entries[~np.isfinite(entries)] = values
@@ -139,7 +139,7 @@ def fill(x: Any, values: Any) -> Any:
 
 
 def places(x: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows and columns of the missing values, row by row."""
+    """Row and column indices of the missing values, row by row."""
     if issparse(x):
         bad = np.flatnonzero(~np.isfinite(x.data))
         return np.searchsorted(x.indptr, bad, side="right") - 1, x.indices[bad]

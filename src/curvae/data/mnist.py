@@ -1,4 +1,4 @@
-"""The MNIST digits, or any images in the same files."""
+"""The MNIST digits, and other images in the same file format."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from . import memory
 from .dataset import Dataset
-from .draft import Draft
 from .files import BROKEN_GZIP, open_file
-from .images import image_draft
+from .images import raw_images
+from .raw import RawData
 from .store import fetch, places
 
 __all__ = ["Split", "has_mnist", "mnist", "read_idx", "read_mnist"]
@@ -34,28 +34,28 @@ _CHECKSUMS = {
 
 
 def mnist(split: Split = "train", directory: str | Path | None = None) -> Dataset:
-    """The handwritten digits of LeCun, Cortes and Burges: grey images of 28×28 from 0 to 1, labelled by digit.
+    """Load the handwritten digits of LeCun, Cortes and Burges: grey images of 28×28 from 0 to 1, labelled by digit.
 
     Arguments:
         split: "train" (60,000 rows), "test" (10,000) or "all", train before test.
-        directory: that holds the IDX files, gzipped or not; by default $CURVAE_DATA/mnist, then the user's cache, and
-            where neither has them they are fetched.
+        directory: folder with the IDX files, gzipped or not; by default $CURVAE_DATA/mnist, then the user's cache. If
+            neither has the files, they are downloaded.
     """
     return read_mnist(split, None if directory is None else Path(directory)).finish(None, "error")[0]
 
 
 def has_mnist(folder: Path) -> bool:
-    """Whether a folder holds any of the IDX files."""
+    """Whether a folder contains any of the IDX files."""
     return any(_file(folder, name.removesuffix(".gz")) is not None for name in _CHECKSUMS)
 
 
-def read_mnist(split: Split, folder: Path | None = None) -> Draft:
-    """The digits as they are read; see `mnist`."""
+def read_mnist(split: Split, folder: Path | None = None) -> RawData:
+    """Read the digits; see `mnist`."""
     if split not in _PREFIXES:
         raise CurvaeError(f"split is {split!r}; use one of {', '.join(_PREFIXES)}")
     if folder is None:
         names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in _KINDS]
-        # A fetch that broke off leaves some of the files.
+        # A download that broke off leaves only some of the files.
         whole = (place for place in places("mnist") if all(_file(place, name) is not None for name in names))
         folder = next(whole, None) or fetch("mnist", _ADDRESS, _CHECKSUMS)
     images, labels = [], []
@@ -72,17 +72,17 @@ def read_mnist(split: Split, folder: Path | None = None) -> Draft:
         raise CurvaeError(f"train and test images in {folder.name} differ in size: they do not belong together")
     pixels = np.concatenate(images) if len(images) > 1 else images[0]
     memory.require(4 * pixels.size, f"{folder.name} ({len(pixels):,} images)")
-    draft = image_draft("mnist", pixels)
-    draft.labels, draft.label_name = np.concatenate(labels).astype(np.str_), "digit"
-    return draft
+    raw = raw_images("mnist", pixels)
+    raw.labels, raw.label_name = np.concatenate(labels).astype(np.str_), "digit"
+    return raw
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Bytes in IDX form: two zeros, the type (8: bytes), the number of dimensions, the sizes (big-endian), the values.
+    """Read an IDX file of bytes: two zeros, the type (8), the number of dimensions, the sizes (big-endian), the values.
 
     Arguments:
-        path: of the file, gzipped if its name ends in .gz.
-        dimensions: that it must have.
+        path: the file, gzipped if its name ends in .gz.
+        dimensions: number of dimensions that it must have.
     """
     try:
         with open_file(path) as stream:
@@ -97,7 +97,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             memory.require(size, path.name)
             body = stream.read(size + 1)
     except BROKEN_GZIP as error:
-        raise CurvaeError(f"{path.name} is not a whole gzip file ({error}); get the file again") from error
+        raise CurvaeError(f"{path.name} is not a complete gzip file ({error}); get the file again") from error
     if len(body) != size:
         state = "ends too early" if len(body) < size else "is longer than it says"
         raise CurvaeError(f"{path.name} {state}: its header promises {size:,} values; get the file again")

@@ -1,4 +1,4 @@
-"""Categories as blocks of zeros and ones."""
+"""One-hot coding of categories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ __all__ = ["one_hot"]
 
 
 def one_hot(x: Any, columns: Sequence[Column], source: str) -> NDArray[np.float64]:
-    """Every categorical column in place of its codes as a block of zeros and ones, or of NaN where it has none."""
+    """Replace each column of category codes by one column per category.
+
+    Arguments:
+        x: numbers, (rows, columns); in a categorical column the position of the category, or NaN.
+        columns: descriptions of the columns of x.
+        source: name of the data in messages.
+
+    Returns:
+        Features, (rows, features); all categories of a missing value are NaN.
+    """
     widths = [len(column.features) for column in columns]
     memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
     features = np.zeros((len(x), sum(widths)))

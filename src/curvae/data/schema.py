@@ -1,4 +1,4 @@
-"""How a source becomes a matrix: fitted once, stored with a run, applied again to new data."""
+"""How a source becomes a matrix: fitted to the training data, stored with a run, applied to new data."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Column:
     """One column of the source.
 
     Arguments:
-        name: as in the source.
-        categories: of a categorical column, in the order of its features; None for numbers.
-        fill: stands for a missing value: the mean, or the place of the most frequent category; of yes and no the more
-            frequent one.
-        binary: whether the numbers are yes and no: 0 and 1, both of them and no others.
-        scale: standard deviation of a covariate that is a number; 1 otherwise.
+        name: name in the source.
+        categories: categories in the order of their features; None for a column of numbers.
+        fill: replacement for a missing value: the mean, the position of the most frequent category, or of yes and no
+            the more frequent one.
+        binary: whether the column has the values 0 and 1, both of them and no others.
+        scale: standard deviation of a numeric covariate; 1 otherwise.
     """
 
     name: str
@@ -55,7 +55,7 @@ Item = TypeVar("Item")
 
 
 class _Made(Sequence[Item]):
-    """Items that are made when they are asked for: as objects, millions of them would take gigabytes."""
+    """A sequence that makes its items on access, since millions of stored objects would take gigabytes."""
 
     def _item(self, place: int) -> Item:
         raise NotImplementedError
@@ -103,8 +103,8 @@ class NumberColumns(_Made[Column]):
     """Columns of numbers.
 
     Arguments:
-        names: of the columns.
-        fills: what stands for a missing value of each; 0 by default.
+        names: names of the columns.
+        fills: replacement for the missing values of each column, (columns,); 0 by default.
     """
 
     def __init__(self, names: Sequence[str], fills: NDArray[np.float64] | None = None) -> None:
@@ -122,11 +122,11 @@ class Schema:
     """How a source becomes a matrix.
 
     Arguments:
-        kind: of the source.
-        columns: those that become features, in order.
-        shape: of one row of the matrix.
-        label, id, group, exposure: columns of a table with these roles.
-        covariates: columns that the networks are told and do not learn; none of them is a feature.
+        kind: table, matrix or images.
+        columns: the columns that become features, in order.
+        shape: shape of one row of the matrix.
+        label, id, group, exposure: names of the columns of a table with these roles, or None.
+        covariates: columns that the networks are given but do not model; none of them is a feature.
 
     Example:
         >>> schema = Schema("table", (Column("size", fill=1.5), Column("colour", ("blue", "red"))), (3,), label="type")
@@ -147,7 +147,7 @@ class Schema:
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Names of the features, each once: a category that would be called like another feature gets a number.
+        """Unique names of the features: a category that would have the name of another feature gets a number.
 
         Example:
             >>> Schema("table", (Column("a=b"), Column("a", ("b", "c"))), (3,)).names
@@ -159,7 +159,7 @@ class Schema:
 
     @property
     def context_names(self) -> tuple[str, ...]:
-        """Names of the numbers that the covariates become."""
+        """Names of the columns that the covariates become."""
         return _names(self.covariates)
 
     @property
@@ -170,7 +170,7 @@ class Schema:
 
     @property
     def fills(self) -> NDArray[np.float64]:
-        """What stands for a missing value of each column."""
+        """Replacement for the missing values of each column, (columns,)."""
         if isinstance(self.columns, NumberColumns) and self.columns.fills is not None:
             return self.columns.fills
         return np.array([column.fill for column in self.columns])
@@ -183,7 +183,7 @@ class Schema:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """For each column the number of its categories, 1 for yes and no, 0 for numbers; () where all are numbers.
+        """Number of categories of each column, 1 for yes and no, 0 for numbers; () if all are numbers.
 
         Example:
             >>> Schema("table", (Column("size"), Column("colour", ("blue", "red"))), (3,)).blocks
@@ -195,7 +195,7 @@ class Schema:
         return blocks if any(blocks) else ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Convert to plain values for JSON."""
         roles = {"label": self.label, "id": self.id, "group": self.group}
         if self.exposure is not None:
             roles["exposure"] = self.exposure
@@ -207,13 +207,18 @@ class Schema:
     @classmethod
     def from_json(cls, d: Any) -> Schema:
         """Inverse of `to_json`."""
-        _expect(isinstance(d, dict), "it is no object")
+        _expect(isinstance(d, dict), "it is not an object")
         _expect(d.get("kind") in _KINDS, f"kind is {d.get('kind')!r}, not one of {', '.join(_KINDS)}")
-        _expect(isinstance(d.get("columns"), list), "columns is no list")
-        _expect(isinstance(d.get("shape"), list) and all(type(n) is int for n in d["shape"]), "shape holds no sizes")
+        _expect(isinstance(d.get("columns"), list), "columns is not a list")
+        _expect(
+            isinstance(d.get("shape"), list) and all(type(n) is int for n in d["shape"]),
+            "shape is not a list of integers",
+        )
         roles = {role: d.get(role) for role in ("label", "id", "group", "exposure")}
-        _expect(all(isinstance(name, str | None) for name in roles.values()), "label, id, group or exposure is no name")
-        _expect(isinstance(d.get("covariates", []), list), "covariates is no list")
+        _expect(
+            all(isinstance(name, str | None) for name in roles.values()), "label, id, group or exposure is not a name"
+        )
+        _expect(isinstance(d.get("covariates", []), list), "covariates is not a list")
         columns, covariates = (
             tuple(_column_from_json(entry, place) for place, entry in enumerate(entries, 1))
             for entries in (d["columns"], d.get("covariates", []))
@@ -227,7 +232,7 @@ class Schema:
 
 
 def _names(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Names of the features of columns, each once."""
+    """Unique names of the features that columns become."""
     taken = {column.name for column in columns if column.categories is None}
     names: list[str] = []
     for column in columns:
@@ -236,7 +241,7 @@ def _names(columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
-    """Names with a number behind those that are taken; all are taken then."""
+    """Append a number to names that are taken, and take them all."""
     found = []
     for name in names:
         own, number = name, 1
@@ -263,13 +268,13 @@ def _column_from_json(entry: Any, place: int) -> Column:
     _expect(isinstance(entry, dict) and isinstance(entry.get("name"), str), f"column {place} has no name")
     fill, scale, categories = entry.get("fill"), entry.get("scale", 1.0), entry.get("categories")
     _expect(type(fill) in (int, float), f"column {place} has no fill")
-    _expect(type(scale) in (int, float) and 0 < scale < math.inf, f"scale of column {place} is no positive number")
+    _expect(type(scale) in (int, float) and 0 < scale < math.inf, f"scale of column {place} is not a positive number")
     if categories is not None:
         texts = isinstance(categories, list) and all(isinstance(c, str) for c in categories)
         _expect(texts and len(set(categories)) == len(categories) > 0, f"categories of column {place} are not names")
-        _expect(fill in range(len(categories)), f"fill of column {place} is no place of a category")
+        _expect(fill in range(len(categories)), f"fill of column {place} is not the position of a category")
     binary = entry.get("binary", False)
-    _expect(type(binary) is bool and not (binary and categories), f"column {place} cannot be of yes and no")
+    _expect(type(binary) is bool and not (binary and categories), f"column {place} cannot be binary")
     return Column(entry["name"], None if categories is None else tuple(categories), float(fill), binary, float(scale))
 
 

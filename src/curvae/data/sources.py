@@ -1,4 +1,4 @@
-"""One door for all data: a file, a folder or the name of a built-in data set."""
+"""Load data from a file, a folder or by the name of a built-in data set."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import get_args
 
 from ..errors import CurvaeError
 from .dataset import Dataset
-from .draft import Draft
 from .files import require_file
 from .graphs.sources import BUILT_IN_GRAPHS
 from .images import read_folder
-from .matrices import matrix_draft, read_npy, sparse_draft
+from .matrices import raw_matrix, read_npy, read_sparse_matrix
+from .messages import quoted
 from .missing import Missing
 from .mnist import has_mnist, read_mnist
-from .remarks import quoted
+from .raw import RawData
 from .schema import Schema
 from .synthetic import branching_diffusion, flat
 from .tables import Roles, read_table
@@ -25,21 +25,21 @@ __all__ = ["BUILT_IN", "load"]
 
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".parquet")
 _GRAPHS = (".graphml", ".graphml.gz", ".edges", ".edges.gz")
-_MATRICES: dict[str, Callable[[Path], Draft]] = {
+_MATRICES: dict[str, Callable[[Path], RawData]] = {
     ".npy": read_npy,
-    ".npz": sparse_draft,
-    ".mtx": sparse_draft,
-    ".mtx.gz": sparse_draft,
+    ".npz": read_sparse_matrix,
+    ".mtx": read_sparse_matrix,
+    ".mtx.gz": read_sparse_matrix,
 }
 
 
-def _built_in(data: Dataset, name: str) -> Draft:
-    draft = matrix_draft(name, data.x)
-    draft.ids, draft.labels, draft.label_name = data.ids, data.labels, data.label_name
-    return draft
+def _built_in(data: Dataset, name: str) -> RawData:
+    raw = raw_matrix(name, data.x)
+    raw.ids, raw.labels, raw.label_name = data.ids, data.labels, data.label_name
+    return raw
 
 
-BUILT_IN: dict[str, Callable[[], Draft]] = {
+BUILT_IN: dict[str, Callable[[], RawData]] = {
     "branching-diffusion": lambda: _built_in(branching_diffusion().dataset(), "branching-diffusion"),
     "flat": lambda: _built_in(flat(), "flat"),
     "mnist": lambda: read_mnist("all"),
@@ -60,25 +60,25 @@ def load(
 ) -> tuple[Dataset, Schema]:
     """Load a table, a matrix, images or a built-in data set.
 
-    Without a schema one is fitted to the data. With the schema of a trained run, new data is brought to the same
-    features: columns are matched by name, categories and means are those of the fit, labels and covariates may be
+    Without a schema, one is fitted to the data. With the schema of a trained run, new data gets the same features:
+    columns are matched by name, categories and means are those of the training data, labels and covariates may be
     absent.
 
     Arguments:
-        source: a file or folder, or the name of a built-in data set: branching-diffusion, flat, mnist. What lies on
-            disk under such a name comes first.
-        schema: of the data that a model was trained on.
+        source: a file or folder, or the name of a built-in data set: branching-diffusion, flat, mnist. A file
+            or folder of that name takes precedence.
+        schema: schema of the data that a model was trained on.
         label: column of a table with a label for each row.
         id: column of a table with a unique name for each row.
         group: column of a table; rows of one group stay together in splits.
-        categorical: columns of a table that become one feature a category.
+        categorical: columns of a table that become one feature per category.
         exposure: column of a table with the exposure of each row, for counts.
-        covariates: columns of a table with the circumstances of a row, such as its batch, which are no features but are
-            told to the networks. Texts are categories, and so are numbers that are named in `categorical` too; other
-            numbers are centred and scaled.
-        missing: what to do about missing and infinite values: "error", "drop" their rows, put the "mean" of the
-            column (of a categorical column its most frequent category), or leave them to the "model", which scores the
-            others and tells its encoder which they are; they are NaN then.
+        covariates: columns of a table that describe how a row was measured, such as its batch. They are not features
+            but inputs of the networks. Texts are categories, and so are numbers that are also named in `categorical`;
+            other numbers are standardised.
+        missing: what to do about missing and infinite values. "error" raises, "drop" removes their rows, and "mean"
+            fills in the mean of the column (of a categorical column its most frequent category). "model" leaves NaN:
+            the model then scores only the other values, and its encoder is given which are missing.
 
     Returns:
         The data, and the schema that new data must meet.
@@ -94,40 +94,38 @@ def load(
         if isinstance(columns, str):
             raise CurvaeError(f"{name} is the text {columns!r}; give a list of columns")
     if schema is not None and categorical:
-        raise CurvaeError(
-            "which columns are categorical was settled when the model was trained; leave out categorical=…"
-        )
+        raise CurvaeError("which columns are categorical was set when the model was trained; leave out categorical=…")
     if schema is not None and covariates:
-        raise CurvaeError("which columns are covariates was settled when the model was trained; leave them out")
+        raise CurvaeError("which columns are covariates was set when the model was trained; leave them out")
     roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
     try:
-        draft = _read(source, roles, schema)
+        raw = _read(source, roles, schema)
     except OSError as error:
         raise CurvaeError(
-            f"{source} cannot be read: {error.strerror or error}; check the file and its rights"
+            f"{source} cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from error
     if schema is not None:
-        _check_kind(draft, schema)
-    return draft.finish(schema, missing)
+        _check_kind(raw, schema)
+    return raw.finish(schema, missing)
 
 
-def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
+def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
     path = Path(source)
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
         require_file(path)
-    if (not exists and str(source) in BUILT_IN_GRAPHS) or (exists and path.name.lower().endswith(_GRAPHS)):
+    if path.name.lower().endswith(_GRAPHS) if exists else str(source) in BUILT_IN_GRAPHS:
         raise CurvaeError(
             f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
         )
     if not exists and str(source) not in BUILT_IN:
         raise _not_found(path)
     if path.is_file() and path.name.lower().endswith(_TABLES):
-        if schema is not None and schema.kind == "images":
-            raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         return read_table(path, roles, schema)
     if roles.asked:
-        raise CurvaeError(f"only a table has columns such as {roles.asked[0]!r}, and {source} is none; leave them out")
+        raise CurvaeError(
+            f"only a table has columns such as {roles.asked[0]!r}, and {source} is not a table; leave them out"
+        )
     if not exists:
         return BUILT_IN[str(source)]()
     if path.is_dir():
@@ -135,16 +133,16 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> Draft:
     for suffix, reader in _MATRICES.items():
         if path.name.lower().endswith(suffix):
             return reader(path)
-    raise CurvaeError(f"{path.name} has an ending that says nothing to Curvae; use one of {_endings()}")
+    raise CurvaeError(f"{path.name} has an unknown file extension; use one of {_endings()}")
 
 
-def _read_directory(path: Path) -> Draft:
+def _read_directory(path: Path) -> RawData:
     if has_mnist(path):
         return read_mnist("all", path)
-    draft = read_folder(path)
-    if draft is None:
-        raise CurvaeError(f"{path} holds no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
-    return draft
+    raw = read_folder(path)
+    if raw is None:
+        raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
+    return raw
 
 
 def _not_found(path: Path) -> CurvaeError:
@@ -158,18 +156,18 @@ def _endings() -> str:
     return ", ".join((*_TABLES, *_MATRICES))
 
 
-def _check_kind(draft: Draft, schema: Schema) -> None:
-    if draft.kind == "table":
+def _check_kind(raw: RawData, schema: Schema) -> None:
+    if raw.kind == "table":
         return  # its columns were matched by name
-    if draft.kind != schema.kind:
+    if raw.kind != schema.kind:
         names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images"}
         raise CurvaeError(
-            f"{draft.source} is {names[draft.kind]} and the model was trained on {names[schema.kind]}; give the same"
+            f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
         )
-    shape = draft.shape or (draft.x.shape[1],)
+    shape = raw.shape or (raw.x.shape[1],)
     if shape != schema.shape:
-        thing = "images of" if draft.kind == "images" else "rows of"
+        thing = "images of" if raw.kind == "images" else "rows of"
         raise CurvaeError(
-            f"{draft.source} has {thing} {' × '.join(map(str, shape))} values and the model was trained on "
+            f"{raw.source} has {thing} {' × '.join(map(str, shape))} values and the model was trained on "
             f"{' × '.join(map(str, schema.shape))}; give the same"
         )

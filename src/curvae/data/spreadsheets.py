@@ -1,7 +1,7 @@
-"""Texts that a spreadsheet would run as formulas, guarded in CSV files by an apostrophe in front.
+"""Guard texts in CSV files that a spreadsheet would run as formulas, by an apostrophe in front.
 
-A text is guarded if it begins like a formula, or with apostrophes and then like a formula: one apostrophe more when it
-is written, one less when it is read, so that every text comes back as it was. Numbers are left alone: −1 runs nothing.
+A text is guarded if it starts like a formula, possibly after apostrophes. Writing adds one apostrophe and reading
+removes one, so that every text comes back unchanged. Numbers such as −1 are not formulas and stay as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _is_formula(text: str) -> bool:
 
 
 def guard(text: str) -> str:
-    """A text as it is written to a CSV file.
+    """Write a text for a CSV file.
 
     Example:
         >>> [guard(text) for text in ("=1+1", "'=1+1", "-1.5", "T cell")]
@@ -35,5 +35,5 @@ def unguard(text: str) -> str:
 
 
 def is_embedding(names: Sequence[str]) -> bool:
-    """Whether columns are those of an `embedding.csv`, in which texts are guarded."""
+    """Whether these are the columns of an `embedding.csv`, in which texts are guarded."""
     return [*names[:4], *names[-2:]] == ["id", "label", "split", "ball_1", "radius", "sigma"]

@@ -1,4 +1,4 @@
-"""Where data sets lie, and fetching those that lie nowhere yet."""
+"""Find data sets on disk, and download those that are not there."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import CurvaeError
-from .remarks import listing, one_line
+from .messages import listing, one_line
 
 __all__ = ["fetch", "places"]
 
 
 def places(name: str) -> list[Path]:
-    """Folders where a data set is looked for: under CURVAE_DATA, then in the user's cache."""
+    """Folders in which to look for a data set: under CURVAE_DATA, then in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     roots = [Path(root) for root in (os.environ.get("CURVAE_DATA"),) if root] + [Path(cache, "curvae")]
     return [root / name for root in roots]
 
 
 def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | None = None) -> Path:
-    """Fetch the files of a data set into the user's cache, where they are found the next time.
+    """Download the files of a data set into the user's cache, where `places` finds them.
 
     Arguments:
-        name: of the folder.
-        address: that the files' names are appended to.
-        checksums: SHA-256 of each file.
-        what: to call the data set; by default as its folder.
+        name: name of the folder.
+        address: URL to which the names of the files are appended.
+        checksums: SHA-256 of each file, by name.
+        what: name of the data set in messages; by default that of the folder.
     """
     what = what or name
     folder = places(name)[-1]
@@ -34,14 +34,14 @@ def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | Non
         import pooch
     except ImportError as error:
         raise CurvaeError(
-            f"{what} lies neither in CURVAE_DATA nor in {folder.parent}; pip install 'curvae[data]' to fetch it"
+            f"{what} is neither in CURVAE_DATA nor in {folder.parent}; pip install 'curvae[data]' to download it"
         ) from error
     try:
         for file, checksum in checksums.items():
             pooch.retrieve(address + file, known_hash=f"sha256:{checksum}", fname=file, path=folder)
     except (OSError, ValueError) as error:
         raise CurvaeError(
-            f"{what} could not be fetched from {address} ({one_line(error)}); put {listing(checksums)} into a folder "
-            f"{name!r} and set CURVAE_DATA to the folder that holds it"
+            f"{what} could not be downloaded from {address} ({one_line(error)}); put {listing(checksums)} into a "
+            f"folder {name!r} and set CURVAE_DATA to the folder that holds it"
         ) from error
     return folder

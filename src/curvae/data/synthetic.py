@@ -1,4 +1,4 @@
-"""Synthetic data with a known hierarchy, and with none.
+"""Synthetic data with a known hierarchy, and without any.
 
 Notation of Mathieu et al. (2019), appendix C.1: nodes y_i ~ N(y_π(i), σ0²) from the root y_0 = 0, observations
 x_ij = y_i + ε_ij with ε_ij ~ N(0, σ0²/5).
@@ -19,13 +19,13 @@ __all__ = ["Tree", "branching_diffusion", "flat"]
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Noisy observations of the nodes of a tree, with the truth.
+    """Noisy observations of the nodes of a tree, with the true tree.
 
     Arguments:
-        x: observations, (rows, dim), in raw units.
-        node: of each row.
-        parent: of each node, −1 for the root; every parent comes before its children.
-        depth: of each node, 0 for the root.
+        x: observations, (rows, dim).
+        node: node of each row, (rows,).
+        parent: parent of each node, (nodes,), −1 for the root; every parent comes before its children.
+        depth: depth of each node, (nodes,), 0 for the root.
         nodes: true values of the nodes, (nodes, dim).
     """
 
@@ -41,7 +41,7 @@ class Tree:
         return [(int(parent), child) for child, parent in enumerate(self.parent) if parent >= 0]
 
     def distances(self) -> NDArray[np.intp]:
-        """Edges between every two nodes, (nodes, nodes)."""
+        """Number of edges between every two nodes, (nodes, nodes)."""
         size = len(self.parent)
         hops = np.zeros((size, size), dtype=np.intp)
         for child in range(1, size):
@@ -50,7 +50,7 @@ class Tree:
         return hops
 
     def branches(self) -> NDArray[np.str_]:
-        """Name of each node's branch: its ancestor at depth 2, or the node itself above that.
+        """Name of the branch of each node: its ancestor at depth 2, or the node itself if it is higher.
 
         Example:
             >>> branching_diffusion(depth=2).branches().tolist()
@@ -68,7 +68,7 @@ class Tree:
         return np.array(names, dtype=np.str_)
 
     def dataset(self) -> Dataset:
-        """The observations, labelled by branch: few colours, and each covers one region of a faithful map."""
+        """The observations as a data set, labelled by branch: each label is one region of a faithful map."""
         dim = self.x.shape[1]
         turn = np.arange(len(self.node)) - np.searchsorted(self.node, self.node)
         return Dataset(
@@ -90,16 +90,17 @@ def branching_diffusion(
     noise: float = 5**-0.5,
     seed: int = 0,
 ) -> Tree:
-    """A branching diffusion: every child is its parent plus a normal step, every node is seen through noise.
+    """Draw a branching diffusion: every child is its parent plus a normal step and is observed with noise.
 
     Arguments:
-        dim: of the observations.
-        depth: edges from the root to a leaf.
-        branching: children of a node.
-        per_node: observations of a node.
-        scale: deviation σ0 of a step.
-        noise: deviation of an observation from its node, in units of `scale`: by default a variance of σ0²/5.
-        seed: of the random numbers.
+        dim: dimension of the observations.
+        depth: number of edges from the root to a leaf.
+        branching: number of children of a node.
+        per_node: number of observations of a node.
+        scale: standard deviation σ0 of a step.
+        noise: standard deviation of an observation around its node, in units of `scale`; the default is a variance of
+            σ0²/5.
+        seed: seed of the random numbers.
 
     References:
         Mathieu et al. (2019), appendix C.1, whose values are the defaults.
@@ -126,12 +127,12 @@ def branching_diffusion(
 
 
 def flat(rows: int = 635, dim: int = 50, seed: int = 0) -> Dataset:
-    """Standard normal noise: data of the same shape as the branching diffusion, without any hierarchy.
+    """Draw standard normal noise: data of the same shape as the branching diffusion, without any hierarchy.
 
     Arguments:
         rows: number of rows.
         dim: number of features.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
 
     Example:
         >>> flat().x.shape

@@ -1,4 +1,4 @@
-"""Tables: columns by name, as numbers, categories, ids, labels, groups and exposure."""
+"""Tables with named columns: numbers, categories, ids, labels, groups, exposure and covariates."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from . import memory
-from .cells import categories_of, numbers_of, texts_of
+from .column_values import categories_of, numbers_of, texts_of
 from .covariates import code_covariates, fit_covariates
-from .draft import Draft
-from .reading import MISSING, UNNAMED, name_columns, read_text
-from .remarks import Remarks, count, one_line, quoted
+from .messages import Messages, count, one_line, quoted
+from .raw import RawData
 from .schema import Column, Schema
+from .text import MISSING
+from .text_tables import UNNAMED, name_columns, read_text
 
 __all__ = ["Roles", "read_frame", "read_table", "require_column"]
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Columns of a table that are asked for by name."""
+    """Names of the columns of a table that the caller gives a role."""
 
     label: str | None = None
     id: str | None = None
@@ -38,7 +39,7 @@ class Roles:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Those that are read letter by letter."""
+        """Columns that stay text."""
         return tuple(name for name in (self.label, self.id, self.group, *self.categorical) if name is not None)
 
     @property
@@ -46,33 +47,35 @@ class Roles:
         return (*self.texts, *self.covariates, *(() if self.exposure is None else (self.exposure,)))
 
 
-def read_table(path: Path, roles: Roles, schema: Schema | None) -> Draft:
-    """Read a table and sort its columns.
+def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
+    """Read a table and sort its columns by their roles.
 
     Arguments:
-        path: of a text table (.csv, .tsv, .txt, also .gz) or a .parquet file.
-        roles: columns asked for by name.
-        schema: of the data that a model was trained on, if it is to be met.
+        path: a text table (.csv, .tsv, .txt, also .gz) or a .parquet file.
+        roles: columns that the caller gives a role.
+        schema: schema of the data that a model was trained on, or None to fit one.
     """
-    remarks = Remarks()
+    messages = Messages()
     known, texts = set(roles.asked), set(roles.texts)
     if schema is not None:
+        if schema.kind == "images":
+            raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         columns = [*schema.columns, *schema.covariates]
         known |= {column.name for column in columns}
         texts |= {column.name for column in columns if column.categories is not None}
         texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
         known |= {name for name in (schema.exposure,) if name is not None}
-    return _sort(path, read_frame(path, known, texts, remarks), roles, schema, remarks)
+    return _sort(path, read_frame(path, known, texts, messages), roles, schema, messages)
 
 
 def read_frame(
-    path: Path, known: Collection[str], texts: Collection[str], remarks: Remarks, first: bool = False
+    path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
 ) -> pd.DataFrame:
-    """A table as a frame; see `read_text` for the arguments."""
+    """Read a table as a frame; see `read_text` for the arguments."""
     if path.suffix.lower() == ".parquet":
         frame = _read_parquet(path)
     else:
-        frame = read_text(path, known, texts, remarks, first)
+        frame = read_text(path, known, texts, messages, first)
     if not len(frame):
         raise CurvaeError(f"{path.name} has a header but no rows; add rows")
     return frame
@@ -97,21 +100,10 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, remarks: Remarks) -> Draft:
+def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, messages: Messages) -> RawData:
     present = list(frame.columns)
-    for role in ("label", "id", "group", "exposure"):
-        require_column(path, role, getattr(roles, role), present)
-    for name in roles.covariates:
-        require_column(path, "covariate", name, present)
-        if name in (roles.id, roles.exposure):
-            raise CurvaeError(f"column {name!r} cannot be a covariate and an id or exposure at once; choose one")
-    for name in roles.categorical:
-        require_column(path, "categorical", name, present)
-        if name not in roles.covariates and name in (roles.label, roles.id, roles.group, roles.exposure):
-            raise CurvaeError(
-                f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
-            )
-    # What a run was trained with holds where nothing else is asked for, as far as the table has it.
+    _check_roles(path, roles, present)
+    # By default the roles are those of the training data, if the table has these columns.
     held = {
         role: asked or (stored if stored in present else None)
         for role, asked, stored in (
@@ -126,32 +118,32 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
             f"{path.name} has no column {schema.exposure!r}, the exposure that the model was trained with; add it"
         )
     if schema is not None and schema.id is not None and held["id"] is None:
-        remarks.note(f"there is no id column {schema.id!r}; rows are numbered.")
+        messages.note(f"there is no id column {schema.id!r}; rows are numbered.")
     covariates = (
-        fit_covariates(path, frame, roles.covariates, roles.categorical, remarks)
+        fit_covariates(path, frame, roles.covariates, roles.categorical, messages)
         if schema is None
         else schema.covariates
     )
     told = {column.name for column in covariates}
     if absent := sorted(told - set(present)):
-        remarks.note(f"covariates are absent: {quoted(absent)}.")
+        messages.note(f"covariates are absent: {quoted(absent)}.")
     taken = {*told, *(name for name in held.values() if name is not None)}
     nameless = [name for name in present if name.startswith(UNNAMED) and name not in {*taken, *roles.categorical}]
-    index = _index_column(path, frame, nameless, held["id"] is not None, remarks)
+    index = _index_column(path, frame, nameless, held["id"] is not None, messages)
     features = [name for name in present if name not in {*taken, *nameless}]
     if schema is None:
-        columns, x = _fit(path, frame[features], [name for name in roles.categorical if name not in told], remarks)
+        columns, x = _fit(path, frame[features], [name for name in roles.categorical if name not in told], messages)
     else:
         columns = tuple(schema.columns)
-        x = _apply(path, frame, features, columns, remarks)
+        x = _apply(path, frame, features, columns, messages)
     label, names, group = held["label"], held["id"] or index, held["group"]
     groups = None if group is None else texts_of(frame[group], strip=True)
     if groups is not None and (empty := int((groups == "").sum())):
         raise CurvaeError(f"group column {group!r} is empty in {count(empty, 'row')}; give every row a group")
     labels = None if label is None else texts_of(frame[label])
     if labels is not None and (empty := int((labels == "").sum())):
-        remarks.note(f"{count(empty, 'row')} without a label in column {label!r}; the label is left empty.")
-    return Draft(
+        messages.note(f"{count(empty, 'row')} without a label in column {label!r}; the label is left empty.")
+    return RawData(
         source=path.name,
         kind="table",
         x=x,
@@ -159,27 +151,43 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
         ids=None if names is None else texts_of(frame[names]),
         labels=labels,
         groups=groups,
-        exposure=None if held["exposure"] is None else _exposure(path, frame, held["exposure"], remarks),
+        exposure=None if held["exposure"] is None else _exposure(path, frame, held["exposure"], messages),
         label_name=label,
         context=code_covariates(path, frame, covariates) if told and not absent else None,
         covariates=covariates,
         roles=held,
-        remarks=remarks,
+        messages=messages,
     )
 
 
-def _exposure(path: Path, frame: pd.DataFrame, name: str, remarks: Remarks) -> NDArray[np.float64]:
-    mend = "an exposure is a number; choose another column"
-    values: NDArray[np.float64] = numbers_of(path, frame[[name]], (Column(name),), mend, remarks)[:, 0]
+def _check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
+    """Raise unless the table has all columns with a role and no column has two roles that exclude each other."""
+    for role in ("label", "id", "group", "exposure"):
+        require_column(path, role, getattr(roles, role), present)
+    for name in roles.covariates:
+        require_column(path, "covariate", name, present)
+        if name in (roles.id, roles.exposure):
+            raise CurvaeError(f"column {name!r} cannot be a covariate and an id or exposure at once; choose one")
+    for name in roles.categorical:
+        require_column(path, "categorical", name, present)
+        if name not in roles.covariates and name in (roles.label, roles.id, roles.group, roles.exposure):
+            raise CurvaeError(
+                f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
+            )
+
+
+def _exposure(path: Path, frame: pd.DataFrame, name: str, messages: Messages) -> NDArray[np.float64]:
+    fix = "an exposure is a number; choose another column"
+    values: NDArray[np.float64] = numbers_of(path, frame[[name]], (Column(name),), fix, messages)[:, 0]
     if wrong := int((~(np.isfinite(values) & (values > 0))).sum()):
         raise CurvaeError(
-            f"exposure column {name!r} of {path.name} holds no positive number in {count(wrong, 'row')}; correct it"
+            f"exposure column {name!r} of {path.name} is not a positive number in {count(wrong, 'row')}; correct it"
         )
     return values
 
 
 def require_column(path: Path, role: str, name: str | None, present: Sequence[str]) -> None:
-    """Raise unless a table has the column that is asked for."""
+    """Raise unless a table has the column for a role."""
     if name is None or name in present:
         return
     folded = {column.casefold(): column for column in present}
@@ -189,22 +197,22 @@ def require_column(path: Path, role: str, name: str | None, present: Sequence[st
 
 
 def _index_column(
-    path: Path, frame: pd.DataFrame, nameless: Sequence[str], has_ids: bool, remarks: Remarks
+    path: Path, frame: pd.DataFrame, nameless: Sequence[str], has_ids: bool, messages: Messages
 ) -> str | None:
-    """The column without a name that holds ids, if there is one."""
+    """Find the column without a name that holds ids, if there is one."""
     found: str | None = None
     for name in nameless:
         place = list(frame.columns).index(name) + 1
         values = texts_of(frame[name], strip=True)
         if bool(np.isin(values, list(MISSING)).all()):
-            remarks.note(f"column {place} has neither name nor values; it is left out.")
+            messages.note(f"column {place} has neither name nor values; it is left out.")
         elif np.unique(values).size < values.size or _has_fractions(values):
             raise CurvaeError(f"column {place} of {path.name} has no name; give it one in the header")
         elif has_ids or found is not None:
-            remarks.note(f"column {place} has no name and is left out, since the ids are in another column.")
+            messages.note(f"column {place} has no name and is left out, since the ids are in another column.")
         else:
             found = name
-            remarks.note(f"column {place} has no name and a different value in every row; it is used as id.")
+            messages.note(f"column {place} has no name and a different value in every row; it is used as id.")
     return found
 
 
@@ -214,21 +222,21 @@ def _has_fractions(values: NDArray[np.str_]) -> bool:
 
 
 def _fit(
-    path: Path, frame: pd.DataFrame, categorical: Iterable[str], remarks: Remarks
+    path: Path, frame: pd.DataFrame, categorical: Iterable[str], messages: Messages
 ) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
     categories = {name: categories_of(frame[name]) for name in categorical}
     columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
-    mend = "use categorical=[{0}], covariates=[{0}], label={0} or id={0}, or remove it"
-    return columns, numbers_of(path, frame, columns, mend, remarks)
+    fix = "use categorical=[{0}], covariates=[{0}], label={0} or id={0}, or remove it"
+    return columns, numbers_of(path, frame, columns, fix, messages)
 
 
 def _apply(
-    path: Path, frame: pd.DataFrame, features: Sequence[str], columns: tuple[Column, ...], remarks: Remarks
+    path: Path, frame: pd.DataFrame, features: Sequence[str], columns: tuple[Column, ...], messages: Messages
 ) -> NDArray[np.float64]:
     names = [column.name for column in columns]
     present, wanted = set(frame.columns), set(names)
-    if lacking := [name for name in names if name not in present]:
-        raise CurvaeError(f"{path.name} lacks columns that the model was trained on: {quoted(lacking)}; add them")
+    if absent := [name for name in names if name not in present]:
+        raise CurvaeError(f"{path.name} has no columns {quoted(absent)}, which the model was trained on; add them")
     if extra := [name for name in features if name not in wanted]:
-        remarks.note(f"columns that the model was not trained on are left out: {quoted(extra)}.")
-    return numbers_of(path, frame[names], columns, "the model was trained on numbers there", remarks)
+        messages.note(f"columns that the model was not trained on are left out: {quoted(extra)}.")
+    return numbers_of(path, frame[names], columns, "the model was trained on numbers there", messages)

@@ -2,6 +2,7 @@
 
 from .divergence import kl_divergence, kl_quadrature
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
+from .product import ProductNormal
 from .pyro import to_pyro
 from .radius import HyperbolicRadius, SphericalUniform
 from .transforms import ExpMap0Transform, NormalizeTransform
@@ -11,6 +12,7 @@ __all__ = [
     "HyperbolicNormal",
     "HyperbolicRadius",
     "NormalizeTransform",
+    "ProductNormal",
     "RiemannianNormal",
     "SphericalUniform",
     "WrappedNormal",

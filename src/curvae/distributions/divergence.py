@@ -13,7 +13,7 @@ from ..geometry.checks import holds
 from ..geometry.functions import asinhc, logsinhc
 from ..geometry.primitive import differentiated
 from . import radial
-from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
+from .normal import HyperbolicNormal, nodes_first
 from .radius import HyperbolicRadius, SphericalUniform
 
 __all__ = ["kl_divergence", "kl_quadrature"]
@@ -52,7 +52,8 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
             f"KL({type(p).__name__} ‖ {type(q).__name__}) needs both on the same space, got {p.manifold} and "
             f"{q.manifold}"
         )
-    if p.manifold.dim == 1 or _flat(p.manifold.c):
+    gaussian = p._gaussian_if_flat and q._gaussian_if_flat
+    if gaussian and (p.manifold.dim == 1 or _flat(p.manifold.c)):
         return _result(_kl_gaussian(p, q), p, q, p._dtype, q._dtype)
     if not (_isotropic(p) and _isotropic(q)):
         raise NotImplementedError(
@@ -63,6 +64,7 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
 
 
 def _same_space(p: HyperbolicNormal, q: HyperbolicNormal) -> bool:
+    """Whether both live on spaces of one dimension and curvature, in whichever coordinates."""
     return p.manifold.dim == q.manifold.dim and _same_curvature(p.manifold.c, q.manifold.c)
 
 
@@ -105,11 +107,11 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
 
     Seen from the centre of p, log p depends on the draw only through its distance R, so the divergence is an integral
     over the radius r around q's centre and the angle θ between the displacement and the direction away from p's centre,
-    whose density is ∝ sin^{d−2} θ. Each of q and p may be wrapped or Riemannian; differentiable in all parameters and
-    c. `torch.distributions.kl_divergence` takes it where there is no closed form.
+    whose density is ∝ sin^{d−2} θ. q and p may be of different classes; differentiable in all parameters and c.
+    `torch.distributions.kl_divergence` takes it where there is no closed form.
 
     Example:
-        >>> from curvae import Lorentz
+        >>> from curvae import Lorentz, RiemannianNormal
         >>> space = Lorentz(3, c=0.5)
         >>> p = RiemannianNormal(torch.zeros(3), 1.0, space)
         >>> q = RiemannianNormal(torch.tensor([0.3, 0.0, 0.0]), 0.2, space)
@@ -124,26 +126,17 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
             raise ValueError(f"kl_quadrature needs isotropic distributions, the {role} is not")
 
     c = torch.as_tensor(q._c, dtype=torch.float64, device=q.loc.device)
-    sigma, other = _sigma(q), _sigma(p)
-    shape = c * sigma**2 if isinstance(q, RiemannianNormal) else torch.zeros_like(c * sigma**2)
-    t, weights = radial.bulk(shape, d)
-    r = (sigma.unsqueeze(-1) * t)[..., :, None]
-    r0 = h.dist0(_between(q, p), c)[..., None, None]
-    half, angle_weights = _angles(d, c.device)
-
-    square = _third_side_squared(r, r0, half, c[..., None, None])
-    penalty = square / (2 * other[..., None, None] ** 2)
-    if isinstance(p, WrappedNormal):
-        penalty = penalty + (d - 1) * logsinhc(c[..., None, None] * square)
-        constant = d / 2 * math.log(2 * math.pi) + torch.zeros_like(c)
-    else:
-        constant = p._log_measure(c)
-    cross = (weights * (penalty * angle_weights).sum(-1)).sum(-1) + p._log_det() + constant
+    rank = len(torch.broadcast_shapes(q.batch_shape, p.batch_shape))
+    t, weights = (nodes_first(part, rank) for part in q._radius_nodes())
+    half, angle_weights = (part.view(-1, *(rank + 1) * (1,)) for part in _angles(d, c.device))
+    square = _third_side_squared(_sigma(q) * t, h.dist0(_between(q, p), c), half, c)
+    log_p = p._log_density(square / _sigma(p) ** 2, square)
+    cross = -(weights * (angle_weights * log_p).sum(0)).sum(0)
     return _result(cross - q._entropy(), q, p, q._dtype, p._dtype)
 
 
 def _sigma(p: HyperbolicNormal) -> Tensor:
-    """The standard deviation of an isotropic normal, of the batch shape."""
+    """The standard deviation of an isotropic distribution, of the batch shape."""
     return p._spread[..., 0] if p.scale_tril is None else p._spread[..., 0, 0]
 
 

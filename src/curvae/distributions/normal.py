@@ -1,6 +1,7 @@
-"""Wrapped and Riemannian normal distributions: one core, two radius laws.
+"""Wrapped and Riemannian normal distributions, and what it takes to add another: one core, a radius each.
 
-A draw is noise → w → v → point: standard normal noise is bent into w (by the radius law), stretched into the frame
+A draw is noise → w → v → point: standard normal noise is bent into w (which sets the
+distribution of the radius), stretched into the frame
 vector v (by the scale), and carried from the centre by the exponential map. Its log-density needs only w and v,
 never a distance computed back from the point, and is with respect to the Riemannian measure.
 """
@@ -24,21 +25,39 @@ from .constraints import Inside
 from .table import stretch
 from .validation import Shape, Validated, check_noise, check_positive, parameter
 
-__all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal"]
+__all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal", "nodes_first"]
 
 
 class HyperbolicNormal(Validated):
-    """What the two normals share. A subclass gives the radius law: `_bend` and `_log_measure`."""
+    """A distribution around `loc` whose density depends on a point through its distance, or its whitened distance.
+
+    A subclass gives two methods: `_bend`, which turns noise into draws, and `_log_density`. It can then be sampled, and
+    serve as posterior and prior of a model. With `_radius_nodes` it also has an entropy and divergences.
+
+    Arguments:
+        loc: centre μ, shape (…, d), in the manifold's coordinates.
+        scale: standard deviation σ: a number, or a tensor with as many dimensions as `loc` whose last is 1.
+        manifold: where the distribution lives.
+    """
 
     has_rsample = True
     # Present only for a full covariance.
     scale_tril: Tensor | None = None
+    # Whether there may be one standard deviation an axis.
+    _diagonal = False
+    # Whether it is Gaussian in the vector from `loc` where the space is flat, or a line.
+    _gaussian_if_flat = False
     # Whether `loc` is known to be the origin, which saves work.
     _centred = False
 
-    def __init__(self, loc: Tensor, scale: Tensor | None, manifold: Manifold, validate_args: bool | None) -> None:
+    def __init__(
+        self, loc: Tensor, scale: Tensor | float | None, manifold: Manifold, *, validate_args: bool | None = None
+    ) -> None:
+        loc = real("loc", loc)
         if loc.dim() == 0 or loc.shape[-1] != manifold.dim:
             raise ValueError(f"loc must have shape (…, {manifold.dim}) for {manifold}, got {tuple(loc.shape)}")
+        if scale is not None:
+            scale = _isotropic_or_diagonal(scale, loc, (1, manifold.dim) if self._diagonal else (1,))
         spread = self.scale_tril if scale is None else scale
         assert spread is not None
         self.loc, self.manifold = loc, manifold
@@ -74,23 +93,36 @@ class HyperbolicNormal(Validated):
         """The distribution around the origin, such as a prior: `scale` is a number or a tensor of the batch shape."""
         scale = torch.as_tensor(scale)
         loc = scale.new_zeros(*scale.shape, manifold.dim)
-        new = cls(loc, scale.unsqueeze(-1) if scale.dim() else scale, manifold, validate_args=False)
+        new = cls(loc, scale.unsqueeze(-1), manifold, validate_args=False)
         new._centred = True
         return new
 
-    # --- the radius law ---------------------------------------------------------------------------------------------
+    # --- what a subclass gives -------------------------------------------------------------------------------------
 
     @abstractmethod
     def _bend(self, noise: Tensor, exact: bool) -> Tensor:
-        """w from standard normal noise, in units of the scale; `exact` to double precision, else to single."""
+        """Draws w = v/σ, in units of the scale, from standard normal noise, both of shape (…, d) and float64.
+
+        `exact` asks for double precision; otherwise single precision is enough.
+        """
 
     @abstractmethod
-    def _log_measure(self, v: Tensor) -> Tensor:
-        """m with log-density −|w|²/2 − log det(scale) − m."""
+    def _log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
+        """Log-density with respect to the Riemannian measure where |w|² is `ww` and |v|² is `vv`, shape (…), float64.
 
-    @abstractmethod
+        It is normalised: ∫ exp(log-density)·(sinh(√c·r)/√c)^(d−1) dr over the radius r = |v|, times the area of the
+        unit sphere in ℝ^d, is 1. `_log_det` is the part of it that the scale contributes in flat space, d·log σ.
+        """
+
+    def _radius_nodes(self) -> tuple[Tensor, Tensor]:
+        """Nodes t = r/σ along a last axis, behind those of the batch, and weights with which Σ weight·f(t) is the mean
+        of f(t)."""
+        raise NotImplementedError(f"{type(self).__name__} has no _radius_nodes, from which mean values are computed")
+
     def _entropy(self) -> Tensor:
         """The entropy in float64, not expanded to the batch shape."""
+        t, weights = (nodes_first(part, len(self.batch_shape)) for part in self._radius_nodes())
+        return -(weights * self._log_density(t * t, (self._spread[..., 0] * t) ** 2)).sum(0)
 
     # --- the scale --------------------------------------------------------------------------------------------------
 
@@ -175,17 +207,21 @@ class HyperbolicNormal(Validated):
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """`transform` together with the log-density of the draw."""
         z, w, v = self._draw(noise)
-        return z, self._log_density(w, v)
-
-    def _log_density(self, w: Tensor, v: Tensor) -> Tensor:
-        return (-h.dot(w, w) / 2 - self._log_det() - self._log_measure(v)).to(self._dtype)
+        return z, self._log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density with respect to the Riemannian measure."""
         value = self._checked(value).double()
         S = self.manifold._read(value) if self._centred else self.manifold._displacement(self._loc, value)
         v = h.logmap0(S, self._c)
-        return self._log_density(self._whiten(v), v)
+        w = self._whiten(v)
+        return self._log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
+
+
+def nodes_first(nodes: Tensor, rank: int) -> Tensor:
+    """Nodes of an integral along the first axis instead of the last, and `rank` axes of the batch behind it."""
+    nodes = nodes.movedim(-1, 0)
+    return nodes.reshape(nodes.shape[0], *(rank + 1 - nodes.dim()) * (1,), *nodes.shape[1:])
 
 
 def _isotropic_or_diagonal(scale: Tensor | float, loc: Tensor, widths: tuple[int, ...]) -> Tensor:
@@ -210,8 +246,8 @@ class WrappedNormal(HyperbolicNormal):
 
     Arguments:
         loc: centre μ, shape (…, d), in the manifold's coordinates.
-        scale: deviation of v: a number (isotropic), or a tensor with as many dimensions as `loc` whose last is 1
-            (isotropic) or d (diagonal).
+        scale: standard deviation of v: a number (isotropic), or a tensor with as many dimensions as `loc` whose last is
+            1 (isotropic) or d (diagonal).
         manifold: where the distribution lives.
         scale_tril: instead of `scale`, a Cholesky factor of Σ, shape (…, d, d).
 
@@ -226,6 +262,7 @@ class WrappedNormal(HyperbolicNormal):
         True
     """
 
+    _diagonal = _gaussian_if_flat = True
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
         **HyperbolicNormal.arg_constraints,
         "scale_tril": constraints.lower_cholesky,
@@ -244,7 +281,6 @@ class WrappedNormal(HyperbolicNormal):
             raise TypeError("WrappedNormal needs a manifold, for example manifold=curvae.PoincareBall(2)")
         if (scale is None) == (scale_tril is None):
             raise TypeError("give either scale or scale_tril")
-        loc = real("loc", loc)
         if scale_tril is not None:
             scale_tril = real("scale_tril", scale_tril)
             if scale_tril.dim() < 2 or scale_tril.shape[-2:] != (manifold.dim, manifold.dim):
@@ -252,8 +288,7 @@ class WrappedNormal(HyperbolicNormal):
                     f"scale_tril must have shape (…, {manifold.dim}, {manifold.dim}), got {tuple(scale_tril.shape)}"
                 )
             self.scale_tril = scale_tril
-        checked = None if scale is None else _isotropic_or_diagonal(scale, loc, (1, manifold.dim))
-        super().__init__(loc, checked, manifold, validate_args)
+        super().__init__(loc, scale, manifold, validate_args=validate_args)
 
     def _bend(self, noise: Tensor, exact: bool) -> Tensor:
         return noise
@@ -273,9 +308,12 @@ class WrappedNormal(HyperbolicNormal):
             return super()._log_det()
         return self._spread.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
-    def _log_measure(self, v: Tensor) -> Tensor:
+    def _log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
         d = self.manifold.dim
-        return d / 2 * math.log(2 * math.pi) + (d - 1) * logsinhc(self._c * h.dot(v, v))
+        return -ww / 2 - self._log_det() - (d / 2 * math.log(2 * math.pi) + (d - 1) * logsinhc(self._c * vv))
+
+    def _radius_nodes(self) -> tuple[Tensor, Tensor]:
+        return radial.bulk(self._spread.new_zeros(()), self.manifold.dim)
 
     def _entropy(self) -> Tensor:
         """For any covariance: that of the Gaussian, and the mean logarithm of the change of volume."""
@@ -311,7 +349,7 @@ def _mean_logsinhc(variances: Tensor, c: Tensor | float) -> Tensor:
 class RiemannianNormal(HyperbolicNormal):
     r"""The maximum-entropy normal: density ∝ exp(−d(μ, z)²/2σ²) with respect to the Riemannian measure.
 
-    Draws are exact in law and need no rejection: see `curvae.distributions.table`.
+    Draws follow it exactly and need no rejection: see `curvae.distributions.table`.
 
     Arguments:
         loc: centre μ, shape (…, d), in the manifold's coordinates.
@@ -328,16 +366,7 @@ class RiemannianNormal(HyperbolicNormal):
         -3.9183
     """
 
-    def __init__(
-        self,
-        loc: Tensor,
-        scale: Tensor | float,
-        manifold: Manifold,
-        *,
-        validate_args: bool | None = None,
-    ) -> None:
-        loc = real("loc", loc)
-        super().__init__(loc, _isotropic_or_diagonal(scale, loc, (1,)), manifold, validate_args)
+    _gaussian_if_flat = True
 
     @property
     def _q(self) -> Tensor:
@@ -346,11 +375,9 @@ class RiemannianNormal(HyperbolicNormal):
     def _bend(self, noise: Tensor, exact: bool) -> Tensor:
         return noise * stretch(h.dot(noise, noise), self._q, self.manifold.dim, exact).unsqueeze(-1)
 
-    def _log_measure(self, v: Tensor) -> Tensor:
+    def _log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
         d = self.manifold.dim
-        return radial.log_normaliser(self._q, d) + radial.log_area(d)
+        return -ww / 2 - self._log_det() - (radial.log_normaliser(self._q, d) + radial.log_area(d))
 
-    def _entropy(self) -> Tensor:
-        """log Z + E[r²]/2σ²."""
-        q = self._q
-        return self._log_det() + self._log_measure(q) + radial.mean_power(q, self.manifold.dim, 2) / 2
+    def _radius_nodes(self) -> tuple[Tensor, Tensor]:
+        return radial.bulk(self._q, self.manifold.dim)

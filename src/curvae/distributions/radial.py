@@ -1,8 +1,8 @@
-"""The radius law of the Riemannian normal: integrals, moments and quantiles, to double precision.
+"""The radius of the Riemannian normal, as a distribution: integrals, moments and quantiles, to double precision.
 
 Notation (appendix "Maximum entropy hyperbolic normal" of Mathieu et al. 2019): d the dimension, n = d − 1, t = r/σ the
 scaled radius and q = cσ². The density of t is ρ(t) = exp(−t²/2)·(sinh(√q·t)/√q)^n / I(q), so for given d there is one
-shape parameter, and everything is analytic in q at q = 0, where the law is the χ distribution.
+shape parameter, and everything is analytic in q at q = 0, where it is the χ distribution.
 
 The paper's closed form of I(q), a signed sum of error functions, loses about n·log10(1/√q) digits. Here integrals are
 Gauss–Legendre sums over a window around the mode; because −(log ρ)″ ≥ 1 a window of fixed width is always wide enough.

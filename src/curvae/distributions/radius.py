@@ -1,4 +1,4 @@
-"""The law of the distance between a Riemannian normal draw and its centre, and that of its direction."""
+"""Distributions of the distance between a Riemannian normal draw and its centre, and of its direction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["HyperbolicRadius", "SphericalUniform"]
 class HyperbolicRadius(Validated):
     r"""Distribution of r = d(μ, z) for a Riemannian normal z on the space of dimension `dim` and curvature −c.
 
-    ρ(r) ∝ exp(−r²/2σ²)·(sinh(√c·r)/√c)^(d−1), r ≥ 0: the χ law at c = 0, half-normal at d = 1.
+    ρ(r) ∝ exp(−r²/2σ²)·(sinh(√c·r)/√c)^(d−1), r ≥ 0: the χ distribution at c = 0, half-normal at d = 1.
 
     Arguments:
         dim: the dimension d of the space.
@@ -32,10 +32,10 @@ class HyperbolicRadius(Validated):
         Mathieu et al. (2019), appendix "Maximum entropy hyperbolic normal distribution".
 
     Example:
-        >>> law = HyperbolicRadius(2, scale=1.0, c=1.0)
-        >>> round(float(law.mean), 4)
+        >>> radius = HyperbolicRadius(2, scale=1.0, c=1.0)
+        >>> round(float(radius.mean), 4)
         1.4648
-        >>> round(float(law.cdf(law.icdf(torch.tensor(0.25)))), 4)
+        >>> round(float(radius.cdf(radius.icdf(torch.tensor(0.25)))), 4)
         0.25
     """
 

@@ -1,8 +1,8 @@
 """A draw of a posterior and its divergence from the prior, in one operation: the inner step of a variational model.
 
-Notation: the posterior is a normal around M = exp_0(u) with deviation σ, the prior one of the same law around the
-origin with deviation s; ε noise, w = κ·ε the bent noise (κ = 1 for the wrapped normal), v = σ·w, T = exp_0(v), and
-z = T + a·M with a = ξ_v + k·b, k = c/(1 + ξ_M), b = ⟨M, T⟩.
+Notation: the posterior is a distribution around M = exp_0(u) with standard deviation σ, the prior one of the same kind
+around the origin with standard deviation σ0; ε noise, w = κ·ε the bent noise (κ = 1 for the wrapped normal), v = σ·w,
+T = exp_0(v), and z = T + a·M with a = ξ_v + k·b, k = c/(1 + ξ_M), b = ⟨M, T⟩.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ..geometry import Lorentz
 from ..geometry import hyperboloid as h
-from ..geometry.functions import asinhc, cosh_sinhc
-from ..geometry.primitive import Primitive, differentiated
+from ..geometry.functions import asinhc, cosh_sinhc, sinhc_slope
+from ..geometry.primitive import Primitive
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
-from .table import lookup
+from .table import log_normaliser_rises, lookup
 
 __all__ = ["draw_and_divergence"]
 
@@ -29,11 +29,11 @@ def _composed(
     noise: Tensor,
     c: Tensor,
     prior_scale: Tensor,
-    law: type[WrappedNormal | RiemannianNormal],
+    law: type[HyperbolicNormal],
     dtype: torch.dtype = torch.float64,
     room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The same from the distributions, with gradients in everything."""
+    """`draw_and_divergence` of any distribution, by its own methods, with gradients in everything."""
     manifold = Lorentz._unchecked(u.shape[-1], c)
     q = law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
     z, log_q = q.transform_and_log_prob(noise)
@@ -41,10 +41,15 @@ def _composed(
     return h.saturate(z, c, dtype, room), kl
 
 
+# The distributions that `_Step` knows, and whether it takes their radius from the table, to single precision. Others,
+# among them subclasses of these, go through their own methods.
+_FUSED: dict[type[HyperbolicNormal], bool] = {WrappedNormal: False, RiemannianNormal: True}
+
+
 class _Step(Primitive):
     """The closed form for an isotropic posterior: eager graphs of tiny tensors cost by the node.
 
-    Curvature and prior have no gradient here, and the Riemannian law is taken from the table.
+    The radius of the Riemannian normal comes from the table.
     """
 
     events = (1, 1, 1)
@@ -60,10 +65,10 @@ class _Step(Primitive):
     ) -> Any:
         d = u.shape[-1]
         sigma, w = scale[..., 0], noise.double()
-        log_measure = by_q = rise = None
-        if law is RiemannianNormal and d > 1:
+        bent = log_measure = by_q = rise = None
+        if _FUSED[law] and d > 1:
             kappa, by_q, log_measure, rise = lookup(h.dot(w, w), c * sigma * sigma, c * prior_scale * prior_scale, d)
-            w = w * kappa.unsqueeze(-1)
+            bent = w = w * kappa.unsqueeze(-1)
             # All that the backward pass needs of ∂κ/∂q is ∂w/∂q = w·(∂κ/∂q)/κ.
             by_q = by_q / kappa
         xi_m, s_m = cosh_sinhc(c * h.dot(u, u))
@@ -85,7 +90,7 @@ class _Step(Primitive):
             kl = kl - log_measure
         factor = h.shrinkage(z, c, dtype, room)
         held = (z * factor).to(dtype)
-        return held, kl, z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise
+        return held, kl, z, factor, bent, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -97,16 +102,22 @@ class _Step(Primitive):
     @staticmethod
     def backward(ctx: Any, grad_z: Tensor, grad_kl: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         inputs = ctx.saved_tensors[:5]
-        u, scale, _, c, prior_scale = inputs
-        if torch.is_grad_enabled() or any(ctx.needs_input_grad[2:]):
+        u, scale, noise, c, prior_scale = inputs
+        if torch.is_grad_enabled() or ctx.needs_input_grad[2]:
             function = partial(_composed, law=ctx.law, dtype=ctx.dtype, room=ctx.room)
             return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None, None, None
         _, _, z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise = ctx.saved_tensors[5:]
         d, sigma = u.shape[-1], scale[..., 0]
+        prior_rise: Any = 0.0  # of log I at cσ0²
+        if rise is None:
+            w = noise.double()
+        elif any(ctx.needs_input_grad[3:5]):
+            # Summed over all rows the small errors of `rise` would add up.
+            rise, prior_rise = log_normaliser_rises(d, c * sigma * sigma, c * prior_scale * prior_scale)
 
         # Each quotient below is 0/0 at the origin, where its numerator is exactly 0 and the term vanishes.
-        xi_z = (1.0 + c * zz).sqrt()
-        pull = g / (prior_scale * prior_scale * xi_z)
+        xi_z, precision = (1.0 + c * zz).sqrt(), 1.0 / (prior_scale * prior_scale)
+        pull = g * precision / xi_z
         if rise is None:
             pull = pull + (d - 1.0) * (1.0 - 1.0 / (g * xi_z)) / (zz + 1e-300)
         grad_z = torch.addcmul(grad_z * factor, z, (grad_kl * pull).unsqueeze(-1))
@@ -123,19 +134,37 @@ class _Step(Primitive):
         along = h.dot(grad_T, w) * sigma  # ⟨grad_T, v⟩
         # v·∂s_v/∂v = ξ_v − s_v and v·∂ξ_v/∂v = y·s_v
         stretch = along * xi_v + grad_a * y * s_v
+        ww, bend = h.dot(w, w), None
         if rise is None:
             # v·∂ log s_v/∂v = ξ_v/s_v − 1
             grad_sigma = (stretch - grad_kl * ((d - 1.0) * (xi_v / s_v - 1.0) + d)) / sigma
         else:
-            cs = 2.0 * c * sigma
-            bend = by_q * (stretch - grad_kl * h.dot(w, w)) - grad_kl * rise
-            grad_sigma = (stretch - grad_kl * d) / sigma + cs * bend
+            bend = by_q * (stretch - grad_kl * ww) - grad_kl * rise  # by q = cσ²
+            grad_sigma = (stretch - grad_kl * d) / sigma + 2.0 * c * sigma * bend
 
         # M = s_m·u
         grad_M = grad_M.sum_to_size(u.shape)
-        slope = (xi_m - s_m) / (h.dot(u, u) + 1e-300)
-        grad_u = torch.addcmul(grad_M * s_m.unsqueeze(-1), u, (slope * h.dot(u, grad_M)).unsqueeze(-1))
-        return grad_u, grad_sigma.unsqueeze(-1).sum_to_size(scale.shape), *6 * (None,)
+        uu, along_u = h.dot(u, u), h.dot(u, grad_M)
+        slope = (xi_m - s_m) / (uu + 1e-300)
+        grad_u = torch.addcmul(grad_M * s_m.unsqueeze(-1), u, (slope * along_u).unsqueeze(-1))
+
+        grad_c = grad_prior = None
+        if ctx.needs_input_grad[3]:
+            # ∂s/∂c = |·|²·s′ for M and T, ∂ξ_v/∂c = |v|²·s_v/2, ∂k/∂c = 1/(2ξ_m) for given M, ∂g/∂c = |z|²·g′.
+            by_s, by_g, by_c = along, grad_kl * zz * g * precision, grad_a * b / (2.0 * xi_m)
+            if bend is None:
+                by_s, by_g = by_s - grad_kl * (d - 1.0) / s_v, by_g - grad_kl * (d - 1.0) / g
+            else:
+                by_c = by_c + sigma * sigma * bend + grad_kl * prior_rise / precision
+            by_s = by_s * sinhc_slope(y, xi_v, s_v, rough=False) + grad_a * s_v / 2.0
+            by_c = by_c + by_s * sigma * sigma * ww + by_g * (zz * asinhc(c * zz, 1))  # zz² may overflow
+            by_u = along_u * uu * sinhc_slope(c * uu, xi_m, s_m, rough=False)
+            grad_c = by_c.sum_to_size(c.shape) + by_u.sum_to_size(c.shape)
+        if ctx.needs_input_grad[4]:
+            by_prior = (d - zz * g * g * precision) / prior_scale + 2.0 * c * prior_scale * prior_rise
+            grad_prior = (grad_kl * by_prior).sum_to_size(prior_scale.shape)
+        grad_scale = grad_sigma.unsqueeze(-1).sum_to_size(scale.shape)
+        return grad_u, grad_scale, None, grad_c, grad_prior, None, None, None
 
 
 def draw_and_divergence(
@@ -148,22 +177,22 @@ def draw_and_divergence(
     dtype: torch.dtype = torch.float64,
     room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """A draw z, as a space part S, of the normal around exp_0(u), and log q(z) − log p(z).
+    """A draw z, as a space part S, of a distribution around exp_0(u), and log q(z) − log p(z).
 
-    p is the normal of the same law around the origin. Arguments are float64, except that float32 noise allows what is
-    exact to single precision.
+    p is the distribution of the same class around the origin. Arguments are float64, except that float32 noise allows
+    what is exact to single precision.
 
     Arguments:
         u: metric tangent vectors at the origin, shape (…, d).
-        scale: deviations, shape (…, 1), or (…, d) for a diagonal wrapped normal.
+        scale: standard deviations, shape (…, 1), or (…, d) for a diagonal wrapped normal.
         noise: standard normal, shape (k, …, d).
         c: curvature, a tensor.
-        prior_scale: deviation of the prior, a tensor.
-        law: `WrappedNormal` or `RiemannianNormal`.
+        prior_scale: standard deviation of the prior, a tensor.
+        law: the class of both distributions.
         dtype, room: z is saturated to them, as in `hyperboloid.saturate`.
     """
-    isotropic, exact = scale.shape[-1] == 1, noise.dtype == torch.float64
-    if not isotropic or differentiated(c, prior_scale) or (exact and law is RiemannianNormal):
-        return _composed(u, scale, noise, c, prior_scale, law, dtype, room)  # type: ignore[arg-type]
+    tabulated, exact = _FUSED.get(law), noise.dtype == torch.float64
+    if scale.shape[-1] > 1 or tabulated is None or (tabulated and exact):
+        return _composed(u, scale, noise, c, prior_scale, law, dtype, room)
     z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law, dtype, room)
     return z, kl

@@ -57,7 +57,7 @@ class ExpMap0Transform(Transform):
         return self if self._cache_size == cache_size else ExpMap0Transform(self.manifold, cache_size)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ExpMap0Transform) and _same_space(self.manifold, other.manifold)
+        return isinstance(other, ExpMap0Transform) and _same_coordinates(self.manifold, other.manifold)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -82,7 +82,8 @@ class ExpMap0Transform(Transform):
     inverse_shape = forward_shape
 
 
-def _same_space(a: Manifold, b: Manifold) -> bool:
+def _same_coordinates(a: Manifold, b: Manifold) -> bool:
+    """Whether a point is written the same way in both: the same chart, dimension and curvatures."""
     if a is b:
         return True
     c, k = (torch.as_tensor(space.c, dtype=torch.float64) for space in (a, b))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from ..data.remarks import quoted
+from ..data.messages import quoted
 from ..errors import CurvaeError
 
 __all__ = ["take_apart"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,19 +11,19 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..data import Arrays, Column, Schema, memory
 from ..data.covariates import code_covariates, code_values, fit_covariates
 from ..data.dataset import feature_names
+from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
-from ..data.remarks import Remarks, quoted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
-from ..models.latent import Law
 from ..nn.networks import DecoderKind, NetworkKind
+from ..settings import DistributionKind
 from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
@@ -32,35 +31,21 @@ from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
 from ..training.splits import random_split
-from ..training.storage import load_fitted, save_fitted
 from .covariates import take_apart
-from .shared import (
-    Array,
-    Output,
-    config_of,
-    coordinates,
-    empty_folder,
-    nearest,
-    parameters,
-    plain,
-    require,
-)
+from .shared import Array, MapEstimator, Output, config_of, coordinates, nearest, plain, require
 
 __all__ = ["PoincareVAE"]
 
-# Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
-_EXTRA = ("output", "importance_samples", "n_init", "covariates")
 
-
-class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimator):
     """A variational auto-encoder with a hyperbolic latent space, as a scikit-learn transformer.
 
     Arguments:
         n_components: dimension of the latent space.
         curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE.
-        posterior: law of posterior and prior, "riemannian" or "wrapped".
+        posterior: distribution of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
-        prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
+        prior_scale: standard deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
             and 1 as yes and no, the others as numbers).
         missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
@@ -75,7 +60,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         validation: share of rows held out to watch the training.
         patience: stop after so many epochs without progress on them; None trains to the end.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
-        diagonal: one posterior deviation an axis (wrapped only).
+        diagonal: one posterior standard deviation for each axis (wrapped only).
         covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
             place otherwise. They are no features: the decoder is told them, so the map need not show them. Texts and
             pandas categories are categories, other columns numbers. Without them rows can be embedded all the same,
@@ -96,7 +81,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         likelihood_, likelihood_reason_: what "auto" chose, and why.
         covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
             columns are counted by `n_features_in_` and named by `feature_names_in_`.
-        warnings_: what looks wrong with the map, each with its mend.
+        warnings_: what looks wrong with the map, each with its remedy.
 
     Example:
         >>> from curvae.data import branching_diffusion
@@ -106,12 +91,15 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         (635, 2)
     """
 
+    _kind = Fitted
+    _extra = ("output", "importance_samples", "n_init", "covariates")
+
     def __init__(
         self,
         n_components: int = 2,
         *,
         curvature: float = 1.0,
-        posterior: Law = "riemannian",
+        posterior: DistributionKind = "riemannian",
         decoder: DecoderKind = "gyroplane",
         network: NetworkKind = "mlp",
         image_shape: tuple[int, int] | None = None,
@@ -206,7 +194,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise CurvaeError(f"X has columns without a single value: {quoted(self._names()[empty])}; remove them")
         source = Path("X")
         if reset:
-            self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Remarks())
+            self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Messages())
         data = Arrays(x, shape=self._shape(x.shape[1]), missing=self.missing == "model")
         if told is not None:
             return replace(data, context=code_covariates(source, told, self.covariates_))
@@ -224,10 +212,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Train on the rows of X; y is ignored."""
         self._check()
         data = self._rows(X, reset=True)
-        self._take(self._best(data))
-        self._embedding = embed(self._fitted, data).require_finite()
-        self.embedding_ = self._coordinates(self._embedding)
-        self.warnings_ = health(self._fitted, self._embedding)
+        fitted = self._best(data).double()
+        self._take(fitted, embed(fitted, data).require_finite())
         return self
 
     def _shape(self, features: int) -> tuple[int, ...]:
@@ -268,11 +254,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self.missing not in ("error", "model"):
             raise CurvaeError(f"missing must be one of error, model; got {self.missing!r}")
 
-    def _take(self, fitted: Fitted) -> None:
-        self._fitted = fitted.double()
-        self.history_ = fitted.history
-        prior = self._fitted.model.prior
-        self.curvature_, self.prior_scale_ = (float(value.detach()) for value in (prior.curvature(), prior.scale()))
+    def _take(self, fitted: Fitted, embedding: Embedding) -> None:
+        super()._take(fitted, embedding)
+        self.warnings_ = health(fitted, embedding)
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 
@@ -285,14 +269,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         data = self._rows(X)
         return embed(self._fitted, data).require_finite(), data.x.dtype
 
-    def _coordinates(self, embedding: Embedding) -> Array:
-        return coordinates(embedding, self.output)
-
     def transform(self, X: ArrayLike) -> Any:
         """Posterior centres of rows, in the coordinates of `output`."""
         embedding, dtype = self._embed(X)
         with np.errstate(over="ignore"):
-            points = self._coordinates(embedding).astype(dtype, copy=False)
+            points = coordinates(embedding, self.output).astype(dtype, copy=False)
         require_finite("embedding", [points])
         return points
 
@@ -339,7 +320,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """New rows from the model, in original units; `covariates` as of `inverse_transform`."""
         check_is_fitted(self)
         require_count("n_samples", plain(n_samples))
-        memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", mend="draw fewer")
+        memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", fix="draw fewer")
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
         model = self._fitted.model
@@ -361,45 +342,22 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a run folder (JSON and safetensors), which `load` and the command line read."""
-        check_is_fitted(self)
-        folder = empty_folder(path)
-        named = hasattr(self, "feature_names_in_")
-        features = int(self.n_features_in_)
+    def _described(self) -> tuple[dict[str, Any], None]:
+        named, features = hasattr(self, "feature_names_in_"), int(self.n_features_in_)
         columns = tuple(Column(str(name)) for name in self._names())
         schema = Schema("table" if named else "matrix", columns, (features,), covariates=self.covariates_)
-        description = {
-            "data": {
-                "features": features,
-                "shape": [features],
-                "blocks": [],
-                "schema": schema.to_json(),
-            },
-            "estimator": {name: plain(getattr(self, name)) for name in _EXTRA},
-        }
-        save_fitted(folder, self._fitted, self._embedding, description)
+        facts = {"features": features, "shape": [features], "blocks": [], "schema": schema.to_json()}
+        return {"data": facts}, None
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
-        fitted, embedding, description = load_fitted(Path(path))
-        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
-        new.missing = "model" if fitted.layout.missing else "error"
+    def _restore(self, fitted: Fitted, data: Schema) -> None:
+        self.missing = "model" if fitted.layout.missing else "error"
         if len(fitted.layout.shape) == 2:
             height, width = fitted.layout.shape
-            new.image_shape = height, width
-        new._check()
-        schema = Schema.from_json(description["data"]["schema"])
-        new.covariates_ = schema.covariates
-        if schema.covariates and new.covariates is None:
-            new.covariates = [column.name for column in schema.covariates]
-        new.n_features_in_ = len(schema.names)
-        if schema.kind == "table":
-            new.feature_names_in_ = np.array(schema.names, dtype=object)
-        new._take(fitted)
-        new._fitted.model.to(choose_device(new.device))
-        new._embedding = embedding
-        new.embedding_ = new._coordinates(embedding)
-        new.warnings_ = health(new._fitted, embedding)
-        return new
+            self.image_shape = height, width
+        self._check()
+        self.covariates_ = data.covariates
+        if data.covariates and self.covariates is None:
+            self.covariates = [column.name for column in data.covariates]
+        self.n_features_in_: int = len(data.names)
+        if data.kind == "table":
+            self.feature_names_in_ = np.array(data.names, dtype=object)

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .functions import arsinh, arsinh_and_slope, asinhc, cosh_sinhc, sinhc, sinhc_slope
-from .primitive import Primitive, differentiated
+from .functions import arsinh, arsinh_and_slope, arsinh_by_c, asinhc, cosh_sinhc, sinhc, sinhc_slope
+from .primitive import Primitive
 
 __all__ = [
     "ball",
@@ -271,8 +271,8 @@ def lift(S: Tensor, c: Curvature) -> Tensor:
 
 
 class _Gyroplanes(Primitive):
-    """`gyroplanes` of a list of points, shape (…, points, d), with its derivative in closed form, for a curvature
-    without gradient; planes (…, k, d) and curvatures (…) may differ along the leading dimensions.
+    """`gyroplanes` of a list of points, shape (…, points, d), with its derivative in closed form; planes (…, k, d) and
+    curvatures (…) may differ along the leading dimensions.
 
     With w = 2p′, s = sinhc(c|w|²), ξ = cosh(√c|w|), e = c·s²/(1+ξ), p = ⟨a, w⟩ and L = |a|: n = (a + e·p·w)/L and
     β = s·p/L.
@@ -303,7 +303,7 @@ class _Gyroplanes(Primitive):
         gain = (2.0 * length).to(S.dtype)
         lifted = lift(S.double(), wide).to(S.dtype)
         value, slope = arsinh_and_slope(lifted @ rows.mT, _col(c), gain.unsqueeze(-2))
-        return value, slope, lifted, rows, gain, a, w, square, p, length, xi, s, e
+        return value, slope, lifted, rows, gain, w, square, p, length, xi, s, e
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -313,10 +313,10 @@ class _Gyroplanes(Primitive):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         inputs, kept = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
-        if torch.is_grad_enabled() or ctx.needs_input_grad[3]:
+        if torch.is_grad_enabled():
             return torch.func.vjp(_Gyroplanes.traced, *inputs)[1]((grad,))
-        S, c = inputs[0], _col(inputs[3].double())
-        value, slope, lifted, rows, gain, a, w, square, p, length, xi, s, e = kept
+        S, a, c = inputs[0], inputs[1].double(), _col(inputs[3].double())
+        value, slope, lifted, rows, gain, w, square, p, length, xi, s, e = kept
 
         # The activation and the matrix product.
         grad_y = grad * slope
@@ -338,7 +338,16 @@ class _Gyroplanes(Primitive):
         grad_w = _plus(grad_n * _col(e * p), a, grad_p)
         # s and e depend on |w|² = y/c: 2c·s′ = (ξ − s)/|w|² and 2c·e′ = (c·s − 2e)/|w|².
         grad_w = _plus(grad_w, w, p * (q * (c * s - 2.0 * e) - grad_b * (xi - s)) / (square + 1e-300))
-        return grad_S.to(S.dtype), grad_a.to(inputs[1].dtype), (2.0 * grad_w).to(inputs[2].dtype), None
+        grads = grad_S.to(S.dtype), grad_a.to(inputs[1].dtype), (2.0 * grad_w).to(inputs[2].dtype)
+        if not ctx.needs_input_grad[3]:
+            return *grads, None
+
+        # ∂e/∂c = s/2, ∂s/∂c = |w|²·s′ and ∂ξ/∂c = |S|²/2ξ.
+        by_value = grad * arsinh_by_c(lifted @ rows.mT, _col(inputs[3]).unsqueeze(-1), gain.unsqueeze(-2), value, slope)
+        by_time = grad_lifted[..., -1] * dot(wide, wide) / (2.0 * lifted[..., -1])
+        by_rows = p * (q * s / 2.0 - grad_b * square * sinhc_slope(c * square, xi, s, rough=False))
+        grad_c = by_value.sum((-2, -1)) + by_time.sum(-1) + by_rows.sum(-1)
+        return *grads, grad_c.sum_to_size(inputs[3].shape).to(inputs[3].dtype)
 
 
 def gyroplanes(S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> Tensor:
@@ -349,5 +358,4 @@ def gyroplanes(S: Tensor, a: Tensor, offset: Tensor, c: Tensor) -> Tensor:
     shape (k, d), in ball coordinates.
     """
     S = S.to(torch.promote_types(S.dtype, a.dtype))
-    call = _Gyroplanes.traced if differentiated(c) else _Gyroplanes.call
-    return call(S.reshape(-1, S.shape[-1]), a, offset, c)[0].reshape(*S.shape[:-1], len(a))
+    return _Gyroplanes.call(S.reshape(-1, S.shape[-1]), a, offset, c)[0].reshape(*S.shape[:-1], len(a))

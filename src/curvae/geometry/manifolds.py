@@ -176,7 +176,7 @@ class Manifold(ABC):
         return distance if signed else distance.abs()
 
     def random(self, *shape: int, scale: float = 1.0, **options: Any) -> Tensor:
-        """Points exp_0(v), v normal with deviation `scale` in every metric direction; `options` as for torch.randn."""
+        """Points exp_0(v), v normal with standard deviation `scale` along every axis; `options` as for torch.randn."""
         dtype, (v,) = self._points(shape=torch.randn(*shape, self.dim, **options))
         return self._write(h.expmap0(scale * v, self._c), dtype)
 

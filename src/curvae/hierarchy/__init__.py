@@ -5,8 +5,8 @@ from .delta import Delta, estimate_delta, exact_delta
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .distances import Metric, Rows
 from .nesting import Nesting, examine_points
-from .reading_off import Embedded, tree_of_embedding
 from .recovery import Match, Recovery, match_rows, recover
+from .tree_of_map import Embedded, tree_of_embedding
 from .trees import NamedTree, parse_newick, read_tree, tree_of_pairs
 
 __all__ = [

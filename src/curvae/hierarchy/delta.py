@@ -144,7 +144,7 @@ def estimate_delta(
     chosen = quadruples(size, count, random)
     sums = np.concatenate([four_sums(distance, chosen[k : k + _BLOCK]) for k in range(0, count, _BLOCK)], 1)
     if not np.isfinite(sums).all():
-        raise CurvaeError("some distances are not finite numbers; mend them, or use one component of the graph")
+        raise CurvaeError("some distances are not finite numbers; fix them, or use one component of the graph")
     values = np.sort((sums[2] - sums[1]) / 2)
     mean, half = float(values.mean()), float(stats.norm.isf((1 - _LEVEL) / 2) * values.std() / math.sqrt(count))
     low, high = stats.binom.ppf(((1 - _LEVEL) / 2, (1 + _LEVEL) / 2), count, _QUANTILE)

@@ -13,11 +13,11 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from ..data import Graph
-from ..data.remarks import count
+from ..data.messages import count
 from ..errors import CurvaeError
 from .delta import Delta, PairDistances, estimate_delta, quadruples
 from .distances import ROUNDING, Metric, Rows, check_distances, check_squares, largest_component, path_lengths
-from .links import check_graph, examine_links, link_matrix
+from .graph_tests import check_graph, examine_links, link_matrix
 from .nesting import LEVEL, Nesting, Outcome, check_points, examine_points
 from .scores import (
     Score,

@@ -73,7 +73,7 @@ class Rows:
         return self.metric in ("euclidean", "manhattan")
 
     def normal_scores(self) -> Rows:
-        """With every column turned into quantiles of a normal law by its ranks; equal values stay equal."""
+        """With every column turned into quantiles of a normal distribution by its ranks; equal values stay equal."""
         ranks = rankdata(self.x, axis=0)
         return Rows(ndtri((ranks - 0.5) / len(self)), self.metric, blocks=self.blocks)
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from ..data.graphs.ranking import average_precision
-from ..data.remarks import count, quoted
+from ..data.messages import count, quoted
 from ..errors import CurvaeError
-from .reading_off import Embedded, joined
+from .tree_of_map import Embedded, joined
 from .trees import NamedTree
 
 __all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "rank_correlation", "recover"]

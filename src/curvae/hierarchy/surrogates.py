@@ -4,14 +4,14 @@ Everything is done on the Gram matrix of the centred points, G = −½·J·D²·
 have. Its eigenvectors U and eigenvalues Λ are the principal scores; eigenvalues below 0 belong to distances that no
 Euclidean space has, and are kept. Three kinds of surrogates keep Λ:
 
-- **rotated**: U becomes a random frame. For rows of a normal law, whatever its covariance, G and its rotation have the
-  same law, so a test against rotations is exact.
-- **flipped**: every score gets a random sign. The law stays the same for clouds that are symmetric about their axes:
-  spheres, boxes, grids, heavy tails.
-- **permuted**: scores of one axis are dealt to other rows. The law stays the same where axes are independent.
+- **rotated**: U becomes a random frame. For normal rows, whatever their covariance, G and its rotation have the
+  same distribution, so a test against rotations is exact.
+- **flipped**: every score gets a random sign. The distribution stays the same for clouds that are symmetric about their
+  axes: spheres, boxes, grids, heavy tails.
+- **permuted**: scores of one axis are dealt to other rows. The distribution stays the same where axes are independent.
 
-A table has columns as well. Its surrogates of a fourth kind keep the law of every column, which says much where values
-are sparse or skewed, and how rows differ in their means:
+A table has columns as well. Its surrogates of a fourth kind keep the distribution of every column, which says much
+where values are sparse or skewed, and how rows differ in their means:
 
 - **dealt**: values of every column are dealt among rows of about the same mean.
 """
@@ -156,8 +156,8 @@ def compare_to_surrogates(observed: float, kinds: Sequence[Callable[[], float]],
     Arguments:
         observed: the statistic of the data.
         kinds: for every kind of surrogates a function that draws one and gives its statistic.
-        margin: what the data must fall short by, as a share: data that follow none of the laws which surrogates stand
-            for differ from them a little, and with many rows a little would be found significant.
+        margin: what the data must fall short by, as a share: data that follow none of the distributions which
+            surrogates stand for differ from them a little, and with many rows a little would be found significant.
 
     Example:
         >>> compare_to_surrogates(0.5, [lambda: 0.9]) == 1 / 80, compare_to_surrogates(0.5, [lambda: 0.51], margin=0.1)

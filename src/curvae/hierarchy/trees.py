@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..data.reading import TextFile, read_text, scan
-from ..data.remarks import Remarks, quoted
+from ..data.messages import Messages, quoted
+from ..data.text import TextFile, scan
+from ..data.text_tables import read_text
 from ..errors import CurvaeError
 
 __all__ = ["NamedTree", "parse_newick", "read_tree", "tree_of_pairs"]
@@ -169,9 +170,11 @@ def read_tree(path: Path) -> NamedTree:
                 return parse_newick(start + stream.read(), path.name)
         # Of a file of another kind, its first line tells enough.
         lacking = [name for name in _COLUMNS if name not in start.partition("\n")[0]]
-        frame = pd.DataFrame() if lacking else read_text(path, _COLUMNS, _COLUMNS, Remarks())
+        frame = pd.DataFrame() if lacking else read_text(path, _COLUMNS, _COLUMNS, Messages())
     except OSError as error:
-        raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; check the file and its rights") from error
+        raise CurvaeError(
+            f"{path} cannot be read: {error.strerror or error}; check the file and its permissions"
+        ) from error
     if lacking := lacking or [name for name in _COLUMNS if name not in frame]:
         raise CurvaeError(
             f"{path.name} has no column {quoted(lacking)}; give a table with the columns child and parent, or a tree "

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..distributions import HyperbolicNormal
+from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
+from ..geometry.hyperboloid import norm
 from ..geometry.pairs import distances, sum_over_pairs
-from ..nn import Curvature
-from ..nn.saving import name_once
+from ..nn import Factor
 from .batch import Parts
 from .edges import EdgeModel
-from .latent import Posterior, Prior, check_noise
+from .latent import Latent, Posterior, check_noise
 from .pairs import Pairs
 from .vae import Terms
 
@@ -55,7 +55,7 @@ class GraphBatch(Parts):
         return self._held.get("features")
 
 
-class GraphVAE(nn.Module):
+class GraphVAE(Latent):
     r"""A variational auto-encoder of one graph in a space of curvature −c, every node having a latent point:
 
         q(Z | A) = Π_i q(z_i | A),    p(A | Z) = Π_{i≠j} p(A_ij | z_i, z_j),    p(Z) = Π_i p(z_i).
@@ -70,20 +70,20 @@ class GraphVAE(nn.Module):
 
     Arguments:
         encoder: from (adjacency, features or None) to rows of features for the posterior, one a node.
-        posterior: from those to the distribution of every node.
-        prior: the distribution around the origin.
+        posterior: from those to the distribution of every node on the latent space, which holds the prior.
         edges: from distances to probabilities of edges.
         weight: how often every pair counts: 2 as in the paper, 1 for the likelihood of an undirected graph.
+        prior: deprecated; the prior is that of the posterior's space.
 
     References:
         Mathieu et al. (2019), section 5.3; Kipf and Welling (2016), Variational graph auto-encoders.
 
     Example:
         >>> from curvae.models import GeodesicEdges, GraphVAE
-        >>> from curvae.nn import GraphEncoder, normalised_adjacency
+        >>> from curvae.nn import GraphEncoder, Space, normalised_adjacency
         >>> edges = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]])
-        >>> adjacency, c = normalised_adjacency(edges, 7), Curvature(1.0)
-        >>> model = GraphVAE(GraphEncoder(7), Posterior(32, 2, c, "wrapped"), Prior(2, c, "wrapped"), GeodesicEdges())
+        >>> adjacency, space = normalised_adjacency(edges, 7), Space("h2", distribution="wrapped")
+        >>> model = GraphVAE(GraphEncoder(7), Posterior(32, space), GeodesicEdges())
         >>> loss = -model.elbo(adjacency, edges)
         >>> loss.backward()
         >>> model.distances(adjacency, torch.tensor([[0, 3], [1, 6]])).shape
@@ -91,31 +91,23 @@ class GraphVAE(nn.Module):
     """
 
     def __init__(
-        self, encoder: nn.Module, posterior: Posterior, prior: Prior, edges: EdgeModel, weight: float = 2.0
+        self,
+        encoder: nn.Module,
+        posterior: Posterior,
+        edges: EdgeModel,
+        weight: float = 2.0,
+        prior: Factor | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(edges, Factor):  # encoder, posterior, prior, edges, weight: as it was
+            edges, weight, prior = weight, 2.0 if prior is None else prior, edges  # type: ignore[assignment]
         if not weight > 0:
             raise ValueError(f"weight, how often every pair counts, must be a positive number, got {weight}")
-        self.encoder, self.posterior, self.prior, self.edges, self.weight = encoder, posterior, prior, edges, weight
-        name_once(self)
-        if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
-            raise ValueError("encoder, posterior and prior must share one Curvature: make it once, pass it on")
+        self.encoder, self.edges, self.weight = encoder, edges, weight
+        self._set_posterior(posterior, prior)
+        self._require_one_owner()
 
-    @property
-    def dim(self) -> int:
-        """Dimension of the latent space."""
-        return self.prior.dim
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the networks; the latent space is always float64."""
-        return self.posterior.head.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.posterior.head.weight.device
-
-    def encode(self, adjacency: Tensor, features: Tensor | None = None) -> HyperbolicNormal:
+    def encode(self, adjacency: Tensor, features: Tensor | None = None) -> HyperbolicNormal | ProductNormal:
         """q(z_i | A) of every node, on `Lorentz`."""
         return self.posterior(self._encoded(adjacency, features))
 
@@ -124,20 +116,13 @@ class GraphVAE(nn.Module):
             features = checks.real("features", features)
         return self.encoder(checks.real("adjacency", adjacency), features)
 
-    def noise(self, nodes: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
-        """Standard normal noise for k draws of all nodes."""
-        if k < 1:
-            raise ValueError(f"k, the number of draws, must be at least 1, got {k}")
-        device = generator.device if generator is not None else self.device
-        return torch.randn(k, nodes, self.dim, generator=generator, device=device, dtype=torch.float32)
-
     def terms(self, graph: GraphBatch, noise: Tensor) -> Terms:
         """weight·Σ_{i<j} log p(A_ij | z_i, z_j), shape (k,), and log q(z_i | A) − log p(z_i), shape (k, n), for draws
         made from standard normal `noise` of shape (k, n, d): a pure function.
         """
         encoded = self._encoded(graph.adjacency, graph.features)
         noise = check_noise(noise, graph.adjacency.shape[-1], self.dim)
-        z, kl = self.posterior.draw(encoded, noise, self.prior, dtype=torch.float64)
+        z, kl = self.posterior.draw(encoded, noise, dtype=torch.float64)
         return Terms(self.weight * self.log_likelihood(z, graph.pairs), kl)
 
     def forward(self, graph: GraphBatch, noise: Tensor) -> Terms:
@@ -145,16 +130,25 @@ class GraphVAE(nn.Module):
 
     def log_likelihood(self, S: Tensor, pairs: Tensor | Pairs) -> Tensor:
         """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64."""
-        curvature = self.posterior.curvature
-        c = curvature().double()
-        S = checks.points("S", S, self.dim, "this model").double()
+        S = checks.points("S", S, self.space.width, "this model").double()
         if isinstance(pairs, Pairs):
-            d = distances(S, pairs.nodes, c).to(self.dtype)
+            d = self._distances(S, pairs.nodes).to(self.dtype)
             return (pairs.weight * self.edges.log_prob(d, pairs.present)).sum(-1, dtype=torch.float64)
         # As if there were no edge, and what the edges change in that.
         absence, numbers = self.edges.absence, self.edges.numbers()
-        empty = sum_over_pairs(S, c, absence, *numbers, dtype=self.dtype, learned=curvature.learnable)
-        return empty + self.edges.logits(distances(S, checks.tensor("pairs", pairs), c)).sum(-1)
+        if len(self.space) == 1:
+            c = self.space.curvatures()[0].double()
+            empty = sum_over_pairs(S, c, absence, *numbers, dtype=self.dtype, learned=self.space.learned)
+        else:
+            every = torch.triu_indices(S.shape[-2], S.shape[-2], 1, device=S.device)
+            empty = absence(self._distances(S, every).to(self.dtype), *numbers)[0].sum(-1, dtype=torch.float64)
+        return empty + self.edges.logits(self._distances(S, checks.tensor("pairs", pairs))).sum(-1)
+
+    def _distances(self, S: Tensor, pairs: Tensor) -> Tensor:
+        """Distances of listed pairs of the points S."""
+        curvatures = (c.double() for c in self.space.curvatures())
+        each = [distances(part, pairs, c) for part, c in zip(self.space.split(S), curvatures, strict=True)]
+        return each[0] if len(each) == 1 else norm(torch.stack(each, -1))
 
     def elbo(
         self,
@@ -175,15 +169,14 @@ class GraphVAE(nn.Module):
     def distances(self, adjacency: Tensor, pairs: Tensor, features: Tensor | None = None) -> Tensor:
         """Distances between the posterior means of listed pairs, shape (P,): the smaller, the likelier an edge."""
         pairs = checks.tensor("pairs", pairs)
-        return distances(self.encode(adjacency, features).loc, pairs, self.posterior.curvature().double())
+        return self._distances(self.encode(adjacency, features).loc, pairs)
 
     def sample(self, nodes: int, generator: torch.Generator | None = None) -> Tensor:
         """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j."""
         with torch.no_grad():
-            c = self.posterior.curvature().double()
             S = self.prior().transform(self.noise(nodes, 1, generator)[0])
             found = []
             for pairs in torch.triu_indices(nodes, nodes, 1, device=S.device).split(_AT_ONCE, 1):
                 chance = torch.rand(pairs.shape[1], generator=generator, device=S.device, dtype=torch.float64)
-                found.append(pairs[:, chance < self.edges.probability(distances(S, pairs, c))])
+                found.append(pairs[:, chance < self.edges.probability(self._distances(S, pairs))])
             return torch.cat(found, 1) if found else S.new_empty(2, 0, dtype=torch.int64)

@@ -1,35 +1,22 @@
-"""Posterior and prior over the curved space, as modules."""
+"""The posterior of a model as a module, from features to a distribution on the latent space."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, get_args
+import re
+import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from ..distributions import HyperbolicNormal, RiemannianNormal, WrappedNormal
-from ..distributions.step import draw_and_divergence
-from ..errors import CurvaeError
+from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
-from ..geometry import hyperboloid as h
-from ..geometry.functions import REACH
-from ..nn import Curvature
-from ..nn.saving import fixed_or_learned
-from ..settings import Law
+from ..nn import Curvature, Factor, Space
+from ..nn.saving import name_once
+from ..settings import DistributionKind
 
-__all__ = ["Law", "Posterior", "Prior", "check_noise"]
-
-# Added to the posterior's deviation, so that its logarithm is finite wherever a network wanders; not a clamp: the
-# gradient lives on.
-_SMALLEST = 1e-8
-
-
-def _law(name: Law) -> type[WrappedNormal] | type[RiemannianNormal]:
-    if name not in get_args(Law):
-        raise ValueError(f"law must be one of {', '.join(get_args(Law))}; got {name!r}")
-    return WrappedNormal if name == "wrapped" else RiemannianNormal
+__all__ = ["DistributionKind", "Latent", "Posterior", "Prior", "check_noise", "current_name"]
 
 
 def check_noise(noise: Tensor, rows: int, dim: int, shared: bool = False) -> Tensor:
@@ -41,116 +28,150 @@ def check_noise(noise: Tensor, rows: int, dim: int, shared: bool = False) -> Ten
 
 
 class Posterior(nn.Module):
-    """The encoder's last layer: features h to a normal around μ = exp_0(h_μ) with deviation σ = softplus(h_σ).
+    """The encoder's last layer: features h to a normal around μ = exp_0(h_μ) with standard deviation σ = softplus(h_σ).
 
     As in the paper (section 3.2) h_μ is a vector in ball coordinates, so μ lies at the distance 2|h_μ| from the origin.
+    In a product every factor has its own.
 
     Arguments:
         in_features: width of the features.
-        dim: dimension of the space.
-        curvature: shared curvature.
-        law: "riemannian" or "wrapped".
-        diagonal: one deviation an axis, for the wrapped normal; otherwise one for all.
+        space: the latent space.
+        curvature, law, diagonal: deprecated, with the dimension in place of the space.
+
+    Example:
+        >>> from curvae.nn import Space
+        >>> Posterior(64, Space("h2"))(torch.zeros(8, 64)).batch_shape
+        torch.Size([8])
     """
 
     def __init__(
-        self, in_features: int, dim: int, curvature: Curvature, law: Law = "riemannian", diagonal: bool = False
+        self,
+        in_features: int,
+        space: Space | int,
+        curvature: Curvature | None = None,
+        law: DistributionKind = "riemannian",
+        diagonal: bool = False,
     ) -> None:
         super().__init__()
-        if diagonal and law != "wrapped":
-            raise ValueError('a diagonal posterior needs law="wrapped": the Riemannian normal has a single deviation')
-        self.dim, self.curvature, self.law, self.diagonal = dim, curvature, _law(law), diagonal
-        self.head = nn.Linear(in_features, dim + (dim if diagonal else 1))
+        if isinstance(space, int):
+            _deprecated("Posterior(in_features, dim, curvature, law, diagonal)", "Posterior(in_features, space)")
+            space = Space([Factor(space, curvature or Curvature(), distribution=law, diagonal=diagonal)])
+        self.space = space
+        self.head = nn.Linear(in_features, space.outputs)
 
-    def start(self, deviation: float) -> Posterior:
-        """Begin as the last convolution of a graph does, with Glorot weights, and with σ near `deviation`."""
+    def start(self, scale: float) -> Posterior:
+        """Begin as the last convolution of a graph does, with Glorot weights, and with σ near `scale`."""
         nn.init.xavier_uniform_(self.head.weight)
         with torch.no_grad():
             self.head.bias.zero_()
-            self.head.bias[self.dim :] = math.log(math.expm1(deviation))
+            for factor, bias in zip(self.space, self._split(self.head.bias), strict=True):
+                bias[factor.dim :] = math.log(math.expm1(scale))
         return self
 
-    def _tangent(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """log_0 μ and σ, float64."""
-        u, spread = self.head(features).double().split([self.dim, self.dim if self.diagonal else 1], -1)
-        return 2.0 * u, F.softplus(spread) + _SMALLEST
+    def _split(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        return outputs.split([factor.outputs for factor in self.space], -1)
 
-    def forward(self, features: Tensor) -> HyperbolicNormal:
+    def forward(self, features: Tensor) -> HyperbolicNormal | ProductNormal:
         """The posterior of every row, on `Lorentz`, in float64."""
-        u, scale = self._tangent(features)
-        manifold = self.curvature.lorentz(self.dim)
-        return self.law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
+        return self.space.posterior(self.head(features))
 
     def draw(
-        self, features: Tensor, noise: Tensor, prior: Prior, room: float = 1.0, dtype: torch.dtype | None = None
+        self, features: Tensor, noise: Tensor, room: float = 1.0, dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
         """A draw z made from `noise` of shape (k, rows, d), in `dtype` or else the parameters', and
         log q(z | x) − log p(z)."""
-        c, dtype = self.curvature().double(), dtype or self.head.weight.dtype
-        if prior.law is self.law:
-            u, scale = self._tangent(features)
-            return draw_and_divergence(u, scale, noise, c, prior.scale().double(), self.law, dtype, room)
-        z, log_q = self(features).transform_and_log_prob(noise)
-        return h.saturate(z, c, dtype, room), log_q - prior().log_prob(z)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, law={self.law.__name__}, diagonal={self.diagonal}"
+        return self.space.draw(self.head(features), noise, dtype or self.head.weight.dtype, room)
 
 
-class Prior(nn.Module):
-    """A normal around the origin, with a fixed or learned deviation.
+class Latent(nn.Module):
+    """What models of rows and of graphs have in common: a posterior on a latent space."""
 
-    Where a decoder can follow, as in a `VAE`, only c·σ0² can be told from data: scaling the latent space by k with
-    c → c/k² and σ → kσ changes nothing.
+    posterior: Posterior
 
-    Arguments:
-        dim: dimension of the space.
-        curvature: shared curvature.
-        law: "riemannian" or "wrapped".
-        scale: the deviation σ0, or where learning starts.
-        learn_scale: whether it is a parameter.
+    def _set_posterior(self, posterior: Posterior, prior: Factor | None) -> None:
+        """Take the posterior, and its prior if it was given apart, as older code does."""
+        if prior is not None:
+            (factor,) = posterior.space
+            if prior.curvature is not factor.curvature:
+                raise ValueError(_SHARED)
+            factor.scale, factor.prior_distribution = prior.scale, prior.prior_distribution
+            factor._require_reach(float(prior.scale().detach()))
+        self.posterior = posterior
+        name_once(self)
+        self.register_load_state_dict_pre_hook(_rename_old)
+
+    def _require_one_owner(self) -> None:
+        """Raise if a layer has a curvature that is not the space's."""
+        own = {id(factor.curvature) for factor in self.space}
+        if any(id(part) not in own for part in self.modules() if isinstance(part, Curvature)):
+            raise ValueError(_SHARED)
+
+    @property
+    def space(self) -> Space:
+        """The latent space, with its curvatures and prior."""
+        return self.posterior.space
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the latent space."""
+        return self.space.dim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the networks; the latent space is always float64."""
+        return self.posterior.head.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.posterior.head.weight.device
+
+    def prior(self) -> HyperbolicNormal | ProductNormal:
+        """p(z), on `Lorentz`."""
+        return self.space.prior()
+
+    def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
+        """Standard normal noise for k draws of each row, or node: shape (k, rows, d)."""
+        if k < 1:
+            raise ValueError(f"k, the number of draws, must be at least 1, got {k}")
+        device = generator.device if generator is not None else self.device
+        return torch.randn(k, rows, self.dim, generator=generator, device=device, dtype=torch.float32)
+
+
+_SHARED = "layers that own a Curvature must share that of the latent space: make it once, pass it on"
+
+_OWN = "posterior.space.factors."
+
+
+def current_name(name: str) -> str:
+    """The name of a parameter that an older version wrote, where prior and curvature had modules of their own.
+
+    Example:
+        >>> current_name("prior.fixed"), current_name("encoder.1.weight")
+        ('posterior.space.factors.0.scale.fixed', 'encoder.1.weight')
     """
+    if name.startswith(_OWN):
+        return name
+    name = re.sub(r"^.*curvature\.(fixed|log_c)$", rf"{_OWN}0.curvature.\1", name)
+    return re.sub(r"^prior\.(fixed|log_scale)$", rf"{_OWN}0.scale.\1", name)
 
-    fixed: Tensor
-    log_scale: nn.Parameter
 
-    def __init__(
-        self, dim: int, curvature: Curvature, law: Law = "riemannian", scale: float = 1.0, learn_scale: bool = False
-    ) -> None:
-        super().__init__()
-        if not (scale > 0 and math.isfinite(scale)):
-            raise ValueError(f"the prior's scale must be a positive number, got {scale}")
-        self.dim, self.curvature, self.law, self.learn_scale = dim, curvature, _law(law), learn_scale
-        # Farther out coordinates saturate, and a divergence computed from them would come out far below 0.
-        root = math.sqrt(float(curvature().detach())) * scale
-        farthest = root * (9.0 + ((dim - 1) * root if law == "riemannian" else math.sqrt(dim)))
-        if farthest > REACH:
-            raise CurvaeError(
-                f"a {law} prior with c·σ0² = {root * root:.4g} in {dim} dimensions reaches out to "
-                f"√c·radius {farthest:.0f}, and distances can be computed up to {REACH:.0f}; "
-                "lower the curvature or the prior's scale"
-            )
-        if learn_scale:
-            self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
-        else:
-            self.register_buffer("fixed", torch.tensor(float(scale)))
+def _rename_old(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    held = {name for name, _ in module.named_modules(remove_duplicate=False)}
+    for key in [key for key in state if key.startswith(prefix)]:
+        name = key.removeprefix(prefix)
+        if (current := current_name(name)) != name:
+            # Layers of a custom network may own the curvature that they share with the space.
+            value = state[key] if name.rpartition(".")[0] in held else state.pop(key)
+            state.setdefault(f"{prefix}{current}", value)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        fixed_or_learned(state_dict, prefix, "log_scale", self.learn_scale)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def scale(self) -> Tensor:
-        """σ0."""
-        return self.log_scale.exp() if self.learn_scale else self.fixed
+def _deprecated(old: str, new: str) -> None:
+    warnings.warn(f"{old} is deprecated; use {new} with a curvae.nn.Space", DeprecationWarning, stacklevel=4)
 
-    def identifiable(self) -> Tensor:
-        """c·σ0², the one number that says how curved the latent space is."""
-        return self.curvature() * self.scale() ** 2
 
-    def forward(self) -> HyperbolicNormal:
-        """The prior, on `Lorentz`, in float64."""
-        return self.law.centred(self.scale().double(), self.curvature.lorentz(self.dim))
-
-    def extra_repr(self) -> str:
-        learned = ", learned" if self.learn_scale else ""
-        return f"dim={self.dim}, law={self.law.__name__}, scale={float(self.scale().detach()):.4g}{learned}"
+def Prior(  # noqa: N802 - it was a class
+    dim: int, curvature: Curvature, law: DistributionKind = "riemannian", scale: float = 1.0, learn_scale: bool = False
+) -> Factor:
+    """Deprecated: the prior belongs to a `curvae.nn.Factor` of the latent space."""
+    _deprecated("Prior(dim, curvature, law, scale)", "Space(…, prior_scale=scale)")
+    return Factor(dim, curvature, distribution=law, prior_scale=scale, learn_prior_scale=learn_scale)

@@ -63,10 +63,10 @@ def marginal_likelihood(
         tf32: on CUDA, matrix products with TF32 inputs, some times faster.
 
     Example:
-        >>> from curvae.models import Gaussian, Posterior, Prior
-        >>> from curvae.nn import Curvature, decoder, mlp
-        >>> c = Curvature(1.0)
-        >>> model = VAE(mlp(5, 8), decoder("gyroplane", 2, (8,), 5, c), Posterior(8, 2, c), Prior(2, c), Gaussian(5))
+        >>> from curvae.models import Gaussian, Posterior
+        >>> from curvae.nn import Space, decoder, mlp
+        >>> space = Space("h2")
+        >>> model = VAE(mlp(5, 8), decoder("gyroplane", space, (8,), 5), Posterior(8, space), Gaussian(5))
         >>> marginal_likelihood(model, torch.zeros(3, 5), samples=1000).log_prob.shape
         torch.Size([3])
     """

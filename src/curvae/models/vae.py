@@ -8,13 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..distributions import HyperbolicNormal
+from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
-from ..geometry import hyperboloid as h
-from ..nn import Conditioned, Curvature
-from ..nn.saving import name_once
+from ..nn import Conditioned, Factor, Layers
 from .batch import Batch
-from .latent import Posterior, Prior, check_noise
+from .latent import Latent, Posterior, check_noise
 from .likelihoods import Likelihood
 
 __all__ = ["VAE", "Terms"]
@@ -32,8 +30,8 @@ class Terms(NamedTuple):
     """log q(z | x) − log p(z): an unbiased estimate of the divergence of posterior from prior"""
 
 
-class VAE(nn.Module):
-    r"""A variational auto-encoder in a space of curvature −c: x → encoder → posterior → z → decoder → likelihood of x.
+class VAE(Latent):
+    r"""A variational auto-encoder in a curved space: x → encoder → posterior → z → decoder → likelihood of x.
 
     Inside, points are space parts S of `curvae.Lorentz`; log q(z | x) comes from the draw itself.
 
@@ -41,19 +39,20 @@ class VAE(nn.Module):
         encoder: any network from what the likelihood shows of rows x, by default x, to features. If it is
             `curvae.nn.Conditioned`, it is told the context of the rows too.
         decoder: any network from points S, shape (n, d), to the outputs that the likelihood takes; what it returns is
-            flattened to one row a point. It is told the context if it is `Conditioned`.
-        posterior: from features to a distribution.
-        prior: the distribution around the origin.
+            flattened to one row a point. It is told the context if it is `Conditioned`, and handed the curvatures if it
+            is `curvae.nn.Layers`.
+        posterior: from features to a distribution on the latent space, which holds the prior.
         likelihood: from outputs to p(x | z).
         masked: whether entries may be missing. The encoder then reads twice as many numbers: the values of a row, 0
             where they are missing, and after them 1 for those that are there and 0 for the others.
+        prior: deprecated; the prior is that of the posterior's space.
 
     Example:
         >>> from curvae.models import Bernoulli
-        >>> from curvae.nn import Curvature, decoder, mlp
-        >>> c = Curvature(1.0)
-        >>> heads = Posterior(64, 2, c), Prior(2, c)
-        >>> model = VAE(mlp(20, 64), decoder("gyroplane", 2, (64,), 20, c), *heads, Bernoulli(20))
+        >>> from curvae.nn import Space, decoder, mlp
+        >>> space = Space("h2")
+        >>> networks = mlp(20, 64), decoder("gyroplane", space, (64,), 20)
+        >>> model = VAE(*networks, Posterior(64, space), Bernoulli(20))
         >>> x = torch.rand(8, 20)
         >>> loss = -model.elbo(x, k=1).mean()
         >>> loss.backward()
@@ -66,39 +65,30 @@ class VAE(nn.Module):
         encoder: nn.Module,
         decoder: nn.Module,
         posterior: Posterior,
-        prior: Prior,
         likelihood: Likelihood,
         masked: bool = False,
+        prior: Factor | None = None,
     ) -> None:
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-        self.posterior, self.prior, self.likelihood = posterior, prior, likelihood
-        self.masked = masked
-        name_once(self)
-        if len({id(part) for part in self.modules() if isinstance(part, Curvature)}) > 1:
-            raise ValueError("encoder, decoder, posterior and prior must share one Curvature: make it once, pass it on")
-        if prior.learn_scale and prior.curvature.learnable:
+        if isinstance(likelihood, Factor):  # encoder, decoder, posterior, prior, likelihood, masked: as it was
+            likelihood, masked, prior = masked, bool(prior), likelihood
+        self.encoder, self.decoder, self.likelihood, self.masked = encoder, decoder, likelihood, masked
+        self._set_posterior(posterior, prior)
+        self._require_one_owner()
+        if any(factor.scale.learnable and factor.curvature.learnable for factor in self.space):
             raise ValueError(
                 "learn either the curvature or the prior's scale, not both: only c·σ0² can be told from data "
                 "(stretching the latent space by k with c → c/k², σ → kσ changes nothing)"
             )
 
-    @property
-    def dim(self) -> int:
-        """Dimension of the latent space."""
-        return self.prior.dim
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the networks; the latent space is always float64."""
-        return self.posterior.head.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.posterior.head.weight.device
-
     def _features(self, batch: Batch) -> Tensor:
-        return _told(self.encoder, self._inputs(batch), batch.context)
+        return self._call(self.encoder, self._inputs(batch), batch.context)
+
+    def _call(self, network: nn.Module, x: Tensor, context: Tensor | None) -> Tensor:
+        """What a network gives for x, for the context if it takes one, and with the curvatures if it needs them."""
+        if isinstance(network, Conditioned):
+            return network(x, context, self.space.curvatures())
+        return network(x, self.space.curvatures()) if isinstance(network, Layers) else network(x)
 
     def _inputs(self, batch: Batch) -> Tensor:
         """What the encoder reads."""
@@ -110,7 +100,7 @@ class VAE(nn.Module):
             return torch.cat([inputs, torch.ones_like(inputs)], -1)
         return torch.cat([inputs * observed, observed], -1)
 
-    def encode(self, x: Tensor | Batch) -> HyperbolicNormal:
+    def encode(self, x: Tensor | Batch) -> HyperbolicNormal | ProductNormal:
         """q(z | x), on `Lorentz`."""
         return self.posterior(self._features(Batch.of(x)))
 
@@ -120,19 +110,12 @@ class VAE(nn.Module):
         A decoder that is told a context needs it: (rows, covariates) for points (…, rows, d), or one row for all.
         """
         S = checks.points("S", S, self.dim, "this model")
-        return self._decode(h.saturate(S.double(), self.prior.curvature().double(), self.dtype, _ROOM), context)
+        return self._decode(self.space.saturate(S, self.dtype, _ROOM), context)
 
     def _decode(self, S: Tensor, context: Tensor | None = None) -> Tensor:
         # Under autocast networks end in half precision, which leaves three digits of a sum of log-likelihoods.
-        outputs = _told(self.decoder, S.reshape(-1, S.shape[-1]), context).to(self.dtype)
+        outputs = self._call(self.decoder, S.reshape(-1, S.shape[-1]), context).to(self.dtype)
         return outputs.reshape(*S.shape[:-1], self.likelihood.outputs)
-
-    def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
-        """Standard normal noise for k draws a row."""
-        if k < 1:
-            raise ValueError(f"k, the number of draws a row, must be at least 1, got {k}")
-        device = generator.device if generator is not None else self.device
-        return torch.randn(k, rows, self.dim, generator=generator, device=device, dtype=torch.float32)
 
     def terms(self, x: Tensor | Batch, noise: Tensor, entropy: bool = False) -> Terms:
         """Reconstruction and divergence for draws made from `noise` of shape (k, rows, d): a pure function.
@@ -157,7 +140,7 @@ class VAE(nn.Module):
         """Points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
         batch = Batch.of(x)
         noise = check_noise(noise, len(batch), self.dim, shared=True)
-        return self.posterior.draw(self._features(batch), noise, self.prior, _ROOM)
+        return self.posterior.draw(self._features(batch), noise, _ROOM)
 
     def reconstruction(self, z: Tensor, x: Tensor | Batch) -> Tensor:
         """log p(target | z) at points that `draw` made."""
@@ -190,8 +173,3 @@ class VAE(nn.Module):
         with torch.no_grad():
             outputs = self.decode(self.prior().transform(self.noise(1, n, generator)[:, 0]), context)
             return self.likelihood.mean(outputs) if mean else self.likelihood.sample(outputs, generator=generator)
-
-
-def _told(network: nn.Module, x: Tensor, context: Tensor | None) -> Tensor:
-    """What a network gives for x, and for the context if it takes one."""
-    return network(x, context) if isinstance(network, Conditioned) else network(x)

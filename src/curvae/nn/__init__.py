@@ -1,9 +1,10 @@
-"""Curvature, layers and networks as modules."""
+"""Latent spaces, layers and networks as modules."""
 
 from .curvature import Curvature
 from .graph import GraphConv, GraphEncoder, normalised_adjacency, undirected
-from .layers import ExpMap0, Gyroplane, LogMap0, MobiusLinear
+from .layers import ExpMap0, Gyroplane, Layers, LogMap0, MobiusLinear
 from .networks import NETWORKS, Conditioned, Decoder, Network, decoder, mlp
+from .space import Factor, Space
 
 __all__ = [
     "NETWORKS",
@@ -11,12 +12,15 @@ __all__ = [
     "Curvature",
     "Decoder",
     "ExpMap0",
+    "Factor",
     "GraphConv",
     "GraphEncoder",
     "Gyroplane",
+    "Layers",
     "LogMap0",
     "MobiusLinear",
     "Network",
+    "Space",
     "decoder",
     "mlp",
     "normalised_adjacency",

@@ -22,6 +22,8 @@ __all__ = ["Double", "Halve", "Offset", "ToImage", "ToRow", "grids", "keep_varia
 # Images are halved while their sides are at least this long.
 _LEAST = 8
 _CHANNELS, _MOST_CHANNELS = 16, 128
+# Matrix products that a batch of 128 images is divided into.
+_GROUPS = 16
 
 
 def keep_variance(layer: nn.Linear, inputs: int | None = None) -> nn.Linear:
@@ -52,6 +54,18 @@ def _squares(x: Tensor) -> Tensor:
     return torch.cat([x[:, :-1, :-1], x[:, :-1, 1:], x[:, 1:, :-1], x[:, 1:, 1:]], -1)
 
 
+def _each_pixel(layer: nn.Linear, x: Tensor) -> Tensor:
+    """The layer at every pixel, as a matrix product for each of a few groups of images.
+
+    The gradient of the weights is a small matrix that is summed over all pixels. As one product for each model it would
+    leave most of a GPU idle; the groups share the work.
+    """
+    groups = math.gcd(len(x), _GROUPS)
+    y = torch.bmm(x.reshape(groups, -1, layer.in_features), layer.weight.T.expand(groups, -1, -1))
+    y = y if layer.bias is None else y + layer.bias.to(y.dtype)
+    return y.reshape(*x.shape[:-1], layer.out_features)
+
+
 class Halve(nn.Module):
     """A convolution with kernel 4, stride 2 and a border of zeros: sides h become h // 2.
 
@@ -72,7 +86,7 @@ class Halve(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h, w = (side // 2 + 1 for side in self.size)
         blocks = _padded(x)[:, : 2 * h, : 2 * w].reshape(-1, h, 2, w, 2, self.channels)
-        return self.linear(_squares(blocks.transpose(2, 3).reshape(-1, h, w, 4 * self.channels)))
+        return _each_pixel(self.linear, _squares(blocks.transpose(2, 3).reshape(-1, h, w, 4 * self.channels)))
 
 
 class Double(nn.Module):
@@ -102,10 +116,8 @@ class Double(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         (height, width), (h, w) = self.size, (side // 2 + 1 for side in self.size)
         # What each pixel says of the squares at its four corners.
-        a, b, c, d = (
-            F.pad(part, (0, 0, right, 1 - right, below, 1 - below))
-            for part, (below, right) in zip(self.linear(x).chunk(4, -1), product((0, 1), (0, 1)), strict=True)
-        )
+        parts = zip(_each_pixel(self.linear, x).chunk(4, -1), product((0, 1), (0, 1)), strict=True)
+        a, b, c, d = (F.pad(part, (0, 0, right, 1 - right, below, 1 - below)) for part, (below, right) in parts)
         squares = a + b + c + d
         pixels = squares.reshape(-1, h, w, 2, 2, self.out_channels).transpose(2, 3)
         return pixels.reshape(-1, 2 * h, 2 * w, self.out_channels)[:, 1 : height + 1, 1 : width + 1]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..geometry import checks
+from ..geometry import Lorentz, checks
 from ..geometry import hyperboloid as h
 from .curvature import Curvature
 
-__all__ = ["ExpMap0", "Gyroplane", "LogMap0", "MobiusLinear"]
+__all__ = ["Curved", "ExpMap0", "FactorSum", "Gyroplane", "Layers", "LogMap0", "MobiusLinear"]
 
 
 def _width(name: str, value: Tensor) -> int:
@@ -21,7 +22,70 @@ def _width(name: str, value: Tensor) -> int:
     return value.shape[-1] if value.dim() else 1
 
 
-class ExpMap0(nn.Module):
+Curvatures = Tensor | Sequence[Tensor] | None
+
+
+class Curved(nn.Module):
+    """A layer that needs the curvature of a space: one of its own, or that which a call hands to it.
+
+    Inside a model the `Space` owns the curvatures, and `Layers` hand them on.
+    """
+
+    def __init__(self, curvature: Curvature | None) -> None:
+        super().__init__()
+        self.curvature = curvature
+
+    def _c(self, c: Curvatures) -> Tensor:
+        """The curvature to work with."""
+        if self.curvature is not None:
+            return self.curvature()
+        if c is None:
+            raise ValueError(
+                f"{type(self).__name__} has no curvature: call it with c, put it in curvae.nn.Layers of a model, "
+                "or make it with a Curvature"
+            )
+        return c if isinstance(c, Tensor) else c[0]
+
+
+class Layers(nn.Sequential):
+    """Layers one after the other, as `nn.Sequential`, that hand the curvatures of a space to those that need them.
+
+    Example:
+        >>> layers = Layers(Gyroplane(2, 16), nn.ReLU(), nn.Linear(16, 5))
+        >>> layers(torch.zeros(8, 2), torch.tensor(1.0)).shape
+        torch.Size([8, 5])
+    """
+
+    def forward(self, x: Tensor, c: Curvatures = None) -> Tensor:
+        for layer in self:
+            x = layer(x, c) if isinstance(layer, Curved) else layer(x)
+        return x
+
+
+class FactorSum(Curved):
+    """The first layer of a decoder of a product: the sum of a layer for each factor.
+
+    Arguments:
+        widths: coordinates of each factor.
+        layers: of each factor, with equally many outputs.
+        out_features: number of outputs.
+    """
+
+    def __init__(self, widths: Sequence[int], layers: Sequence[nn.Module], out_features: int) -> None:
+        super().__init__(None)
+        self.widths, self.out_features = list(widths), out_features
+        self.factors = nn.ModuleList(layers)
+
+    def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
+        S = checks.points("S", S, sum(self.widths), "this layer")
+        if c is None or isinstance(c, Tensor):
+            raise ValueError(f"c must hold the curvatures of {len(self.factors)} factors")
+        parts: Any = zip(self.factors, S.split(self.widths, -1), c, strict=True)
+        first, *others = (layer(part, own) for layer, part, own in parts)
+        return sum(others, first)
+
+
+class ExpMap0(Curved):
     """exp_0: metric tangent vectors at the origin to points S.
 
     Example:
@@ -29,26 +93,24 @@ class ExpMap0(nn.Module):
         tensor([1.1752, 0.0000])
     """
 
-    def __init__(self, curvature: Curvature) -> None:
-        super().__init__()
-        self.curvature = curvature
+    def __init__(self, curvature: Curvature | None = None) -> None:
+        super().__init__(curvature)
 
-    def forward(self, v: Tensor) -> Tensor:
-        return self.curvature.lorentz(_width("v", v)).expmap0(v)
+    def forward(self, v: Tensor, c: Curvatures = None) -> Tensor:
+        return Lorentz._unchecked(_width("v", v), self._c(c)).expmap0(v)
 
 
-class LogMap0(nn.Module):
+class LogMap0(Curved):
     """log_0: points S to metric tangent vectors at the origin; the inverse of `ExpMap0`."""
 
-    def __init__(self, curvature: Curvature) -> None:
-        super().__init__()
-        self.curvature = curvature
+    def __init__(self, curvature: Curvature | None = None) -> None:
+        super().__init__(curvature)
 
-    def forward(self, S: Tensor) -> Tensor:
-        return self.curvature.lorentz(_width("S", S)).logmap0(S)
+    def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
+        return Lorentz._unchecked(_width("S", S), self._c(c)).logmap0(S)
 
 
-class Gyroplane(nn.Module):
+class Gyroplane(Curved):
     r"""Signed, scaled distances of a point to hyperplanes: the curved counterpart of `nn.Linear` (section 3.2).
 
     Unit k has an orientation a′_k and an offset point p_k = exp_0(p′_k), both free vectors in ball coordinates; a_k is
@@ -61,7 +123,7 @@ class Gyroplane(nn.Module):
     Arguments:
         in_features: dimension d of the space.
         out_features: number of hyperplanes.
-        curvature: shared curvature of the space.
+        curvature: of the space, if no call hands it to the layer.
         offset: "point", a free p′ as in the paper, or "scalar", p′ along a′, one number a unit.
 
     Example:
@@ -74,14 +136,13 @@ class Gyroplane(nn.Module):
         self,
         in_features: int,
         out_features: int,
-        curvature: Curvature,
+        curvature: Curvature | None = None,
         offset: Literal["point", "scalar"] = "point",
     ) -> None:
-        super().__init__()
+        super().__init__(curvature)
         if offset not in ("point", "scalar"):
             raise ValueError(f'offset must be "point" or "scalar", got {offset!r}')
         self.in_features, self.out_features, self.offset_kind = in_features, out_features, offset
-        self.curvature = curvature
         self.weight = nn.Parameter(torch.empty(out_features, in_features))
         self.offset = nn.Parameter(torch.empty(out_features, in_features if offset == "point" else 1))
         self.reset_parameters()
@@ -98,37 +159,38 @@ class Gyroplane(nn.Module):
         offset: Tensor = self.offset
         return offset if self.offset_kind == "point" else offset * h.direction(self.weight)[0]
 
-    def forward(self, S: Tensor) -> Tensor:
+    def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
         S = checks.points("S", S, self.in_features, "this layer")
-        return h.gyroplanes(S, self.weight, self.points, self.curvature())
+        return h.gyroplanes(S, self.weight, self.points, self._c(c))
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, offset={self.offset_kind!r}"
 
 
-class MobiusLinear(nn.Module):
+class MobiusLinear(Curved):
     """exp_0(W·log_0 x) ⊕ exp_0(b): the linear layer of hyperbolic neural networks, from points to points.
 
     Arguments:
         in_features, out_features: dimensions of the two spaces.
-        curvature: shared curvature of both.
+        curvature: of both, if no call hands it to the layer.
         bias: whether to translate by exp_0(b).
 
     References:
         Ganea et al. (2018).
     """
 
-    def __init__(self, in_features: int, out_features: int, curvature: Curvature, bias: bool = True) -> None:
-        super().__init__()
-        self.curvature = curvature
+    def __init__(
+        self, in_features: int, out_features: int, curvature: Curvature | None = None, bias: bool = True
+    ) -> None:
+        super().__init__(curvature)
         self.weight = nn.Parameter(torch.empty(out_features, in_features))
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
         bound = 1 / math.sqrt(in_features)
         nn.init.uniform_(self.weight, -bound, bound)
 
-    def forward(self, S: Tensor) -> Tensor:
+    def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
         S = checks.points("S", S, self.weight.shape[1], "this layer")
-        c, dtype = self.curvature().double(), torch.promote_types(S.dtype, self.weight.dtype)
+        c, dtype = self._c(c).double(), torch.promote_types(S.dtype, self.weight.dtype)
         v = h.logmap0(S.double(), c).to(dtype)
         moved = h.expmap0(nn.functional.linear(v, self.weight).double(), c)
         if self.bias is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,13 +17,14 @@ from ..geometry import hyperboloid as h
 from ..settings import DecoderKind, NetworkKind
 from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, keep_variance, numbers
 from .curvature import Curvature
-from .layers import Gyroplane, LogMap0, MobiusLinear
+from .layers import Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
 from .saving import name_once
+from .space import Factor, Space
 
 __all__ = ["NETWORKS", "Conditioned", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp"]
 
 
-class Decoder(nn.Sequential):
+class Decoder(Layers):
     """Layers from points of the space to outputs for a likelihood, the last with a bias for each output."""
 
     def start(self, outputs: Tensor) -> None:
@@ -85,15 +87,15 @@ class Conditioned(nn.Module):
         found = dict(self.shifts.items()).get(str(len(self.layers) - 1))
         return found if isinstance(found, nn.Linear) else None
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Tensor | None = None, c: Curvatures = None) -> Tensor:
         """Outputs for x of shape (n, …), given the context of shape (rows, context): n is a multiple of the rows, and
-        x holds all of them before it holds the first again."""
+        x holds all of them before it holds the first again. Curvatures `c` go to the layers that need them."""
         if context is None:
             raise CurvaeError(f"this model needs the covariates of the rows, a context of {self.context} numbers each")
         if context.shape[-1] != self.context:
             raise CurvaeError(f"the context must hold {self.context} numbers a row, got {context.shape[-1]}")
         for place, layer in enumerate(self.layers):
-            x = layer(x)
+            x = layer(x, c) if isinstance(layer, Curved) else layer(x)
             if str(place) in self.shifts:
                 shift = self.shifts[str(place)](context)
                 x = (x.reshape(-1, *shift.shape) + shift).reshape(x.shape)
@@ -106,6 +108,8 @@ def _widths(layers: nn.Sequential) -> dict[int, int]:
     for place, layer in enumerate(layers):
         if isinstance(layer, nn.Linear | Gyroplane | MobiusLinear):
             width = len(layer.weight)
+        elif isinstance(layer, FactorSum):
+            width = layer.out_features
         elif isinstance(layer, Offset):  # of pixels, but for the last
             width = len(layer.bias)
         last = place + 1 == len(layers)
@@ -114,37 +118,37 @@ def _widths(layers: nn.Sequential) -> dict[int, int]:
     return found
 
 
-class _Ball(nn.Module):
+class _Ball(Curved):
     """Points S to ball coordinates."""
 
-    def __init__(self, curvature: Curvature) -> None:
-        super().__init__()
-        self.curvature = curvature
-
-    def forward(self, S: Tensor) -> Tensor:
-        return h.ball(S.double(), self.curvature().double()).to(S.dtype)
+    def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
+        return h.ball(S.double(), self._c(c).double()).to(S.dtype)
 
 
-def decoder(kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: int, curvature: Curvature) -> Decoder:
+def decoder(
+    kind: DecoderKind,
+    space: Space | int,
+    hidden: Sequence[int],
+    out_features: int,
+    curvature: Curvature | None = None,
+) -> Decoder:
     """A network from points S of the space to the parameters of a likelihood (section 3.2 and the decoder ablation).
 
     Arguments:
         kind: the first layer: "gyroplane", distances to hyperplanes; "gyroplane_scalar", the same hyperplanes with
             their offsets as one number each in place of a point; "log_mlp", an affine map of log_0; "mlp", an
             affine map of ball coordinates; "mobius", a Möbius layer followed by log_0. At curvature 0, "log_mlp" is the
-            ordinary MLP, and a gyroplane is an affine map too, in the parameters of curved ones.
-        dim: dimension of the space.
+            ordinary MLP, and a gyroplane is an affine map too, in the parameters of curved ones. In a product the first
+            layer is the sum of one for each factor.
+        space: where the points lie. The model hands its curvatures to the network.
         hidden: widths of the hidden layers, at least one.
         out_features: number of outputs.
-        curvature: shared curvature.
+        curvature: deprecated, with the dimension in place of the space: of layers that own their curvature.
 
     Example:
-        >>> decoder("gyroplane", 2, (200,), 50, Curvature(1.0))
+        >>> decoder("gyroplane", Space("h2"), (200,), 50)
         Decoder(
-          (0): Gyroplane(
-            2, 200, offset='point'
-            (curvature): Curvature(c=1 (curvature −1))
-          )
+          (0): Gyroplane(2, 200, offset='point')
           (1): ReLU()
           (2): Linear(in_features=200, out_features=50, bias=True)
         )
@@ -153,19 +157,32 @@ def decoder(kind: DecoderKind, dim: int, hidden: Sequence[int], out_features: in
         raise ValueError(f"decoder must be one of {', '.join(get_args(DecoderKind))}; got {kind!r}")
     if not hidden:
         raise ValueError("a decoder needs at least one hidden layer, for example hidden=(200,)")
-    width = hidden[0]
-    flat = not curvature.learnable and float(curvature()) == 0
-    first: list[nn.Module]
-    if kind in ("gyroplane", "gyroplane_scalar"):
-        first = [Gyroplane(dim, width, curvature, "point" if kind == "gyroplane" else "scalar")]
-    elif kind == "mlp":
-        first = [_Ball(curvature), nn.Linear(dim, width)]
-    elif kind == "mobius":
-        first = [MobiusLinear(dim, width, curvature), LogMap0(curvature)]
+    if isinstance(space, int):
+        warnings.warn(
+            "decoder(kind, dim, hidden, out_features, curvature) is deprecated: give a curvae.nn.Space in place of "
+            "dim and curvature",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        space = Space([Factor(space, Curvature() if curvature is None else curvature)])
+    layers = [_first(kind, factor, hidden[0], curvature) for factor in space]
+    if len(layers) == 1:
+        (first,) = layers
     else:
-        first = [*([] if flat else [LogMap0(curvature)]), nn.Linear(dim, width)]
+        first = [FactorSum([factor.width for factor in space], [Layers(*own) for own in layers], hidden[0])]
     rest = list(mlp(*hidden))[1:]
     return name_once(Decoder(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
+
+
+def _first(kind: DecoderKind, factor: Factor, width: int, curvature: Curvature | None) -> list[nn.Module]:
+    """The layers up to the first activation, for the points of a factor."""
+    if kind in ("gyroplane", "gyroplane_scalar"):
+        return [Gyroplane(factor.width, width, curvature, "point" if kind == "gyroplane" else "scalar")]
+    if kind == "mlp":
+        return [_Ball(curvature), nn.Linear(factor.width, width)]
+    if kind == "mobius":
+        return [MobiusLinear(factor.width, width, curvature), LogMap0(curvature)]
+    return [*([] if factor.flat else [LogMap0(curvature)]), nn.Linear(factor.width, width)]
 
 
 Dense = Callable[[int], Decoder]

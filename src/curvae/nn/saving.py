@@ -1,4 +1,4 @@
-"""How modules appear in `state_dict`: shared parts under one name, positive numbers fixed or learned."""
+"""How modules appear in `state_dict`: shared parts under one name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-__all__ = ["fixed_or_learned", "name_once"]
+__all__ = ["name_once"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -43,12 +43,3 @@ def _restore_aliases(module: nn.Module, state: dict[str, Any], prefix: str, *_: 
         for name, key in held:
             for alias in group:
                 state.setdefault(alias + key.removeprefix(name), state[key])
-
-
-def fixed_or_learned(state: dict[str, Any], prefix: str, log: str, learned: bool) -> None:
-    """Let the value of a fixed number start a learned one, kept as its logarithm under the name `log`, or a learned
-    value be fixed."""
-    own, other = (f"{prefix}{name}" for name in ((log, "fixed") if learned else ("fixed", log)))
-    if own not in state and other in state:
-        value = state.pop(other)
-        state[own] = value.log() if learned else value.exp()

@@ -16,10 +16,10 @@ from ..plotting.style import quiet
 from ..report import Picture, Section, Table
 from ..training import Config
 from . import table2
-from .cells import cell, comparison_texts, figures, gather
 from .experiment import Experiment, Page, Plan, Results, Shard
 from .pages import interval_text, number, p_text
 from .statistics import estimate, linear_contrast, paired
+from .table_cells import cell, comparison_texts, figures, gather
 from .trainings import Trainings, seeds
 
 __all__ = ["EXPERIMENT", "SETTINGS", "chart"]
@@ -53,7 +53,7 @@ def shards(plan: Plan) -> list[Shard]:
         trainings = Trainings(
             configs,
             samples=100 if plan.quick else table2.SAMPLES,
-            material=partial(table2.material, train=train, test=test),
+            dataset=partial(table2.dataset, train=train, test=test),
             data={"name": "MNIST", "train": train or 60000, "test": test or 10000},
             tf32=True,
         )

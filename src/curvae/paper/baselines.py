@@ -12,7 +12,7 @@ from ..data import Tree, branching_diffusion
 from ..hierarchy import Embedded
 from ..hierarchy.recovery import distortion, rank_correlation
 from ..training import Scaling
-from .experiment import Bench
+from .experiment import Workspace
 from .gplvm import GPLVM, Array, principal_components
 
 __all__ = ["MEASURES", "maps", "recovery", "scaled"]
@@ -26,9 +26,9 @@ def scaled(tree: Tree) -> Array:
     return (tree.x - scaling.shift) / scaling.scale
 
 
-def maps(seeds: Sequence[int], iterations: int, bench: Bench) -> dict[str, Any]:
+def maps(seeds: Sequence[int], iterations: int, workspace: Workspace) -> dict[str, Any]:
     """The figures of both maps for every data set; they are made on the CPU, a data set a core."""
-    step, found = bench.progress("maps"), []
+    step, found = workspace.progress("maps"), []
     calls = (joblib.delayed(_both)(seed, iterations) for seed in seeds)
     jobs = min(len(seeds), joblib.cpu_count())
     step(0, len(seeds))

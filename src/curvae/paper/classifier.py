@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from ..geometry import hyperboloid as h
 from ..nn import Curvature, decoder
+from ..nn.layers import Curved
 from ..training import Fitted, Rows
 
 __all__ = ["Settings", "accuracies", "centres", "confusions"]
@@ -37,7 +38,7 @@ class Settings:
 def centres(fitted: Fitted, rows: Rows) -> Tensor:
     """Posterior centres S as the decoder takes them, (rows, d)."""
     model = fitted.model
-    c = model.prior.curvature().double()
+    c = model.space.curvatures()[0].double()
     with torch.no_grad():
         parts = [
             h.saturate(model.encode(rows.batch(index)).loc, c, model.dtype)
@@ -50,10 +51,12 @@ def _classifier(fitted: Fitted, classes: int, seed: int) -> nn.Sequential:
     config = fitted.config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        c = float(fitted.model.prior.curvature().detach())  # as trained; the space of an embedding does not change
-        made = decoder(config.decoder, config.dim, config.hidden[::-1], classes, Curvature(c))
-    first = {k: v for k, v in next(fitted.model.decoder.children()).state_dict().items() if "curvature" not in k}
-    made[0].load_state_dict(first | {k: v for k, v in made[0].state_dict().items() if "curvature" in k})
+        c = float(fitted.model.space.curvatures()[0].detach())  # as trained; the space of an embedding does not change
+        made = decoder(config.decoder, fitted.model.space, config.hidden[::-1], classes)
+    made[0].load_state_dict(fitted.model.decoder.get_submodule("0").state_dict())
+    for layer in made:
+        if isinstance(layer, Curved):
+            layer.curvature = Curvature(c)
     return made
 
 

@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..console import Answer
 from ..errors import CurvaeError
-from ..runs.folder import Voice
+from ..runs import Step
+from ..runs.progress import Reporter
 from ..training.device import choose_device
 from ..training.workers import processes
 from .catalogue import EXPERIMENTS
-from .experiment import Bench, Experiment, Plan
+from .experiment import Experiment, Plan, Workspace
 from .running import CACHE, Store, run_experiment
 
-__all__ = ["Answer", "paper_list", "paper_run"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a call gave: for programs, and for people."""
-
-    result: Any
-    lines: Sequence[str]
+__all__ = ["paper_list", "paper_run"]
 
 
 def _folder(out: Path | None, plan: Plan) -> Path:
     return out or (Path("runs/paper-quick") if plan.quick else Path("results/paper"))
 
 
-def paper_list(out: Path | None, quick: bool, seed: int) -> list[dict[str, Any]]:
+def paper_list(out: Path | None, quick: bool, seed: int) -> Answer:
     """Every experiment with how much of it is done."""
     plan = Plan(quick, seed)
-    entries = []
+    entries: list[dict[str, Any]] = []
     for experiment in EXPERIMENTS.values():
         states = Store(_folder(out, plan), experiment, plan).states()
         done = sum(state == "done" for state in states.values())
         minutes = f"about {experiment.minutes:g} min on one H200"
         text = f"{experiment.name:<9} {done}/{len(states)} shards done  {experiment.title} ({minutes})"
         entries.append({"name": experiment.name, "title": experiment.title, "shards": states, "text": text})
-    return entries
+    return Answer(entries, [entry["text"] for entry in entries], Step("paper", ("table1",), {"quick": True}))
 
 
 def paper_run(
@@ -49,11 +41,12 @@ def paper_run(
     out: Path | None,
     quick: bool,
     seed: int,
-    list_shards: bool,
+    *,
+    shards: bool,
     only: Sequence[str],
     force: bool,
     device: str,
-    voice: Voice,
+    reporter: Reporter,
 ) -> Answer:
     """Run an experiment, or all of them."""
     plan = Plan(quick, seed)
@@ -63,36 +56,30 @@ def paper_run(
     chosen = list(EXPERIMENTS.values()) if what == "all" else [EXPERIMENTS[what]]
     if only and what == "all":
         raise CurvaeError("only=… needs one experiment: curvae paper table1 --only flat, say")
-    if list_shards:
+    if shards:
         return _states(chosen, folder, plan)
-    bench = Bench(choose_device(device), folder / CACHE, processes(device))
+    workspace = Workspace(choose_device(device), folder / CACHE, processes(device))
     results: dict[str, Any] = {}
     lines: list[str] = []
+    following = Step("paper", ("list",))
     for experiment in chosen:
-        store, result = run_experiment(experiment, plan, folder, bench, only, force, voice)
+        store, result = run_experiment(experiment, plan, folder, workspace, only, force, reporter)
         if result is None:
             missing = [name for name, state in store.states().items() if state != "done"]
             results[experiment.name] = {"missing": missing}
             lines.append(f"{experiment.name}: {len(missing)} shards are missing: {', '.join(missing)}")
-            lines.append(f"next: {_command(experiment, out, plan)}")
+            following = Step("paper", (experiment.name,), {"quick": plan.quick or None, "out": out})
             continue
         page = experiment.page(result)
         results[experiment.name] = {"verdict": page.verdict, "result": str(store.merged())}
         lines.append(f"{experiment.name}: {page.verdict}")
         lines += [f"page: {store.merged('html')}", f"table: {store.merged('md')}"]
-    if not lines[-1].startswith("next"):
-        lines.append("next: curvae paper list")
-    return Answer(results, lines)
+    return Answer(results, lines, following)
 
 
 def _states(chosen: Sequence[Experiment], folder: Path, plan: Plan) -> Answer:
     states = {experiment.name: Store(folder, experiment, plan).states() for experiment in chosen}
     lines = [f"{name} {shard}: {state}" for name, shards in states.items() for shard, state in shards.items()]
     undone = [(name, shard) for name, shards in states.items() for shard, state in shards.items() if state != "done"]
-    following = "{} --only {}".format(*undone[0]) if undone else next(iter(states))
-    return Answer(states, [*lines, f"next: curvae paper {following}"])
-
-
-def _command(experiment: Experiment, out: Path | None, plan: Plan) -> str:
-    options = [*(["--quick"] if plan.quick else []), *(["--out", str(out)] if out is not None else [])]
-    return shlex.join(["curvae", "paper", experiment.name, *options])
+    name, only = undone[0] if undone else (next(iter(states)), None)
+    return Answer(states, lines, Step("paper", (name,), {"only": only}))

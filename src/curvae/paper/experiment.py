@@ -14,9 +14,9 @@ import torch
 
 from ..report import Section, Table
 from ..report.page import Tone
-from ..runs.folder import Voice
+from ..runs.progress import Reporter
 
-__all__ = ["FIGURES", "Bench", "Experiment", "Page", "Plan", "Results", "Shard", "device_text"]
+__all__ = ["FIGURES", "Experiment", "Page", "Plan", "Results", "Shard", "Workspace", "device_text"]
 
 _PAUSE = 0.2  # seconds between two moves of a progress bar
 
@@ -40,7 +40,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Workspace:
     """Where a shard is computed, and to whom it speaks."""
 
     device: torch.device
@@ -48,7 +48,7 @@ class Bench:
     """for trained models that other experiments can use"""
     jobs: int = 1
     """processes for trainings on a CPU"""
-    voice: Voice = field(default_factory=Voice)
+    reporter: Reporter = field(default_factory=Reporter)
     task: str = ""
     """how the work is named in messages"""
 
@@ -67,7 +67,7 @@ class Bench:
             # Hundreds of models finish an epoch every few milliseconds; a bar that moved with each would slow them.
             if now - shown > _PAUSE or done >= total:
                 shown = now
-                self.voice.progress(f"{self.task} {what}", done, total, "")
+                self.reporter.progress(f"{self.task} {what}", done, total, "")
 
         return tell
 
@@ -84,7 +84,7 @@ class Shard:
 
     name: str
     settings: Mapping[str, Any]
-    work: Callable[[Bench], dict[str, Any]]
+    work: Callable[[Workspace], dict[str, Any]]
 
 
 @dataclass(frozen=True)

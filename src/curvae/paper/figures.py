@@ -86,12 +86,12 @@ def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.
     """Both normals for several means √c·‖μ‖, at the same scale."""
     ball = PoincareBall(2, c)
     figure, axes = panels(2, len(radii))
-    laws = (("Riemannian", RiemannianNormal), ("wrapped", WrappedNormal))
-    for row, (name, law) in zip(axes, laws, strict=True):
+    distributions = (("Riemannian", RiemannianNormal), ("wrapped", WrappedNormal))
+    for row, (name, distribution) in zip(axes, distributions, strict=True):
         for ax, radius in zip(row, radii, strict=True):
             disc(ax, ball)
             mean = torch.tensor([radius / math.sqrt(c), 0.0], dtype=torch.float64)
-            density(ax, law(mean, scale, ball))
+            density(ax, distribution(mean, scale, ball))
             ax.plot(*mean, "+", color=RED, markersize=9, markeredgewidth=1.6)
             ax.set_title(f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$", fontsize=9)
     figure.suptitle(f"density with respect to the Riemannian measure, c = {c:g}, σ = {scale:g}", fontsize=9)
@@ -99,7 +99,7 @@ def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.
 
 
 def anisotropic_densities() -> Figure:
-    """The wrapped normal with diagonal covariance, c = 1; σ are deviations of v = λ_μ log_μ(z)."""
+    """The wrapped normal with diagonal covariance, c = 1; σ are standard deviations of v = λ_μ log_μ(z)."""
     ball = PoincareBall(2)
     scales = ((1.0, 1.0), (2.0, 0.5), (0.5, 2.0))
     figure, axes = panels(2, 3)

@@ -18,10 +18,10 @@ from ..training import Config
 from ..training.files import write_bytes
 from . import figures, table1, table2
 from .baselines import scaled
-from .cells import PLAIN
-from .experiment import Bench, Experiment, Page, Plan, Results, Shard
+from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
 from .gplvm import GPLVM, principal_components
 from .maps import DRAWS, HYPERPLANES, Map, digit_maps, distance_maps, tree_maps
+from .table_cells import PLAIN
 from .trainings import spread_settings, train
 
 __all__ = ["EXPERIMENT"]
@@ -36,7 +36,7 @@ CAPTIONS = {
     "tree": "A regular tree in the Poincaré disc; all edges have the same length.",
     "geodesics": "Geodesics, and exponential maps of tangent vectors.",
     "densities": "Riemannian and wrapped normal for several means, c = 10, at the same σ.",
-    "anisotropic": "The wrapped normal with diagonal covariance, c = 1; σ are deviations.",
+    "anisotropic": "The wrapped normal with diagonal covariance, c = 1; σ are standard deviations.",
     "projection": "Orthogonal projection on a hyperplane, in the disc and in the plane.",
     "acceptance": "Acceptance rates of the appendix's radius samplers, c = 1.",
     "maps-models": "The branching diffusion: P-VAE, N-VAE, PCA and GPLVM. Dots are posterior samples, lines the true "
@@ -78,10 +78,10 @@ def _described(configs: Sequence[Config], names: Sequence[str]) -> dict[str, Any
     return {"files": list(names), "config": common, "trainings": own}
 
 
-def _save(bench: Bench, drawn: Mapping[str, Figure]) -> dict[str, Any]:
+def _save(workspace: Workspace, drawn: Mapping[str, Figure]) -> dict[str, Any]:
     for name, figure in drawn.items():
         png = figure_bytes(figure)
-        write_bytes(bench.figures / f"{name}.png", png if name in SHADED else _small(png))
+        write_bytes(workspace.figures / f"{name}.png", png if name in SHADED else _small(png))
     return {"files": list(drawn)}
 
 
@@ -93,15 +93,15 @@ def _small(png: bytes) -> bytes:
     return stream.getvalue()
 
 
-def _geometry(bench: Bench) -> dict[str, Any]:
-    return _save(bench, {name: draw() for name, draw in figures.FIGURES.items()})
+def _geometry(workspace: Workspace) -> dict[str, Any]:
+    return _save(workspace, {name: draw() for name, draw in figures.FIGURES.items()})
 
 
-def _tree(configs: Sequence[Config], iterations: int, bench: Bench) -> dict[str, Any]:
-    material = table1.material(configs[0].seed)
+def _tree(configs: Sequence[Config], iterations: int, workspace: Workspace) -> dict[str, Any]:
+    dataset = table1.dataset(configs[0].seed)
     tree = branching_diffusion(seed=configs[0].seed)
-    fitted = train(configs, [material] * len(configs), bench, "tree-maps")
-    *decreasing, unit, flat = (Map(one, material.x, DRAWS) for one in fitted)
+    fitted = train(configs, [dataset] * len(configs), workspace, "tree-maps")
+    *decreasing, unit, flat = (Map(one, dataset.x, DRAWS) for one in fitted)
     y = scaled(tree)
     others = {"PCA": principal_components(y), "GPLVM": GPLVM.fit(y, iterations=iterations).x}
     drawn = {
@@ -110,20 +110,20 @@ def _tree(configs: Sequence[Config], iterations: int, bench: Bench) -> dict[str,
         "maps-gyroplanes": tree_maps([*decreasing, flat], tree, gyroplanes=True),
         "maps-distance": distance_maps([unit, flat], tree),
     }
-    return _save(bench, drawn)
+    return _save(workspace, drawn)
 
 
-def _digits(configs: Sequence[Config], rows: int | None, test: int | None, bench: Bench) -> dict[str, Any]:
-    material = table2.material(0, rows, test)
-    fitted = train(configs, [material] * len(configs), bench, "digit-maps")
+def _digits(configs: Sequence[Config], rows: int | None, test: int | None, workspace: Workspace) -> dict[str, Any]:
+    dataset = table2.dataset(0, rows, test)
+    fitted = train(configs, [dataset] * len(configs), workspace, "digit-maps")
     _, labels = table2.digits("test", test)
 
     def samples(one: Map) -> torch.Tensor:
         generator = torch.Generator(one.fitted.model.device).manual_seed(0)
         return one.fitted.model.sample(SAMPLES, generator, mean=True).cpu()
 
-    maps = [Map(one, material.test) for one in fitted]
-    return _save(bench, {"maps-digits": digit_maps(maps, material.test, labels, samples)})
+    maps = [Map(one, dataset.test) for one in fitted]
+    return _save(workspace, {"maps-digits": digit_maps(maps, dataset.test, labels, samples)})
 
 
 def summarise(results: Results) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Map:
     def __init__(self, fitted: Fitted, x: Any, draws: int = 0) -> None:
         self.fitted = fitted.double()
         model = self.fitted.model
-        self.c = float(model.prior.curvature().detach())
+        self.c = float(model.space.curvatures()[0].detach())
         self.ball = PoincareBall(2, self.c)
         with torch.no_grad():
             posterior = model.encode(self.fitted.rows(x).batch(torch.arange(len(x))))
@@ -66,7 +66,7 @@ def hyperplanes(fitted: Fitted) -> tuple[Tensor, Tensor]:
         raise CurvaeError(f"hyperplanes are drawn of gyroplane layers, not of {type(layer).__name__}")
     weight = layer.weight.detach().double().cpu()
     if isinstance(layer, Gyroplane):
-        ball = PoincareBall(2, float(layer.curvature().detach()))
+        ball = PoincareBall(2, float(fitted.model.space.curvatures()[0].detach()))
         return ball.expmap0(layer.points.detach().double().cpu()), weight
     bias = layer.bias.detach().double().cpu().unsqueeze(1)
     return -bias * weight / (2 * weight.square().sum(1, keepdim=True)), weight

@@ -10,6 +10,7 @@ from typing import Any
 __all__ = ["BRANCHING_DIFFUSION", "GRAPHS", "MNIST"]
 
 BRANCHING_DIFFUSION: dict[str, Any] = {
+    "space": None,
     "dim": 2,
     "curvature": 1.0,
     "learn_curvature": False,
@@ -37,6 +38,7 @@ BRANCHING_DIFFUSION: dict[str, Any] = {
 """appendix C.1; centring and scaling to unit variance is done before the split, on all rows"""
 
 MNIST: dict[str, Any] = {
+    "space": None,
     "dim": 2,
     "curvature": 1.0,
     "learn_curvature": False,
@@ -64,6 +66,7 @@ MNIST: dict[str, Any] = {
 """appendix C.2; grey levels are the targets, the last bias starts at the logit of the mean image"""
 
 GRAPHS: dict[str, Any] = {
+    "space": None,
     "dim": 5,
     "curvature": 1.0,
     "learn_curvature": False,

@@ -14,13 +14,15 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from ..errors import CurvaeError
+from ..flags import command_line
 from ..report import Picture, Report, Section
-from ..runs.folder import Voice, command_line, today
+from ..runs.folders import today
+from ..runs.progress import Reporter
 from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
 from ..training.storage import versions
-from .experiment import FIGURES, Bench, Experiment, Plan, Shard, device_text
+from .experiment import FIGURES, Experiment, Plan, Shard, Workspace, device_text
 from .pages import markdown
 
 __all__ = ["CACHE", "State", "Store", "run_experiment"]
@@ -73,18 +75,18 @@ class Store:
         """The state of every shard."""
         return {shard.name: self.state(shard) for shard in self.shards}
 
-    def compute(self, shard: Shard, bench: Bench) -> None:
+    def compute(self, shard: Shard, workspace: Workspace) -> None:
         """Compute a shard and write its result."""
         began = time.perf_counter()
-        with _few_threads() if bench.device.type == "cuda" else nullcontext():
-            figures = shard.work(bench)
+        with _few_threads() if workspace.device.type == "cuda" else nullcontext():
+            figures = shard.work(workspace)
         write_json(
             self.path(shard),
             {
                 "experiment": self.experiment.name,
                 "shard": shard.name,
                 "quick": self.plan.quick,
-                "device": device_text(bench.device),
+                "device": device_text(workspace.device),
                 "seconds": round(time.perf_counter() - began, 1),
                 "versions": versions(),
                 "date": today(),
@@ -188,10 +190,10 @@ def run_experiment(
     experiment: Experiment,
     plan: Plan,
     out: Path,
-    bench: Bench,
+    workspace: Workspace,
     only: Sequence[str] = (),
     force: bool = False,
-    voice: Voice = Voice(),  # noqa: B008 - frozen
+    reporter: Reporter = Reporter(),  # noqa: B008 - frozen
 ) -> tuple[Store, dict[str, Any] | None]:
     """Compute the shards that are missing, all or those that are named; merge and show when all are there.
 
@@ -209,11 +211,11 @@ def run_experiment(
             continue
         if store.state(shard) == "done" and not force:
             if only:
-                voice.say(f"{shard.name} is done; force=True computes it again")
+                reporter.say(f"{shard.name} is done; force=True computes it again")
             continue
-        voice.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
+        reporter.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         with locked(store.path(shard)):  # other processes may compute other shards
-            store.compute(shard, replace(bench, voice=voice, task=f"{experiment.name}/{shard.name}"))
+            store.compute(shard, replace(workspace, reporter=reporter, task=f"{experiment.name}/{shard.name}"))
     with locked(store.merged(), _MERGING):
         return store, store.merge()
 

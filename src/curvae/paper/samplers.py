@@ -82,7 +82,7 @@ class RadiusSampler(ABC):
 class PiecewiseExponential(RadiusSampler):
     """The envelope of tangents to the concave log ρ at points around its mean, which the paper uses.
 
-    The points are x_k = m + η_k·min(s, 0.95·m/η_max), m and s mean and deviation of r, with
+    The points are x_k = m + η_k·min(s, 0.95·m/η_max), m and s mean and standard deviation of r, with
     η = (−linspace(η_max, η_min, K/2), linspace(η_min, η_max, K/2)).
     """
 
@@ -120,7 +120,7 @@ class PiecewiseExponential(RadiusSampler):
 
 
 class TruncatedNormal(RadiusSampler):
-    """The leading term of the expanded density: a normal of mean (d−1)√c·σ² and deviation σ, cut at 0."""
+    """The leading term of the expanded density: a normal of mean (d−1)√c·σ² and standard deviation σ, cut at 0."""
 
     def propose(self, count: int) -> tuple[Tensor, Tensor]:
         shift = (self.dim - 1) * math.sqrt(self.c) * self.scale

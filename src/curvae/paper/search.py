@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..training import Config
-from .experiment import Bench, Shard
-from .trainings import Extra, Material, Trainings, seeds
+from .experiment import Shard, Workspace
+from .trainings import ExperimentData, Extra, Trainings, seeds
 
 __all__ = ["Search"]
 
@@ -26,7 +26,7 @@ class Search:
         numbers: how many seeds choose, and how many are judged.
         first: the first of the seeds that are judged; those that choose lie far from them.
         trial: data of the trainings that choose, with the rows to choose by as its test rows.
-        material: data of the trainings that are judged.
+        dataset: data of the trainings that are judged.
         samples: importance samples for choosing and for judging.
         data: what distinguishes the data.
         tf32: as of `Trainings`.
@@ -37,8 +37,8 @@ class Search:
     epochs: int
     numbers: tuple[int, int]
     first: int
-    trial: Callable[[int], Material]
-    material: Callable[[int], Material]
+    trial: Callable[[int], ExperimentData]
+    dataset: Callable[[int], ExperimentData]
     samples: tuple[int, int]
     data: Mapping[str, Any]
     tf32: bool = False
@@ -58,7 +58,7 @@ class Search:
         }
         return Shard(name, settings, self.run)
 
-    def run(self, bench: Bench) -> dict[str, Any]:
+    def run(self, workspace: Workspace) -> dict[str, Any]:
         """What was chosen, with the scores of all that was tried, and the figures of the chosen."""
         began = time.perf_counter()
         short = [
@@ -66,12 +66,12 @@ class Search:
             for config in self.tried
             for one in seeds(replace(config, epochs=self.epochs), self.numbers[0], _FAR + self.first)
         ]
-        found = self._trained(short, self.samples[0], self.trial, replace(bench, task=f"{bench.task}, search"))
+        found = self._trained(short, self.samples[0], self.trial, replace(workspace, task=f"{workspace.task}, search"))
         scores = np.array([_score(record) for record in found["trainings"]]).reshape(len(self.tried), -1).mean(1)
         best = int(scores.argmin())
         middle = time.perf_counter()
         chosen = seeds(self.tried[best], self.numbers[1], self.first)
-        result = self._trained(chosen, self.samples[1], self.material, bench, self.extra)
+        result = self._trained(chosen, self.samples[1], self.dataset, workspace, self.extra)
         for record in result["trainings"]:
             record["seed"] = record.pop("config")["seed"]
         return {
@@ -86,11 +86,11 @@ class Search:
         self,
         configs: Sequence[Config],
         samples: int,
-        material: Callable[[int], Material],
-        bench: Bench,
+        dataset: Callable[[int], ExperimentData],
+        workspace: Workspace,
         extra: Extra | None = None,
     ) -> dict[str, Any]:
-        return Trainings(configs, samples, material, self.data, self.tf32, extra).run(bench)
+        return Trainings(configs, samples, dataset, self.data, self.tf32, extra).run(workspace)
 
 
 # Seeds of the search are this far from those that are judged.

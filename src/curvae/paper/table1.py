@@ -15,7 +15,10 @@ from ..training import Config, Fitted, Scaling, random_split
 from ..training.evaluate import embed
 from . import presets
 from .baselines import MEASURES, maps, recovery
-from .cells import (
+from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
+from .pages import LEGEND, interval_text, number, p_text, requirements_table
+from .statistics import Printed, estimate, linear_contrast
+from .table_cells import (
     LIMIT,
     PLAIN,
     cell,
@@ -28,12 +31,9 @@ from .cells import (
     model_name,
     references,
 )
-from .experiment import Bench, Experiment, Page, Plan, Results, Shard
-from .pages import LEGEND, interval_text, number, p_text, requirements_table
-from .statistics import Printed, estimate, linear_contrast
-from .trainings import Material, Trainings, seeds
+from .trainings import ExperimentData, Trainings, seeds
 
-__all__ = ["EXPERIMENT", "SETTINGS", "material"]
+__all__ = ["EXPERIMENT", "SETTINGS", "dataset"]
 
 SETTINGS = Config.from_json(presets.BRANCHING_DIFFUSION)
 CURVATURES = (0.1, 0.3, 0.8, 1.0, 1.2)
@@ -65,20 +65,22 @@ DIFFERENCES = (
 )
 
 
-def material(seed: int) -> Material:
+def dataset(seed: int) -> ExperimentData:
     """The data set of a seed: all of it scaled, then 70 % for training and 30 % to judge by."""
     x = branching_diffusion(seed=seed).x
     split = random_split(len(x), 0.0, TEST, seed)
-    return Material(x, split, Scaling.standard(x), x[split.test])
+    return ExperimentData(x, split, Scaling.standard(x), x[split.test])
 
 
-def _recovery(fitted: Fitted, material: Material) -> dict[str, float]:
-    embedding = embed(fitted, material.x)
+def _recovery(fitted: Fitted, dataset: ExperimentData) -> dict[str, float]:
+    embedding = embed(fitted, dataset.x)
     return recovery(branching_diffusion(seed=fitted.config.seed), Embedded(embedding.ball, embedding.c))
 
 
-def _recoveries(fitted: Sequence[Fitted], materials: Sequence[Material], bench: Bench) -> list[dict[str, float]]:
-    return [_recovery(one, material) for one, material in zip(fitted, materials, strict=True)]
+def _recoveries(
+    fitted: Sequence[Fitted], datasets: Sequence[ExperimentData], workspace: Workspace
+) -> list[dict[str, float]]:
+    return [_recovery(one, dataset) for one, dataset in zip(fitted, datasets, strict=True)]
 
 
 def shards(plan: Plan) -> list[Shard]:
@@ -90,7 +92,7 @@ def shards(plan: Plan) -> list[Shard]:
     made = partial(
         Trainings,
         samples=100 if plan.quick else SAMPLES,
-        material=material,
+        dataset=dataset,
         data={"name": "branching diffusion", "test": TEST, "seeds": "those of the trainings"},
         extra=_recoveries,
     )

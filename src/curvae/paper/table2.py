@@ -13,7 +13,10 @@ from ..data import mnist
 from ..report import Section, Table
 from ..training import Config, Scaling, Split
 from . import presets
-from .cells import (
+from .experiment import Experiment, Page, Plan, Results, Shard
+from .pages import LEGEND, SIGNS, interval_text, p_text, requirements_table
+from .statistics import Mark, Printed, against_printed, mark
+from .table_cells import (
     LIMIT,
     PLAIN,
     cell,
@@ -26,12 +29,9 @@ from .cells import (
     references,
     worst_divergence,
 )
-from .experiment import Experiment, Page, Plan, Results, Shard
-from .pages import LEGEND, SIGNS, interval_text, p_text, requirements_table
-from .statistics import Mark, Printed, against_printed, mark
-from .trainings import Material, Trainings, seeds
+from .trainings import ExperimentData, Trainings, seeds
 
-__all__ = ["EXPERIMENT", "SETTINGS", "best_printed", "digits", "kinds", "material", "sizes"]
+__all__ = ["EXPERIMENT", "SETTINGS", "best_printed", "dataset", "digits", "kinds", "sizes"]
 
 SETTINGS = Config.from_json(presets.MNIST)
 DIMENSIONS = (2, 5, 10, 20)
@@ -68,13 +68,13 @@ def digits(split: str, rows: int | None = None) -> Any:
 
 
 @cache
-def _shared(train: int | None, test: int | None) -> Material:
+def _shared(train: int | None, test: int | None) -> ExperimentData:
     x, _ = digits("train", train)
     split = Split(np.arange(len(x)), np.empty(0, np.int64))
-    return Material(x, split, Scaling.identity(x.shape[1]), digits("test", test)[0])
+    return ExperimentData(x, split, Scaling.identity(x.shape[1]), digits("test", test)[0])
 
 
-def material(seed: int, train: int | None = None, test: int | None = None) -> Material:
+def dataset(seed: int, train: int | None = None, test: int | None = None) -> ExperimentData:
     """All training images, and the test images to judge by; the same for every seed."""
     return _shared(train, test)
 
@@ -111,7 +111,7 @@ def shards(plan: Plan) -> list[Shard]:
             trainings = Trainings(
                 configs,
                 samples=100 if plan.quick else SAMPLES,
-                material=partial(material, train=train, test=test),
+                dataset=partial(dataset, train=train, test=test),
                 data={"name": "MNIST", "train": train or 60000, "test": test or 10000},
                 tf32=True,
                 cache=f"mnist-{shard}" if dim == 2 else None,

@@ -15,11 +15,11 @@ from ..plotting import confusion, figure_bytes
 from ..report import Picture, Section, Table
 from ..training import Config, Fitted, Rows
 from . import table2
-from .cells import cell, comparison_texts, difference_text, gather, kind, model_name, references
 from .classifier import Settings, accuracies, centres, confusions
-from .experiment import Bench, Experiment, Page, Plan, Results, Shard
+from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
 from .pages import SIGNS, interval_text, number, p_text
 from .statistics import Printed
+from .table_cells import cell, comparison_texts, difference_text, gather, kind, model_name, references
 from .trainings import spread_settings, train
 
 __all__ = ["EXPERIMENT", "QUICK", "SETTINGS", "average", "recognised"]
@@ -63,29 +63,29 @@ def shards(plan: Plan) -> list[Shard]:
 
 
 def _work(
-    configs: Sequence[Config], settings: Settings, rows: int | None, test: int | None, cache: str, bench: Bench
+    configs: Sequence[Config], settings: Settings, rows: int | None, test: int | None, cache: str, workspace: Workspace
 ) -> dict[str, Any]:
-    material = table2.material(0, rows, test)
-    fitted = train(configs, [material] * len(configs), bench, cache)
+    dataset = table2.dataset(0, rows, test)
+    fitted = train(configs, [dataset] * len(configs), workspace, cache)
     _, own = spread_settings(configs)
-    found = recognised(fitted, settings, rows, test, bench)
+    found = recognised(fitted, settings, rows, test, workspace)
     return {"trainings": [{"config": one, **figures} for one, figures in zip(own, found, strict=True)]}
 
 
 def recognised(
-    fitted: Sequence[Fitted], settings: Settings, rows: int | None, test: int | None, bench: Bench
+    fitted: Sequence[Fitted], settings: Settings, rows: int | None, test: int | None, workspace: Workspace
 ) -> list[dict[str, Any]]:
     """How well classifiers on the embeddings of models recognise the digits."""
-    material = table2.material(0, rows, test)
+    dataset = table2.dataset(0, rows, test)
     parts = []
     for x, (_, labels) in (
-        (material.x, table2.digits("train", rows)),
-        (material.test, table2.digits("test", test)),
+        (dataset.x, table2.digits("train", rows)),
+        (dataset.test, table2.digits("test", test)),
     ):
-        held = Rows(x, material.scaling, bench.device)
-        parts.append(([centres(one, held) for one in fitted], torch.from_numpy(labels).to(bench.device)))
+        held = Rows(x, dataset.scaling, workspace.device)
+        parts.append(([centres(one, held) for one in fitted], torch.from_numpy(labels).to(workspace.device)))
     records = []
-    for matrix in confusions(fitted, parts[0], parts[1], DIGITS, settings, bench.progress("classifiers")):
+    for matrix in confusions(fitted, parts[0], parts[1], DIGITS, settings, workspace.progress("classifiers")):
         by_digit = 100 * accuracies(matrix)  # (trainings, digits)
         records.append(
             {

@@ -18,11 +18,11 @@ from ..training.build import seeded
 from ..training.graphs import START, GraphConfig, build_graph_model, fit_graphs, link_figures
 from ..training.paired import Paired
 from . import presets
-from .cells import cell, cell_text, difference_text, figures
-from .experiment import Bench, Experiment, Page, Plan, Results, Shard
+from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
 from .pages import LEGEND, interval_text, p_text, requirements_table
 from .statistics import Printed, paired
-from .weighted import WeightedGraphVAE
+from .table_cells import cell, cell_text, difference_text, figures
+from .weighted_graph_loss import WeightedGraphVAE
 
 __all__ = ["EXPERIMENT", "GRAPHS", "SETTINGS"]
 
@@ -45,8 +45,8 @@ PRINTED: dict[tuple[str, str], tuple[tuple[float, float], tuple[float, float]]] 
 WANTED = {"phylogenetic": (62.0, 61.0), "csphd": (66.0, 64.0), "diseases": (92.5, 94.0)}
 
 DIFFERENCES = (
-    "Posteriors start with a deviation of 0.4, in both geometries; the appendix does not say how they start. The table "
-    "of variations has what softplus(0) ≈ 0.69 gives.",
+    "Posteriors start with a standard deviation of 0.4, in both geometries; the appendix does not say how they start. "
+    "The table of variations has what softplus(0) ≈ 0.69 gives.",
     "The appendix gives the sizes of two graphs the wrong way round: the Ph.D. graph has 1025 nodes and 1043 edges, "
     "the phylogenetic tree 344 and 343.",
 )
@@ -81,7 +81,7 @@ def _build(config: GraphConfig, nodes: int, features: int | None, variant: Varia
     return WeightedGraphVAE(model, nodes, edges) if variant.weighted else model
 
 
-def _work(bench: Bench, name: str, variant: Variant, base: GraphConfig, seeds: Sequence[int]) -> dict[str, Any]:
+def _work(workspace: Workspace, name: str, variant: Variant, base: GraphConfig, seeds: Sequence[int]) -> dict[str, Any]:
     """Both geometries on the same splits."""
     graph = load_graph(name)
     splits = [split_edges(graph, seed=seed) for seed in seeds]
@@ -91,11 +91,11 @@ def _work(bench: Bench, name: str, variant: Variant, base: GraphConfig, seeds: S
             [replace(base, curvature=c, seed=seed) for seed in seeds],
             graph,
             splits=splits,
-            device=bench.device,
-            jobs=bench.jobs,
+            device=workspace.device,
+            jobs=workspace.jobs,
             build=partial(_build, variant=variant, edges=len(splits[0].train)),
-            progress=bench.progress(geometry),
-            warn=bench.voice.warn,
+            progress=workspace.progress(geometry),
+            warn=workspace.reporter.warn,
         )
         trainings += [{"geometry": geometry, **_figures(one, graph)} for one in fitted]
     return {"trainings": trainings, "graph": {"nodes": graph.n_nodes, "edges": graph.n_edges}}

@@ -16,9 +16,9 @@ from ..training import Config, Fitted, Scaling, Split, build, fit_many
 from ..training.evaluate import Embedding, Likelihoods, active_dimensions, likelihoods_many
 from ..training.files import read_tensors, write_tensors
 from ..training.rows import Matrix, Rows
-from .experiment import Bench, Shard
+from .experiment import Shard, Workspace
 
-__all__ = ["Extra", "Material", "Trainings", "configuration", "seeds", "spread_settings", "train"]
+__all__ = ["ExperimentData", "Extra", "Trainings", "configuration", "seeds", "spread_settings", "train"]
 
 # Models whose likelihoods are computed at once: more would not be faster, and take more memory.
 _AT_ONCE = 40
@@ -30,7 +30,7 @@ _CHECKED = 200
 
 
 @dataclass(frozen=True)
-class Material:
+class ExperimentData:
     """Data of a training: rows with their split, their scaling, and the rows to judge by."""
 
     x: Matrix
@@ -39,7 +39,7 @@ class Material:
     test: Matrix
 
 
-Extra = Callable[[Sequence[Fitted], Sequence[Material], Bench], Sequence[Mapping[str, Any]]]
+Extra = Callable[[Sequence[Fitted], Sequence[ExperimentData], Workspace], Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Trainings:
     Attributes:
         configs: of the trainings.
         samples: importance samples a row for the likelihoods.
-        material: data for every seed; called once a seed.
+        dataset: data for every seed; called once a seed.
         data: what distinguishes the data, for the settings of the shard.
         tf32: compute likelihoods on CUDA with TF32 products; a check against float32 is recorded.
         extra: more figures of every trained model, from the models and their data.
@@ -58,7 +58,7 @@ class Trainings:
 
     configs: Sequence[Config]
     samples: int
-    material: Callable[[int], Material]
+    dataset: Callable[[int], ExperimentData]
     data: Mapping[str, Any]
     tf32: bool = False
     extra: Extra | None = None
@@ -75,20 +75,20 @@ class Trainings:
         }
         return Shard(name, settings, self.run)
 
-    def run(self, bench: Bench) -> dict[str, Any]:
+    def run(self, workspace: Workspace) -> dict[str, Any]:
         """Figures of every training."""
-        materials = self.materials()
+        datasets = self.datasets()
         began = time.perf_counter()
-        fitted = train(self.configs, materials, bench, self.cache, again=True)
+        fitted = train(self.configs, datasets, workspace, self.cache, again=True)
         trained = time.perf_counter()
-        found, gap = self._judge(fitted, materials, bench)
+        found, gap = self._judge(fitted, datasets, workspace)
         judged = time.perf_counter()
         _, own = spread_settings(self.configs)
-        tests = {id(m): Rows(m.test, m.scaling, bench.device) for m in materials}
-        more = [{}] * len(fitted) if self.extra is None else self.extra(fitted, materials, bench)
+        tests = {id(m): Rows(m.test, m.scaling, workspace.device) for m in datasets}
+        more = [{}] * len(fitted) if self.extra is None else self.extra(fitted, datasets, workspace)
         records = [
-            {"config": settings, **self._figures(one, tests[id(material)], likelihoods), **figures}
-            for settings, one, material, likelihoods, figures in zip(own, fitted, materials, found, more, strict=True)
+            {"config": settings, **self._figures(one, tests[id(dataset)], likelihoods), **figures}
+            for settings, one, dataset, likelihoods, figures in zip(own, fitted, datasets, found, more, strict=True)
         ]
         seconds = {
             "training": trained - began,
@@ -98,19 +98,19 @@ class Trainings:
         result: dict[str, Any] = {"trainings": records, "seconds_by_part": seconds}
         return result if gap is None else result | {"tf32_gap": gap}
 
-    def materials(self) -> list[Material]:
+    def datasets(self) -> list[ExperimentData]:
         """Data of every training; those of one seed share it."""
-        made: dict[int, Material] = {}
+        made: dict[int, ExperimentData] = {}
         for config in self.configs:
             if config.seed not in made:
-                made[config.seed] = self.material(config.seed)
+                made[config.seed] = self.dataset(config.seed)
         return [made[config.seed] for config in self.configs]
 
     def _judge(
-        self, fitted: Sequence[Fitted], materials: Sequence[Material], bench: Bench
+        self, fitted: Sequence[Fitted], datasets: Sequence[ExperimentData], workspace: Workspace
     ) -> tuple[list[Likelihoods], float | None]:
-        tests = [material.test for material in materials]
-        total, done, tell = sum(test.shape[0] for test in tests), 0, bench.progress("likelihoods")
+        tests = [dataset.test for dataset in datasets]
+        total, done, tell = sum(test.shape[0] for test in tests), 0, workspace.progress("likelihoods")
 
         def advance(rows: int) -> None:
             nonlocal done
@@ -121,7 +121,7 @@ class Trainings:
         for start in range(0, len(fitted), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             found += likelihoods_many(fitted[part], tests[part], self.samples, advance=advance, tf32=self.tf32)
-        if not (self.tf32 and bench.device.type == "cuda"):
+        if not (self.tf32 and workspace.device.type == "cuda"):
             return found, None
         few = tests[0][:_CHECKED]
         exact, rough = (likelihoods_many(fitted[:1], [few], self.samples, tf32=tf32)[0].mean for tf32 in (False, True))
@@ -144,26 +144,26 @@ class Trainings:
 
 def train(
     configs: Sequence[Config],
-    materials: Sequence[Material],
-    bench: Bench,
+    datasets: Sequence[ExperimentData],
+    workspace: Workspace,
     cache: str | None = None,
     again: bool = False,
 ) -> list[Fitted]:
     """Train models; with `cache`, keep them under that name, and unless `again` take those that are there."""
-    path = None if cache is None else bench.cache / f"{cache}.safetensors"
+    path = None if cache is None else workspace.cache / f"{cache}.safetensors"
     if path is not None and path.exists() and not again:
-        known = _load(configs, materials, bench, read_tensors(path))
+        known = _load(configs, datasets, workspace, read_tensors(path))
         if known is not None:
             return known
     fitted = fit_many(
         configs,
-        [material.x for material in materials],
-        splits=[material.split for material in materials],
-        scalings=[material.scaling for material in materials],
-        device=bench.device,
-        jobs=bench.jobs,
-        progress=bench.progress("training"),
-        warn=bench.voice.warn,
+        [dataset.x for dataset in datasets],
+        splits=[dataset.split for dataset in datasets],
+        scalings=[dataset.scaling for dataset in datasets],
+        device=workspace.device,
+        jobs=workspace.jobs,
+        progress=workspace.progress("training"),
+        warn=workspace.reporter.warn,
     )
     if path is not None:
         tensors = {f"{i}.{name}": t for i, one in enumerate(fitted) for name, t in one.model.state_dict().items()}
@@ -172,19 +172,22 @@ def train(
 
 
 def _load(
-    configs: Sequence[Config], materials: Sequence[Material], bench: Bench, stored: tuple[dict[str, Any], Any]
+    configs: Sequence[Config],
+    datasets: Sequence[ExperimentData],
+    workspace: Workspace,
+    stored: tuple[dict[str, Any], Any],
 ) -> list[Fitted] | None:
     """Models as they were kept, unless they were trained with other settings."""
     tensors, metadata = stored
     if metadata.get("configs") != _text(configs):
         return None
     fitted = []
-    for i, (config, material) in enumerate(zip(configs, materials, strict=True)):
-        model: VAE = build(config, material.x.shape[1])
+    for i, (config, dataset) in enumerate(zip(configs, datasets, strict=True)):
+        model: VAE = build(config, dataset.x.shape[1])
         prefix = f"{i}."
         model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
-        model = model.to(bench.device).eval()
-        fitted.append(Fitted(config, model, material.scaling, "as asked", material.split, []))
+        model = model.to(workspace.device).eval()
+        fitted.append(Fitted(config, model, dataset.scaling, "as asked", dataset.split, []))
     return fitted
 
 
@@ -209,7 +212,7 @@ def _posterior(fitted: Fitted, rows: Rows) -> dict[str, Any]:
             means.append(kl.mean(0))
             variances.append(kl.var(0) / _DRAWS)
         mean, variance, space = torch.cat(means), torch.cat(variances), torch.cat(centres).cpu().numpy()
-        scale, c = float(model.prior.scale()), float(model.prior.curvature())
+        _, _, c, scale = model.space.figures()[0]
     embedding = Embedding(space, np.empty(0), c)
     return {
         "kl": float(mean.mean()),

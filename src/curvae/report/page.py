@@ -14,8 +14,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import CurvaeError
+from ..markup import Html, tag
 from .citation import PAPER, PAPER_URL, bibtex, software
-from .markup import Html, tag
 
 if TYPE_CHECKING:
     from ..viewer import View
@@ -166,7 +166,7 @@ class Report:
         title: of the page.
         verdict: what was found, in plain words.
         tone: whether the verdict is good news.
-        warnings: each a sentence with the cause and the mend.
+        warnings: each a sentence with the cause and the fix.
         sections: in order.
         command: that makes the same report again.
         versions: of the software, by name.

@@ -2,17 +2,22 @@
 
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
-from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, recover_run
-from .graphing import GraphRequest, graph_run
-from .training import FitRequest, fit_run
-from .using import embed_run, evaluate_run, impute_run, sample_run
+from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, figures, is_run, recover_run, recovered
+from .inference import embed_run, evaluate_run, impute_run, sample_run
+from .kinds import open_run
+from .progress import Reporter
+from .sources import GraphSource, Source, Step
+from .training import TrainRequest, train_run
 from .viewing import ViewRequest, view_run
 
 __all__ = [
     "CompareRequest",
     "DiagnoseRequest",
-    "FitRequest",
-    "GraphRequest",
+    "GraphSource",
+    "Reporter",
+    "Source",
+    "Step",
+    "TrainRequest",
     "ViewRequest",
     "compare_run",
     "demonstrate",
@@ -20,10 +25,13 @@ __all__ = [
     "embed_run",
     "evaluate_run",
     "export_tree",
-    "fit_run",
-    "graph_run",
+    "figures",
     "impute_run",
+    "is_run",
+    "open_run",
     "recover_run",
+    "recovered",
     "sample_run",
+    "train_run",
     "view_run",
 ]

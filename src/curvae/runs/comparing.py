@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..report import Report
 from ..training.comparison import Comparison
-from ..training.files import write_json, write_text
-from ..training.graphs import GraphComparison
+from ..training.files import write_json
 from ..training.paired import Outcome
-from ..training.storage import CONFIG, description_of, versions
 from ..training.workers import processes
-from .folder import GraphSource, Source, Voice, command_line, new_folder, today
-from .questions import QUESTIONS
-from .resuming import given, resume_run
-from .timing import Forecast
+from .folders import write_report
+from .progress import Forecast, Reporter
+from .run import Run
+from .sources import DataSource, Step
+from .start import Started, start_run
 
 __all__ = ["CompareRequest", "CompareResult", "compare_run"]
 
@@ -30,7 +28,7 @@ _DEFAULT: dict[str, Any] = {"curvatures": [0.3, 1.0], "repeats": 5}
 class CompareRequest:
     """What `curvae compare` was asked to do."""
 
-    source: Source | GraphSource
+    source: DataSource
     settings: Mapping[str, Any] = field(default_factory=dict)
     curvatures: Sequence[float] | None = None
     """values of c > 0; 0.3 and 1, or those that the comparison was begun with"""
@@ -46,78 +44,56 @@ class CompareRequest:
 
 @dataclass(frozen=True)
 class CompareResult:
-    """What came of it."""
+    """A comparison that was written."""
 
     folder: Path
-    source: Source | GraphSource
+    source: DataSource
     settings: dict[str, Any]
     """those that were given, when it was begun"""
-    comparison: Comparison | GraphComparison
+    comparison: Comparison
+
+    @property
+    def following(self) -> Step:
+        """What to do next: train with the curvature that was found best."""
+        best = self.comparison.best if self.comparison.outcome == "hyperbolic" else 0
+        return self.source.train_step(**self.settings | {"curvature": float(best)})
 
 
-def compare_run(request: CompareRequest, voice: Voice = Voice()) -> CompareResult:  # noqa: B008 - frozen
+def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> CompareResult:  # noqa: B008 - frozen
     """Compare curvatures and write `comparison.json` and `report.html`."""
+    asked = {"curvatures": request.curvatures, "repeats": request.repeats}
     with ExitStack() as held:
-        return _compare_run(request, voice, held)
+        return _compare(request, start_run(request, reporter.started, "comparison", asked, _plan, held), reporter)
 
 
-def _compare_run(request: CompareRequest, voice: Voice, held: ExitStack) -> CompareResult:
-    source, settings = request.source, dict(request.settings)
-    configs, ask = QUESTIONS[type(source)]
-    asked: dict[str, Any] = {"curvatures": request.curvatures, "repeats": request.repeats}
-    known = None
-    if request.resume:
-        known = held.enter_context(
-            resume_run("compare DATA", "comparison", request.output, source, configs, settings, **asked)
-        )
-        source, settings, asked = known.source, given(known.config), known.more
-    asked = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
-    config = configs(**settings)
-    asking = ask(source, config)
-    if known is not None:
-        known.require_same(asking.fingerprint)
-        asking.go_on(known.description["data"])
-    trainings = asking.trainings(**asked)
-    if known is None:
-        folder = held.enter_context(new_folder(request.output, f"{source.name}-comparison", request.force))
-        command = command_line()
-        description = {**description_of(config, "comparison"), "command": command, "source": source.to_json()}
-        write_json(folder / CONFIG, {**description, **asked, "data": asking.facts})
-    else:
-        folder, command = known.folder, known.description["command"]
-    for text in asking.warnings:
-        voice.warn(text)
-    voice.say(f"{asking.size}; {trainings} trainings")
-    forecast = Forecast(voice, "training and evaluation")
+def _plan(run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
+    return {**chosen, "data": run.plan_comparison(**chosen, before=before.get("data"))}
+
+
+def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> CompareResult:
+    run, folder, settings, description = started
+    reporter.tell((), run.data.warnings)
+    reporter.say(f"{run.data_size}; {run.trainings} trainings")
+    forecast = Forecast(reporter, "training and evaluation")
     jobs = request.jobs or processes(request.device)
-    found = asking.answer(
-        **asked,
+    found = run.compare(
+        description["curvatures"],
+        description["repeats"],
         device=request.device,
         jobs=request.jobs,
         scheduler=request.scheduler,
         folder=folder,
         resume=request.resume,
-        progress=lambda done, total: voice.progress("training", done, total, ""),
-        warn=voice.warn,
-        estimate=lambda made: forecast(made.left + asking.judging(made.epoch, trainings, jobs, request.device)),
+        progress=lambda done, total: reporter.progress("training", done, total, ""),
+        warn=reporter.warn,
+        estimate=lambda made: forecast(made.left + run.judging_seconds(made.epoch, jobs, request.device)),
     )
-    said, warned = asking.remarks(found)
-    for text in said:
-        voice.say(text)
-    for text in warned:
-        voice.warn(text)
-    report = Report(
-        f"Is a curved space better for {source.to_json()['name']}?",
-        found.verdict,
-        TONES[found.outcome],
-        [*asking.warnings, *warned],
-        asking.sections(found),
-        command,
-        versions(),
-        config.seed,
-        today(),
-    )
+    said, warned, sections = run.comparison_report(found)
+    reporter.tell(said, warned)
     write_json(folder / "comparison.json", found.to_json())
-    write_text(folder / "report.html", report.html())
-    voice.say(found.verdict)
-    return CompareResult(folder, source, settings, found)
+    title = f"Is a curved space better for {description['source']['name']}?"
+    report = folder / "report.html", title, found.verdict, TONES[found.outcome], [*run.data.warnings, *warned], sections
+    write_report(*report, run.config.seed, description["command"])
+    reporter.say(found.verdict)
+    return CompareResult(folder, run.source, settings, found)

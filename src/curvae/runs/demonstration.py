@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data import branching_diffusion, flat
-from ..report import Report, Section
+from ..report import Section
 from ..training import Config
 from ..training.comparison import Comparison, compare
-from ..training.files import write_json, write_text
-from ..training.storage import versions
+from ..training.files import write_json
 from . import pages
-from .folder import Voice, command_line, new_folder, today
+from .folders import new_folder, write_report
+from .progress import Reporter
 
 __all__ = ["demonstrate"]
 
@@ -27,17 +27,17 @@ def demonstrate(
     output: Path,
     seed: int = 0,
     quick: bool = False,
-    voice: Voice = Voice(),  # noqa: B008 - frozen
+    reporter: Reporter = Reporter(),  # noqa: B008 - frozen
 ) -> tuple[Path, dict[str, Comparison]]:
     """Compare the ordinary and the Poincaré VAE on a tree and on flat data; returns the report and the figures.
 
     `quick` only tries whether everything works: its figures mean little.
     """
     with new_folder(output, "demo", force=True, mark=_FIGURES):
-        return _demonstrate(output, seed, quick, voice)
+        return _demonstrate(output, seed, quick, reporter)
 
 
-def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Path, dict[str, Comparison]]:
+def _demonstrate(output: Path, seed: int, quick: bool, reporter: Reporter) -> tuple[Path, dict[str, Comparison]]:
     config = replace(_CONFIG, seed=seed, epochs=3 if quick else _CONFIG.epochs)
     repeats = 3 if quick else _REPEATS
     tree = branching_diffusion(seed=seed)
@@ -45,7 +45,7 @@ def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Pa
     found: dict[str, Comparison] = {}
     sections: list[Section] = []
     total = 2 * len(data) * repeats
-    voice.say(f"{total} trainings: curvature 0 and c = {_CURVATURE:g}, {repeats} seeds, on a tree and on flat data")
+    reporter.say(f"{total} trainings: curvature 0 and c = {_CURVATURE:g}, {repeats} seeds, on a tree and on flat data")
     for name, rows in data.items():
         result = compare(
             config,
@@ -53,8 +53,8 @@ def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Pa
             (_CURVATURE,),
             repeats,
             samples=200,
-            progress=lambda done, total, task=f"training on {name}": voice.progress(task, done, total, ""),  # type: ignore[misc]
-            warn=voice.warn,
+            progress=lambda done, total, task=f"training on {name}": reporter.progress(task, done, total, ""),  # type: ignore[misc]
+            warn=reporter.warn,
         )
         found[name] = result
         known = tree if rows.labels is not None else None
@@ -71,21 +71,11 @@ def _demonstrate(output: Path, seed: int, quick: bool, voice: Voice) -> tuple[Pa
         )
         table = pages.comparison_section(result)
         sections.append(Section(f"On {name}", [told, result.verdict], pictures, table.tables))
-        voice.say(f"On {name}: {result.verdict}")
+        reporter.say(f"On {name}: {result.verdict}")
     tree_result, flat_result = found.values()
     good = tree_result.outcome == "hyperbolic" and flat_result.outcome != "hyperbolic"
-    report = Report(
-        "Curvae: a hierarchy found, and none invented",
-        f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}",
-        "good" if good else "neutral",
-        [],
-        sections,
-        command_line(),
-        versions(),
-        seed,
-        today(),
-    )
-    page = output / "report.html"
+    page, title = output / "report.html", "Curvae: a hierarchy found, and none invented"
+    verdict = f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}"
     write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
-    write_text(page, report.html())
+    write_report(page, title, verdict, "good" if good else "neutral", [], sections, seed, reporter.started)
     return page, found

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Graph, branching_diffusion, load_graph
-from ..data.missing import MissingValuesError
-from ..data.remarks import count
+from ..data import branching_diffusion
+from ..data.messages import count
 from ..errors import CurvaeError
 from ..hierarchy import (
     Diagnosis,
@@ -23,23 +21,19 @@ from ..hierarchy import (
     Metric,
     NamedTree,
     Recovery,
-    Rows,
-    diagnose_distances,
-    diagnose_graph,
-    diagnose_rows,
     match_rows,
     read_tree,
     recover,
     tree_of_embedding,
 )
-from ..models.likelihoods import choose_likelihood
-from ..report import Report, Section
 from ..training.files import write_text
 from ..training.locks import locked
-from ..training.rows import Scaling
-from ..training.storage import CONFIG, read_description, versions
+from ..training.storage import CONFIG, read_description
 from . import pages
-from .folder import Source, Voice, command_line, output_file, read_embedding, today
+from .folders import output_file, read_embedding, write_report
+from .kinds import RUNS
+from .progress import Reporter
+from .sources import DataSource, Step
 
 __all__ = ["DiagnoseRequest", "diagnose_data", "export_tree", "figures", "is_run", "recover_run", "recovered"]
 
@@ -51,55 +45,53 @@ _BUILT_IN = "branching-diffusion"  # whose tree is known
 class DiagnoseRequest:
     """What `curvae diagnose` was asked to do with data."""
 
-    source: Source
+    source: DataSource
     metric: Metric = "euclidean"
     distances: bool = False
-    graph: bool = False
     output: Path | None = None
     force: bool = False
     seed: int = 0
 
-    def following(self, found: Diagnosis) -> str:
-        """The next command to type."""
+    def following(self, found: Diagnosis) -> Step:
+        """What to do next."""
         if self.distances:
-            report = "report.html" if self.output is None else str(self.output)
-            return f"{self.source.command('diagnose')} --distances -o {shlex.quote(report)} --seed {self.seed + 1}"
+            report = self.output or Path("report.html")
+            return self.source.step("diagnose", distances=True, output=report, seed=self.seed + 1)
         if found.outcome == "flat":
-            return self.source.command("graph" if self.graph else "fit", settings={"curvature": 0.0})
-        values = ",".join(f"{value:g}" for value in found.suggested)
-        return self.source.command(
-            "compare", settings={**({"graph": True} if self.graph else {}), "curvatures": values}
-        )
+            return self.source.train_step(curvature=0.0)
+        return self.source.compare_step(curvatures=",".join(f"{value:g}" for value in found.suggested))
 
 
-def diagnose_data(request: DiagnoseRequest, voice: Voice = Voice()) -> Diagnosis:  # noqa: B008 - frozen
+def diagnose_data(request: DiagnoseRequest, reporter: Reporter = Reporter()) -> Diagnosis:  # noqa: B008 - frozen
     """Diagnose data, and write a report where one is asked for."""
     if request.output is None:
-        return _diagnose(request, voice)
+        return _diagnose(request, reporter)
     _check_place(output_file(request.output, Path("report.html"), request.force))
     with locked(request.output):
         output_file(request.output, Path("report.html"), request.force)  # another process may have written it since
-        return _diagnose(request, voice)
+        return _diagnose(request, reporter)
 
 
-def _diagnose(request: DiagnoseRequest, voice: Voice) -> Diagnosis:
-    found, labels, section, warnings = _graph(request, voice) if request.graph else _table(request, voice)
-    voice.progress("diagnosis", _STEPS, _STEPS, "")
-    for text in found.notes:
-        voice.say(text)
+def _diagnose(request: DiagnoseRequest, reporter: Reporter) -> Diagnosis:
+    run = RUNS[request.source.kind]
+    how = request.metric, request.distances, request.seed
+    data = run.diagnose(request.source, *how, reporter, _steps(reporter))
+    found = data.found
+    reporter.progress("diagnosis", _STEPS, _STEPS, "")
+    reporter.tell(found.notes, ())
     if request.output is not None:
-        report = Report(
-            f"Is there a hierarchy in {request.source.to_json()['name']}?",
+        title = f"Is there a hierarchy in {request.source.to_json()['name']}?"
+        sections = [pages.diagnosis_section(found, data.labels), pages.delta_section(found), data.section]
+        write_report(
+            request.output,
+            title,
             found.sentence,
             "good" if found.outcome == "tree-like" else "neutral",
-            warnings,
-            [pages.diagnosis_section(found, labels), pages.delta_section(found), section],
-            command_line(),
-            versions(),
+            data.warnings,
+            sections,
             request.seed,
-            today(),
+            reporter.started,
         )
-        write_text(request.output, report.html())
     return found
 
 
@@ -108,60 +100,18 @@ def _check_place(path: Path) -> None:
     place = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
     if path.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
         raise CurvaeError(
-            f"cannot write {path}: {place.name or place} is no folder to write to; choose another with -o"
+            f"cannot write {path}: {place.name or place} is no folder to write to; choose another with output=…"
         )
 
 
-Parts = tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]
-
-
-def _table(request: DiagnoseRequest, voice: Voice) -> Parts:
-    """Rows as a model would see them, or distances."""
-    try:
-        data, schema = request.source.load()
-    except MissingValuesError as error:
-        if request.distances:
-            raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
-        raise
-    if data.missing:
-        raise CurvaeError(
-            'missing="model" leaves gaps, between which no distance is known; use missing="drop" or missing="mean"'
-        )
-    for text in data.warnings:
-        voice.warn(text)
-    progress = _steps(voice)
-    if request.distances:
-        found = diagnose_distances(data.x, request.seed, progress)
-        return found, data.labels, Section("What was done to the data", [*data.notes, *found.notes]), data.warnings
-    blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
-    rows, note = Rows(data.x, request.metric, blocks=blocks), "Values were used as they are."
-    # Lengths of rows depend on the units of columns; their directions are asked for as they are.
-    if rows.measures_lengths and choose_likelihood(data.x, "auto")[0] != "bernoulli":
-        scaling = Scaling.standard(data.x)
-        rows = replace(rows, shift=scaling.shift, scale=scaling.scale)
-        note = "Columns were centred and scaled to unit variance."
-    found = diagnose_rows(rows, request.seed, progress)
-    return found, data.labels, pages.data_section(data, [note, *found.notes]), data.warnings
-
-
-def _graph(request: DiagnoseRequest, voice: Voice) -> Parts:
-    graph: Graph = load_graph(request.source.path)
-    for text in graph.warnings:
-        voice.warn(text)
-    found = diagnose_graph(graph, request.seed, _steps(voice))
-    size = f"{count(graph.n_nodes, 'node')}, {count(graph.n_edges, 'edge')}."
-    section = Section("What was done to the data", [size, *graph.notes, *found.notes])
-    return found, graph.labels, section, graph.warnings
-
-
-def _steps(voice: Voice) -> Callable[[str], None]:
+def _steps(reporter: Reporter) -> Callable[[str], None]:
     """A bar that tells what is being done."""
     done = -1
 
     def step(name: str) -> None:
         nonlocal done
         done += 1
-        voice.progress("diagnosis", done, _STEPS, name)
+        reporter.progress("diagnosis", done, _STEPS, name)
 
     return step
 
@@ -171,16 +121,8 @@ def is_run(path: str) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
-@dataclass(frozen=True)
-class _Map:
-    """The embedding of a run as its files tell it."""
-
-    points: Embedded
-    ids: NDArray[np.str_]
-    labels: NDArray[np.str_] | None
-
-
-def _open(run: Path) -> _Map:
+def _open(run: Path) -> tuple[Embedded, NDArray[np.str_], NDArray[np.str_] | None]:
+    """The embedding of a run as its files tell it, with the ids of the rows and their labels, if they have any."""
     description = read_description(run)
     path = run / "embedding.csv"
     try:
@@ -197,7 +139,7 @@ def _open(run: Path) -> _Map:
             f"{run} has no embedding to look at ({reason}); give a folder that curvae fit wrote"
         ) from error
     labels = texts["label"] if (texts["label"] != "").any() else None
-    return _Map(Embedded(ball, c), texts["id"], labels)
+    return Embedded(ball, c), texts["id"], labels
 
 
 def recover_run(
@@ -205,19 +147,18 @@ def recover_run(
     tree: Path,
     *,
     seed: int = 0,
-    voice: Voice = Voice(),  # noqa: B008 - frozen
+    reporter: Reporter = Reporter(),  # noqa: B008 - frozen
 ) -> tuple[Match, Recovery]:
     """Compare the embedding of a run with a known tree, from a file or that of the built-in branching diffusion."""
-    embedded = _open(run)
+    points, ids, labels = _open(run)
     if str(tree) == _BUILT_IN and not tree.exists():
-        known, match = _built_in(run, embedded.ids)
+        known, match = _built_in(run, ids)
     else:
         known = read_tree(tree)
-        match = match_rows(known, embedded.ids, embedded.labels)
-    for text in match.notes:
-        voice.say(text)
-    found = recover(known, match.node[match.rows], embedded.points.take(match.rows), seed, _steps(voice))
-    voice.progress("diagnosis", _STEPS, _STEPS, "")
+        match = match_rows(known, ids, labels)
+    reporter.tell(match.notes, ())
+    found = recover(known, match.node[match.rows], points.take(match.rows), seed, _steps(reporter))
+    reporter.progress("diagnosis", _STEPS, _STEPS, "")
     return match, found
 
 
@@ -235,11 +176,11 @@ def _built_in(run: Path, ids: NDArray[np.str_]) -> tuple[NamedTree, Match]:
 
 def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
     """Write the tree read off the embedding of a run as Newick."""
-    embedded = _open(run)
+    points, ids, _ = _open(run)
     output_file(output, output, force, option="newick")
-    tree = tree_of_embedding(embedded.points, embedded.ids, seed)
+    tree = tree_of_embedding(points, ids, seed)
     write_text(output, tree.newick() + "\n")
-    return {"newick": str(output), "leaves": len(embedded.ids), "nodes": len(tree)}
+    return {"newick": str(output), "leaves": len(ids), "nodes": len(tree)}
 
 
 def figures(found: Diagnosis) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,14 +33,15 @@ from ..report import Picture, Section, Table
 from ..training.comparison import Comparison
 from ..training.config import Config
 from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
-from ..training.fitted import Fitted
-from ..training.graphs import FittedGraph
+from ..training.fitted import Fitted, FittedModel
 from ..training.paired import mean_interval
 from ..viewer import View
 
 __all__ = [
     "LIVE",
+    "capital",
     "comparison_section",
+    "curvature_table",
     "curvature_text",
     "data_section",
     "delta_section",
@@ -49,6 +50,7 @@ __all__ = [
     "map_picture",
     "map_section",
     "map_view",
+    "movable_map",
     "node_places",
     "picture",
     "reconstruction_section",
@@ -76,7 +78,7 @@ def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
     space = embedding.space if embedding.dim == 2 else ball.to_lorentz(projection.points)
     if (hierarchy := more.pop("hierarchy", None)) is not None:
         more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
-    # A deviation says nothing about the spread of a projection.
+    # A standard deviation says nothing about the spread of a projection.
     return View(space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more)
 
 
@@ -104,14 +106,43 @@ def map_picture(
     ball = PoincareBall(2, embedding.c)
     hierarchy = None if tree is None else (node_places(tree, ball, projection.points), tree.edges)
     latent_map(figure.subplots(), ball, projection.points, labels, hierarchy=hierarchy, title=title)
-    caption = f"Posterior centres, {curvature_text(embedding.c)}."
+    columns = {} if labels is None else {label_name or "label": labels}
+    view: dict[str, Any] = {"columns": columns, "hierarchy": hierarchy, "title": title or ""}
+    return movable_map(figure, embedding, projection, "rows", "Posterior centres", wide=wide, **view)
+
+
+def movable_map(
+    figure: Figure,
+    embedding: Embedding,
+    projection: Projection,
+    things: str,
+    what: str,
+    more: str = "",
+    *,
+    wide: bool,
+    **view: Any,
+) -> Picture:
+    """A drawn map, with the same as a map that can be moved if it has few enough points.
+
+    Arguments:
+        figure: the drawing.
+        embedding, projection: where points lie, and where they are drawn.
+        things: that points are.
+        what: is drawn, to begin the caption.
+        more: ends the caption.
+        wide: it takes a row of its own.
+        view: as of `map_view`.
+    """
+    caption = f"{what}, {curvature_text(embedding.c)}."
     if embedding.dim > 2:
-        caption += f" {projection.sentence[0].upper()}{projection.sentence[1:]}."
-    live = None
-    if len(projection.points) <= LIVE:
-        columns = {} if labels is None else {label_name or "label": labels}
-        live = map_view(embedding, projection, columns=columns, hierarchy=hierarchy, anonymous=True, title=title or "")
-    return replace(picture(figure, caption, "map of the rows on the disc", wide), live=live)
+        caption += f" {capital(projection.sentence)}."
+    live = map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None
+    return replace(picture(figure, caption + more, f"map of the {things} on the disc", wide), live=live)
+
+
+def capital(sentence: str) -> str:
+    """With a capital letter at its beginning."""
+    return f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
@@ -177,7 +208,7 @@ def training_section(fitted: Fitted, embedding: Embedding) -> Section:
 
 
 def training_of(
-    fitted: Fitted | FittedGraph, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
+    fitted: FittedModel, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
 ) -> Section:
     """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
@@ -234,7 +265,7 @@ def samples_picture(images: NDArray[Any]) -> Picture:
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
-    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.x.shape[1]} columns"
+    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.n_columns} columns"
     told = [f"Covariates, of which the model is told: {', '.join(data.context_names)}."] if data.context_names else []
     return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *told, *data.notes, *notes])
 
@@ -252,35 +283,40 @@ def scaling_note(config: Config) -> str:
 
 
 def comparison_section(found: Comparison, title: str = "Held-out likelihood by curvature") -> Section:
-    values = list(found.repeats[0].test)
-    seeds = len(found.repeats)
+    """Log-likelihoods by curvature, and how alike the maps are."""
 
     def interval(figures: Sequence[float]) -> str:
         return "{:.2f} ± {:.2f}".format(*mean_interval(figures))
 
-    rows = []
-    for c in values:
+    def cells(c: float) -> list[str]:
         stable = found.stability[c]
-        rows.append(
-            [
-                "0 (flat)" if c == 0 else f"{c:g}",
-                interval([r.validation[c] for r in found.repeats]),
-                interval([r.test[c] for r in found.repeats]),
-                "" if stable is None else f"{stable.correlation:.2f}",
-                "" if stable is None else f"{stable.overlap:.0%}",
-            ]
-        )
-    best = values.index(found.best) if found.outcome == "hyperbolic" else 0
-    if found.repeats[0].pca is not None:
-        rows.append(["PCA", "", interval([r.pca for r in found.repeats if r.pca is not None]), "", ""])
-    table = Table(
-        ["c", "validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"],
-        rows,
-        f"{seeds} repeats, each with its own seed and split; ± is a 95 % interval over repeats. c is chosen on "
-        "validation rows, the verdict comes from test rows. Agreement and neighbours in common are between seeds.",
-        best,
+        scores = [interval([getattr(r, part)[c] for r in found.repeats]) for part in ("validation", "test")]
+        return [*scores, *(["", ""] if stable is None else [f"{stable.correlation:.2f}", f"{stable.overlap:.0%}"])]
+
+    linear = [r.pca for r in found.repeats if r.pca is not None]
+    note = (
+        "c is chosen on validation rows, the verdict comes from test rows. Agreement and neighbours in common are "
+        "between seeds."
     )
+    header = ["validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"]
+    table = curvature_table(found, header, cells, "", note, [["PCA", "", interval(linear), "", ""]] if linear else [])
     return Section(title, (), (), [table])
+
+
+def curvature_table(
+    found: Comparison,
+    header: Sequence[str],
+    cells: Callable[[float], list[str]],
+    of: str,
+    note: str,
+    more: Sequence[Sequence[str]] = (),
+) -> Table:
+    """A row for every curvature of a comparison, with its `cells`, and `more` rows; `of` says what was split."""
+    values = list(found.repeats[0].test)
+    rows = [["0 (flat)" if c == 0 else f"{c:g}", *cells(c)] for c in values]
+    repeats = f"{len(found.repeats)} repeats, each with its own seed and split{of}; ± is a 95 % interval over repeats."
+    best = values.index(found.best) if found.outcome == "hyperbolic" else 0
+    return Table(["c", *header], [*rows, *more], f"{repeats} {note}", best)
 
 
 def diagnosis_section(found: Diagnosis, labels: Any) -> Section:

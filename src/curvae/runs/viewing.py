@@ -14,21 +14,23 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Schema, load
-from ..data.cells import texts_of
+from ..data.column_values import texts_of
 from ..data.files import require_file
-from ..data.reading import UNNAMED
-from ..data.remarks import Remarks, count, quoted
+from ..data.messages import Messages, count, quoted
 from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
+from ..data.text_tables import UNNAMED
 from ..errors import CurvaeError
 from ..geometry import Lorentz
 from ..plotting import project_to_disc
 from ..training.evaluate import Embedding
-from ..training.files import read_tensors, write_bytes
-from ..training.storage import MODEL, read_description
+from ..training.files import write_bytes
+from ..training.storage import COMMANDS, read_description
 from ..viewer import View
 from . import pages
-from .folder import Voice, output_file, read_embedding
+from .folders import output_file, read_embedding
+from .kinds import run_of
+from .progress import Reporter
 
 __all__ = ["ViewRequest", "view_run"]
 
@@ -57,7 +59,7 @@ class ViewRequest:
     force: bool = False
 
 
-def view_run(request: ViewRequest, voice: Voice = Voice()) -> tuple[Path, View]:  # noqa: B008 - frozen
+def view_run(request: ViewRequest, reporter: Reporter = Reporter()) -> tuple[Path, View]:  # noqa: B008 - frozen
     """Write the map of a run to a page or a picture, by the ending of the file."""
     run = request.run
     target = output_file(request.output, Path(f"{run.resolve().name}-map.html"), request.force, _WRITERS)
@@ -66,7 +68,7 @@ def view_run(request: ViewRequest, voice: Voice = Voice()) -> tuple[Path, View]:
         _check_names(request, description, target)
     view = _view(request, description)
     if target.suffix.lower() == ".html":
-        voice.say(f"inside the page: {'; '.join(view.inside)}")
+        reporter.say(f"inside the page: {'; '.join(view.inside)}")
     write_bytes(target, _WRITERS[target.suffix.lower()](view, request.names))
     return target, view
 
@@ -76,7 +78,7 @@ def _check_names(request: ViewRequest, description: Mapping[str, Any], target: P
         raise CurvaeError(
             "names=… is for pictures, a page has names by itself; choose a picture with output=…, or leave it out"
         )
-    if description.get("kind") != "graph":
+    if not run_of(description).has_edges:
         raise CurvaeError(f"{request.run} is no run of curvae graph: no row has more edges; leave out names=…")
     if request.anonymous:
         raise CurvaeError("anonymous=True leaves out names; give names=… or anonymous=True, not both")
@@ -89,13 +91,13 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
     columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
     images = _images(request, description, schema) if request.thumbnails else None
     projection = project_to_disc(embedding.ball, embedding.c)
-    edges = _edges(request.run, len(table)) if description.get("kind") == "graph" else None
+    edges = run_of(description).edges(request.run, len(table))
     size = count(len(table), "row" if edges is None else "node")
     if edges is not None:
         size += f", {count(edges.shape[1], 'edge')}"
     about = [f"{size}, {pages.curvature_text(embedding.c)}"]
     if embedding.dim > 2:
-        about.append(projection.sentence[0].upper() + projection.sentence[1:])
+        about.append(pages.capital(projection.sentence))
     return pages.map_view(
         embedding,
         projection,
@@ -115,8 +117,8 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and view that")
     if not path.exists() or "summary" not in description:
-        command = "graph" if description.get("kind") == "graph" else "fit"
-        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with curvae {command} --resume")
+        command = COMMANDS[run_of(description).fitted.kind]
+        raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
     try:
         table = read_embedding(path)
         if lacking := {"id", "label", *_OWN} - set(table.columns):
@@ -132,15 +134,6 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
     if len(table) > _LARGEST:
         raise CurvaeError(f"{run} has {len(table):,} rows and a page holds {_LARGEST:,}; embed fewer with curvae embed")
     return table, Embedding(space, sigma, c)
-
-
-def _edges(run: Path, nodes: int) -> NDArray[np.int64]:
-    """Of the graph that the run was trained on, (2, E)."""
-    edges = read_tensors(run / MODEL)[0].get("edges")
-    whole = edges is not None and edges.dim() == 2 and edges.shape[0] == 2 and edges.dtype == torch.int64
-    if edges is None or not whole or (edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes):
-        raise CurvaeError(f"{run / MODEL} holds no edges between the nodes of the run; train again")
-    return edges.numpy()
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -180,7 +173,7 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     except FileNotFoundError:
         raise CurvaeError(f"there is no table {path}; check the name") from None
     named = {schema.id} if schema is not None and schema.id is not None else set()
-    frame = read_frame(path, named, named, Remarks())
+    frame = read_frame(path, named, named, Messages())
     wanted = pd.Index(table["id"])
     if schema is None:  # nodes of a graph, which any column may name
         named = set(frame.columns)

@@ -2,7 +2,8 @@
 
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
-from .names import LIKELIHOODS, OPTIONS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .factors import FactorSettings, parse_space
+from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
     EdgeSettings,
@@ -19,13 +20,13 @@ from .setting import Part, Setting, described
 __all__ = [
     "ADDED",
     "LIKELIHOODS",
-    "OPTIONS",
     "DecoderKind",
+    "DistributionKind",
     "DrawSettings",
     "EdgeKind",
     "EdgeSettings",
+    "FactorSettings",
     "GraphSettings",
-    "Law",
     "LayerSettings",
     "LikelihoodSettings",
     "NetworkKind",
@@ -41,5 +42,6 @@ __all__ = [
     "TrainingSettings",
     "described",
     "flattened",
+    "parse_space",
     "require_count",
 ]

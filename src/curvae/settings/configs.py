@@ -28,7 +28,7 @@ from .setting import Part, described
 __all__ = ["ADDED", "GraphSettings", "RowSettings", "Settings", "flattened"]
 
 
-ADDED: Mapping[str, Any] = {"network": "mlp", "encode_covariates": False}
+ADDED: Mapping[str, Any] = {"network": "mlp", "encode_covariates": False, "space": None}
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
 
@@ -46,10 +46,8 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
     @property
     def architecture(self) -> Self:
         """What the models of one stack have in common: these settings without the numbers that may differ."""
-        flat = not self.learn_curvature and self.curvature == 0
-        return dataclasses.replace(
-            self, seed=0, curvature=0.0 if flat else 1.0, prior_scale=1.0, learning_rate=1.0, beta=1.0
-        )
+        common = dataclasses.replace(self, seed=0, prior_scale=1.0, learning_rate=1.0, beta=1.0)
+        return common if all(factor.flat for factor in self.factors) else common.with_curvature(1.0)
 
     def flat(self) -> dict[str, Any]:
         """As one dictionary of JSON values, by name."""
@@ -99,7 +97,7 @@ class RowSettings(TrainingSettings, ObjectiveSettings, LikelihoodSettings, Netwo
 
     def check(self) -> None:
         super().check()
-        if self.learn_curvature and self.learn_prior_scale:
+        if self.learn_prior_scale and any(factor.learned for factor in self.factors):
             raise CurvaeError(
                 "learn_curvature and learn_prior_scale cannot be combined: only c·σ0² can be told from data; drop one"
             )

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["LIKELIHOODS", "OPTIONS", "DecoderKind", "EdgeKind", "Law", "NetworkKind", "ObjectiveKind"]
+__all__ = [
+    "LIKELIHOODS",
+    "DecoderKind",
+    "DistributionKind",
+    "EdgeKind",
+    "NetworkKind",
+    "ObjectiveKind",
+]
 
-Law = Literal["riemannian", "wrapped"]
+DistributionKind = Literal["riemannian", "wrapped"]
 NetworkKind = Literal["mlp", "conv"]
 DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 ObjectiveKind = Literal["elbo", "iwae"]
@@ -21,6 +28,3 @@ LIKELIHOODS: dict[str, str] = {
     "mixed": "mixed:MIXED",
 }
 """every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""
-
-OPTIONS: dict[str, str] = {"covariates": "covariate"}
-"""parameters whose option is called otherwise, being given once for each entry"""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from ..errors import CurvaeError
 from .checks import NOT_NEGATIVE, POSITIVE, Rule, number, whole
-from .names import LIKELIHOODS, DecoderKind, EdgeKind, Law, NetworkKind, ObjectiveKind
-from .setting import Part, again, setting
+from .factors import FactorSettings, parse_space
+from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NetworkKind, ObjectiveKind
+from .setting import Part, again, described, setting
 
 __all__ = [
     "DrawSettings",
@@ -38,15 +40,57 @@ _SEED = Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole numb
 class SpaceSettings(Part):
     """The latent space, and the distributions on it."""
 
+    space: str | None = setting(
+        None,
+        "Factors of the latent space, such as h2, h2:1.2, h2:learn or h2,e3.",
+        shown="h of the dimension and curvature given",
+    )
     dim: int = setting(2, "Dimension of the latent space.", flags=("-d",))
     curvature: float = setting(
         1.0, "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE.", flags=("-c",), rule=_CURVATURE, compared=False
     )
     learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
-    posterior: Law = setting("riemannian", "Distribution of posterior and prior.")
-    diagonal: bool = setting(False, "One posterior standard deviation an axis (wrapped only).")
+    posterior: DistributionKind = setting("riemannian", "Distribution of posterior and prior.")
+    diagonal: bool = setting(False, "One posterior standard deviation per axis (wrapped only).")
     prior_scale: float = setting(1.0, "Standard deviation σ0 of the prior.", rule=POSITIVE)
     learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
+
+    def __post_init__(self) -> None:
+        if self.space is not None:
+            self._take(parse_space(self.space))
+        super().__post_init__()
+
+    def _take(self, factors: tuple[FactorSettings, ...]) -> None:
+        """Settle what `space` says: of one factor in the short form, of a product as text and total dimension."""
+        known = described(type(self))
+        short = FactorSettings(sum(factor.dim for factor in factors))
+        values: dict[str, Any] = {"dim": short.dim, "space": ",".join(factor.text for factor in factors)}
+        if len(factors) == 1:
+            (short,) = factors
+            values |= {"space": None, "curvature": short.curvature, "learn_curvature": short.learned}
+        own = {"dim": short.dim, "curvature": short.curvature, "learn_curvature": short.learned}
+        for name, value in own.items():
+            if getattr(self, name) not in (value, known[name].default):
+                raise CurvaeError(
+                    f'{name}={getattr(self, name)} contradicts space="{self.space}", which says it all; give one of '
+                    "them"
+                )
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def factors(self) -> tuple[FactorSettings, ...]:
+        """The factors of the latent space."""
+        if self.space is not None:
+            return parse_space(self.space)
+        return (FactorSettings(self.dim, self.curvature, self.learn_curvature),)
+
+    def with_curvature(self, c: float) -> Self:
+        """The same with another curvature, of every factor that is not flat."""
+        if self.space is None:
+            return replace(self, curvature=c)
+        changed = (factor if factor.flat else replace(factor, curvature=c) for factor in self.factors)
+        return replace(self, space=",".join(factor.text for factor in changed))
 
     def check(self) -> None:
         super().check()
@@ -82,7 +126,7 @@ class LikelihoodSettings(Part):
 
     likelihood: str = setting(
         "auto",
-        "Of a row given its point.",
+        "Distribution of a row given its point.",
         choices=("auto", *LIKELIHOODS),
         shown="auto: by the kinds of the columns",
     )
@@ -93,7 +137,7 @@ class LikelihoodSettings(Part):
 class DrawSettings(Part):
     """What is maximised, for any model."""
 
-    samples: int = setting(1, "Draws of each row a step.")
+    samples: int = setting(1, "Draws of each row per step.")
     beta: float = setting(1.0, "Weight of the divergence in the ELBO.", rule=NOT_NEGATIVE)
 
 
@@ -109,16 +153,16 @@ class StepSettings(Part):
     """The training of any model."""
 
     epochs: int | None = setting(None, "Passes over the data.", shown="about 8,000 steps")
-    learning_rate: float = setting(1e-3, "Of Adam.", flags=("--lr",), rule=POSITIVE)
+    learning_rate: float = setting(1e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
     tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
-    seed: int = setting(0, "Seed of everything random.", rule=_SEED, bounds=(0, 2**32 - 1))
+    seed: int = setting(0, "Seed of everything random.", rule=_SEED)
 
 
 @dataclass(frozen=True)
 class TrainingSettings(StepSettings):
     """The training of a model of rows."""
 
-    batch_size: int = setting(64, "Rows a step.")
+    batch_size: int = setting(64, "Rows per step.")
     validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
     patience: int | None = setting(
         None, "Stop after so many epochs without progress on them, and keep the best weights.", shown="never"
@@ -143,7 +187,7 @@ class TrainingSettings(StepSettings):
 class GraphSpaceSettings(SpaceSettings):
     """The latent space of a graph."""
 
-    posterior: Law = again(SpaceSettings, "posterior", "wrapped")
+    posterior: DistributionKind = again(SpaceSettings, "posterior", "wrapped")
 
 
 @dataclass(frozen=True)

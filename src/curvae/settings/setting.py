@@ -25,7 +25,6 @@ class Setting:
         flags: short names on the command line, such as "-d".
         rule: which values it takes, beyond what its type says.
         choices: names that it takes, where its type does not list them.
-        bounds: the least and the largest number that the command line takes.
         compared: whether a comparison leaves it to the user; otherwise it chooses the value itself.
         type: of the value; None is not part of it.
         optional: whether it may be None.
@@ -38,7 +37,6 @@ class Setting:
     flags: Sequence[str] = ()
     rule: Rule | None = None
     choices: Sequence[str] = ()
-    bounds: tuple[int, int] | None = None
     compared: bool = True
     type: Any = None
     optional: bool = False
@@ -73,7 +71,7 @@ class Setting:
             raise CurvaeError(f"{self.name} must be true or false, got {value!r}")
         if get_origin(self.type) is tuple and not (isinstance(value, tuple) and value and all(map(count, value))):
             raise CurvaeError(
-                f"{self.name} must hold one or more positive widths, such as {self.default}; got {value!r}"
+                f"{self.name} must hold one or more positive widths, such as {self.default_text}; got {value!r}"
             )
         if self.rule is not None:
             self.rule.require(self.name, value)

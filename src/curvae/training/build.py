@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from ..data import memory
 from ..errors import CurvaeError
-from ..models import LIKELIHOODS, VAE, Layout, Posterior, Prior
-from ..nn import NETWORKS, Conditioned, Curvature, decoder
+from ..models import LIKELIHOODS, VAE, Layout, Posterior
+from ..nn import NETWORKS, Conditioned, Space, decoder
 from .config import Config, Settings
 from .effects import Effects
 
-__all__ = ["build", "make_prior", "require_buildable", "seeded"]
+__all__ = ["build", "make_space", "require_buildable", "seeded"]
 
 # Fresh weights come from torch's one generator, which threads share.
 _LOCK = Lock()
@@ -35,10 +35,15 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def make_prior(config: Settings, curvature: Curvature | None = None) -> Prior:
-    """The prior of a model, with the curvature that its parts share; raises where it reaches too far out."""
-    curvature = Curvature(config.curvature, config.learn_curvature) if curvature is None else curvature
-    return Prior(config.dim, curvature, config.posterior, config.prior_scale, config.learn_prior_scale)
+def make_space(config: Settings) -> Space:
+    """The latent space of a model; raises where its prior reaches too far out."""
+    return Space(
+        config.factors,
+        distribution=config.posterior,
+        diagonal=config.diagonal,
+        prior_scale=config.prior_scale,
+        learn_prior_scale=config.learn_prior_scale,
+    )
 
 
 def require_buildable(config: Config, layout: Layout) -> None:
@@ -54,9 +59,9 @@ def require_buildable(config: Config, layout: Layout) -> None:
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
         f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
-        mend="lower hidden or the dimension",
+        fix="lower hidden or the dimension",
     )
-    make_prior(config)
+    make_space(config)
 
 
 def _shape(layout: Layout) -> tuple[int, ...]:
@@ -85,16 +90,15 @@ def build(
     require_buildable(config, layout)
     network, shape = NETWORKS[config.network], _shape(layout)
     with seeded(config.seed):
-        curvature = Curvature(config.curvature, config.learn_curvature)
+        space = make_space(config)
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
-        dense = partial(decoder, config.decoder, config.dim, config.hidden[::-1], curvature=curvature)
+        dense = partial(decoder, config.decoder, space, config.hidden[::-1])
         encoding, decoding = network.make(shape, layout.inputs, config.hidden, likelihood.outputs, dense)
         context = layout.covariates
         model = VAE(
             _conditioned(encoding, context, config.hidden[0]) if config.encode_covariates else encoding,
             Conditioned(decoding, context) if context else decoding,
-            Posterior(config.hidden[-1], config.dim, curvature, config.posterior, config.diagonal),
-            make_prior(config, curvature),
+            Posterior(config.hidden[-1], space),
             likelihood,
             layout.missing,
         )

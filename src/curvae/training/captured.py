@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from ..models import Batch, Terms
 from ..models.tracing import trace
-from .engine import Advance, BatchEngine, Failure, Passed, losses
+from .engine import Advance, BatchEngine, EpochResult, Failure, losses
 from .feeding import Feed
 from .sources import Gathered, Stacked
 
@@ -237,7 +237,7 @@ class Captured(BatchEngine):
             made.capture()
         return made
 
-    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> Passed:
+    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
         if self._training is None:
             self._training = self._capture_training()
         self._totals.zero_()
@@ -257,7 +257,7 @@ class Captured(BatchEngine):
                 if ends or pieces.paced:
                     advance(step * self.share)
         self.step += self.steps
-        return Passed(self._totals.T.cpu() / len(self.train), failures)
+        return EpochResult(self._totals.T.cpu() / len(self.train), failures)
 
     def validate(self) -> Tensor | None:
         if self.validation is None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
+from ..models.latent import current_name
 from ..settings import ADDED
 from .files import (
     make_folder,
@@ -25,7 +26,7 @@ from .files import (
     write_tensors,
 )
 from .fitted import METRICS, Record
-from .problems import Member
+from .problems import ModelInTraining
 
 __all__ = ["Checkpoint", "State", "begun", "fitting", "seen"]
 
@@ -36,17 +37,21 @@ _FOLDER = "checkpoint"
 
 @dataclass
 class State:
-    """How far a stack is, besides what its members hold."""
+    """How far a stack is, besides what its models hold.
 
-    active: list[Member]
-    """those that the engine trains, though some may be done"""
+    Arguments:
+        active: models that the engine trains, though some may be done.
+        passed: epochs so far.
+        step: steps so far.
+        best: weights of the epoch that was best on validation data, with early stopping.
+        moments: of the optimiser.
+    """
+
+    active: list[ModelInTraining]
     passed: int = 0
-    """epochs"""
     step: int = 0
     best: Tensors = field(default_factory=dict)
-    """weights of the epoch that was best on validation data, with early stopping"""
     moments: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """of the optimiser"""
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class Checkpoint:
         """Which of the models has its records written."""
         return self.places.index(0) if 0 in self.places else None
 
-    def write(self, members: Sequence[Member], state: State) -> None:
+    def write(self, members: Sequence[ModelInTraining], state: State) -> None:
         """All that is needed to go on as if nothing had happened."""
         tensors: Tensors = {}
         for name, _ in members[0].model.named_parameters():
@@ -119,13 +124,14 @@ class Checkpoint:
             write_records(self.metrics, members[self.watched].history)
         write_tensors(self.path, tensors, {"state": json.dumps(counters)})
 
-    def read(self, members: Sequence[Member]) -> State:
+    def read(self, members: Sequence[ModelInTraining]) -> State:
         """The state, where there is one to go on from; what was reached is written into the fresh members."""
         if not self.resume or not self.path.exists():
             return State(list(members))
         # Histories of unequal length are filled up with NaN, and the moments of a model that failed may be anything.
         kinds = ("first.", "second.")
-        tensors, metadata = read_tensors(self.path, gaps=("history.", *kinds))
+        stored, metadata = read_tensors(self.path, gaps=("history.", *kinds))
+        tensors = {_current(name): t for name, t in stored.items()}
         with fitting(self.folder):
             counters = json.loads(metadata["state"])
             good = [k for k, i in enumerate(counters["active"]) if counters["members"][i]["failure"] is None]
@@ -155,7 +161,15 @@ class Checkpoint:
         return state
 
 
-def _require_same(members: Sequence[Member], configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]) -> None:
+def _current(name: str) -> str:
+    """The name of a tensor, as models of today call their parameters."""
+    kind, dot, parameter = name.partition(".")
+    return f"{kind}{dot}{current_name(parameter)}"
+
+
+def _require_same(
+    members: Sequence[ModelInTraining], configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]
+) -> None:
     """A run may be given more epochs; all else must be as it was."""
     for member, known, marks in zip(members, configs, data, strict=True):
         task, own = member.task, member.task.config.flat()

@@ -1,17 +1,18 @@
 """Is a curved latent space better for these data? An answer with its uncertainty.
 
-Each repeat has its own seed and its own split. On validation rows it chooses one curvature c > 0; on test rows, which
-took no part in that, it compares the chosen model with the one of curvature 0. The verdict is a t-test on the
-differences with the variance corrected for training sets that overlap.
+Each repeat has its own seed and its own split of the rows, or of the edges of a graph. On validation data it chooses
+one curvature c > 0; on test data, which took no part in that, it compares the chosen model with the one of curvature 0.
+The verdict is a t-test on the differences with the variance corrected for training sets that overlap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,66 +25,83 @@ from ..models import Layout
 from .build import require_buildable
 from .config import Config
 from .effects import Effects
-from .evaluate import Embedding, Stability, embed, likelihoods_many, stability
-from .fitting import RowsProblem, planned
+from .evaluate import Embedding, Stability, stability
+from .fitting import train_many
 from .pace import Estimate
 from .paired import Outcome, Paired, by_split, curved_values
-from .problems import Listener
+from .problems import Judged, Listener, Problem, Task, Warn
+from .rows import Data
+from .rows_problem import SAMPLES, plan_rows, resolve, scaling_for
 from .splits import Split, random_split
 from .stacks import train_stack
-from .tasks import Data, Task, resolve, scaling_for
-from .workers import processes, seen_by_workers, spread
 
-__all__ = ["SAMPLES", "Comparison", "Repeat", "compare", "plan"]
-
-SAMPLES = 500
-"""importance samples a row, by default"""
+__all__ = ["SAMPLES", "Comparison", "Repeat", "compare", "compare_splits", "plan"]
 
 _VALIDATION, _TEST = 0.1, 0.2
+
+Kind = TypeVar("Kind", bound="Comparison")
+TaskT = TypeVar("TaskT", bound=Task)
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """Mean log-likelihoods of one split, by curvature."""
+    """Scores of one split, by curvature: mean log-likelihoods of rows, or `Links` of a graph.
+
+    For Gaussian likelihoods, `pca` is that of probabilistic PCA of the same dimension on the test rows.
+    """
 
     seed: int
-    validation: dict[float, float]
-    test: dict[float, float]
-    pca: float | None
-    """of probabilistic PCA of the same dimension on the test rows, for Gaussian likelihoods"""
+    validation: dict[float, Any]
+    test: dict[float, Any]
+    pca: float | None = None
 
     @property
     def chosen(self) -> float:
-        """The c > 0 that is best on the validation rows."""
-        return max((c for c in self.validation if c > 0), key=self.validation.__getitem__)
+        """The c > 0 that is best on validation data."""
+        return max((c for c in self.validation if c > 0), key=lambda c: float(self.validation[c]))
 
     @property
     def difference(self) -> float:
-        """What the chosen curvature gains on test rows, in nats a row."""
-        return self.test[self.chosen] - self.test[0.0]
+        """What the chosen curvature gains on test data: in nats a row, or of a graph in AUC."""
+        return float(self.test[self.chosen]) - float(self.test[0.0])
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare`."""
+    """The result of `compare` or `compare_graph`.
+
+    Arguments:
+        repeats: scores of every split.
+        ratio: test data over training data, which corrects the variance.
+        stability: how alike the maps of the repeats are, by curvature.
+        embeddings: of the first repeat, all data, by curvature.
+        config: settings.
+        reason: why this likelihood; empty for graphs, which have none.
+
+    Attributes:
+        unit, factor: of differences, and how many make one of the scores.
+        gain_name: of the mean difference, in JSON.
+    """
+
+    unit: ClassVar[str] = "nats a row"
+    factor: ClassVar[float] = 1.0
+    gain_name: ClassVar[str] = "gain"
 
     repeats: list[Repeat]
     ratio: float
-    """test rows over training rows, which corrects the variance"""
     stability: dict[float, Stability | None]
     embeddings: dict[float, Embedding]
-    """of the first repeat, all rows"""
-    config: Config
-    reason: str
+    config: Any
+    reason: str = ""
 
     @property
     def paired(self) -> Paired:
-        """The differences on test rows, nats a row."""
+        """The differences on test data."""
         return Paired([r.difference for r in self.repeats], self.ratio)
 
     @property
     def gain(self) -> float:
-        """Mean difference on test rows, nats a row; positive when curved is better."""
+        """Mean difference on test data; positive when curved is better."""
         return self.paired.mean
 
     @property
@@ -102,38 +120,42 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        return self.paired.verdict("nats a row", self.best)
+        return self.paired.verdict(self.unit, self.best, self.factor)
 
     @property
     def best(self) -> float:
-        """The c > 0 with the best mean on validation rows."""
+        """The c > 0 with the best mean on validation data."""
         curved = [c for c in self.repeats[0].validation if c > 0]
-        return max(curved, key=lambda c: float(np.mean([r.validation[c] for r in self.repeats])))
+        return max(curved, key=lambda c: float(np.mean([float(r.validation[c]) for r in self.repeats])))
 
     def to_json(self) -> dict[str, Any]:
-        """Every figure, as JSON values."""
+        """Every figure, as JSON values; those of a likelihood where there is one."""
+        likelihood = {"likelihood": self.config.likelihood, "likelihood_reason": self.reason} if self.reason else {}
         return {
             "outcome": self.outcome,
             "verdict": self.verdict,
-            "gain": self.gain,
+            self.gain_name: self.gain,
             "interval": self.interval,
             "p_value": self.p_value,
             "best_curvature": self.best,
-            "likelihood": self.config.likelihood,
-            "likelihood_reason": self.reason,
+            **likelihood,
             "repeats": [
                 {
                     "seed": r.seed,
                     "chosen": r.chosen,
                     "difference": r.difference,
-                    "validation": {str(c): v for c, v in r.validation.items()},
-                    "test": {str(c): v for c, v in r.test.items()},
-                    "pca": r.pca,
+                    "validation": {str(c): _plain(score) for c, score in r.validation.items()},
+                    "test": {str(c): _plain(score) for c, score in r.test.items()},
+                    **({"pca": r.pca} if self.reason else {}),
                 }
                 for r in self.repeats
             ],
             "stability": {str(c): None if s is None else asdict(s) for c, s in self.stability.items()},
         }
+
+
+def _plain(score: Any) -> Any:
+    return asdict(score) if is_dataclass(score) and not isinstance(score, type) else score
 
 
 def compare(
@@ -180,40 +202,67 @@ def compare(
     # A training that goes on to the end still keeps the weights that were best on its validation rows.
     patience = config.patience or config.epochs_for(len(splits[0].train))
     config = replace(config, patience=patience, validation=_VALIDATION)
-    cells = [(i, c) for i in range(repeats) for c in values]
-    configs = [replace(config, curvature=c, seed=config.seed + i) for i, c in cells]
-    folder = seen_by_workers(folder, jobs, scheduler)
-    tasks, sources, known = planned(configs, data, (), [splits[i] for i, _ in cells], None, folder, resume)
-    results = spread(
-        tasks,
-        partial(_judged, RowsProblem(sources, device), samples=samples, folder=folder, resume=resume),
-        jobs=jobs or processes(device),
+    plan_tasks = partial(plan_rows, data=data, asked=device, samples=samples)
+    found, task = compare_splits(
+        Comparison,
+        plan_tasks,
+        config,
+        values,
+        splits,
+        folder=folder,
+        resume=resume,
+        jobs=jobs,
         scheduler=scheduler,
-        begun=known,
         progress=progress,
         warn=warn,
         estimate=estimate,
     )
+    judged = [
+        replace(one, pca=_pca(data, splits[one.seed - config.seed], task.config, task.layout)) for one in found.repeats
+    ]
+    return replace(found, repeats=judged, config=task.config, reason=task.reason)
+
+
+def compare_splits(
+    kind: type[Kind],
+    plan_tasks: Callable[..., tuple[Problem[Any, Any], Sequence[Any]]],
+    config: Any,
+    values: Sequence[float],
+    splits: Sequence[Any],
+    *,
+    warn: Warn = lambda text: None,
+    **training: Any,
+) -> tuple[Kind, Any]:
+    """Compare curvatures on splits of data of any kind; returns the comparison, and the first of the tasks.
+
+    Arguments:
+        kind: of comparison.
+        plan_tasks: makes a problem and its tasks of configurations and `splits`.
+        config: settings shared by all models; its seed is the first repeat's.
+        values: of c, 0 among them.
+        splits: of the data, one a repeat.
+        warn, training: as of `train_many`.
+    """
+    cells = [(i, c) for i in range(len(splits)) for c in values]
+    configs = [replace(config, curvature=c, seed=config.seed + i) for i, c in cells]
+    problem, tasks = plan_tasks(configs, splits=[splits[i] for i, _ in cells])
+    results = train_many(problem, tasks, warn=warn, work=_judged, **training)
     kept = by_split(results, values, config.seed, warn)
-    found = [
-        Repeat(
-            config.seed + i,
-            {c: r.validation for c, r in mine.items()},
-            {c: r.test for c, r in mine.items()},
-            _pca(data, splits[i], tasks[0].config, tasks[0].layout),
-        )
+    repeats = [
+        Repeat(config.seed + i, {c: r.validation for c, r in mine.items()}, {c: r.test for c, r in mine.items()})
         for i, mine in kept.items()
     ]
     maps = {c: [mine[c].embedding for mine in kept.values()] for c in values}
-    ratio = float(np.mean([len(s.test) / len(s.train) for s in splits]))
-    return Comparison(
-        found,
-        ratio,
-        {c: stability(m) for c, m in maps.items()},
-        {c: m[0] for c, m in maps.items()},
-        tasks[0].config,
-        tasks[0].reason,
-    )
+    ratio = fmean(len(split.test) / len(split.train) for split in splits)
+    stable, first = {c: stability(m) for c, m in maps.items()}, {c: m[0] for c, m in maps.items()}
+    return kind(repeats, ratio, stable, first, config), tasks[0]
+
+
+def _judged(
+    problem: Problem[TaskT, Any], tasks: Sequence[TaskT], listener: Listener, folder: Path | None, resume: bool
+) -> list[Judged]:
+    """A stack, trained and judged where it was trained: only figures and maps travel."""
+    return problem.judge(tasks, train_stack(problem, tasks, listener, folder=folder, resume=resume))
 
 
 def plan(
@@ -233,32 +282,6 @@ def plan(
     for c in values:
         require_buildable(replace(resolved, curvature=c), layout)
     return values, splits
-
-
-@dataclass(frozen=True)
-class _Result:
-    validation: float
-    test: float
-    embedding: Embedding
-    failure: str | None
-
-
-def _judged(
-    problem: RowsProblem, tasks: Sequence[Task], listener: Listener, samples: int, folder: Path | None, resume: bool
-) -> list[_Result]:
-    """A stack, trained and judged where it was trained: only figures and maps travel."""
-    fitted = train_stack(problem, tasks, listener, folder=folder, resume=resume)
-    data = [problem.sources[task.source] for task in tasks]
-    validation, test = (
-        likelihoods_many(
-            fitted, [x.take(getattr(task.split, part)) for x, task in zip(data, tasks, strict=True)], samples
-        )
-        for part in ("validation", "test")
-    )
-    return [
-        _Result(v.mean, t.mean, embed(one, x), one.failure)
-        for v, t, one, x in zip(validation, test, fitted, data, strict=True)
-    ]
 
 
 def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.messages import Messages
 from ..data.missing import column_means, resolve
-from ..data.remarks import Remarks
 
 __all__ = ["Effects"]
 
@@ -36,7 +36,7 @@ class Effects:
     def of(cls, x: Any, context: NDArray[np.float64]) -> Effects:
         """Those of a matrix, dense or sparse; missing values count as the mean of their column."""
         centre = context.mean(0)
-        x, _ = resolve(x, [""] * x.shape[1], column_means(x), "mean", Remarks())
+        x, _ = resolve(x, [""] * x.shape[1], column_means(x), "mean", Messages())
         return cls(centre, np.asarray(np.linalg.pinv(context - centre, rcond=_DISTINCT) @ x))
 
     def scaled(self, scale: NDArray[np.float64]) -> Effects:

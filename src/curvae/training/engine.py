@@ -18,7 +18,7 @@ from ..models.stack import Stackable
 from .config import Config, Settings
 from .sources import Stacked
 
-__all__ = ["WINDOW", "Advance", "BatchEngine", "Engine", "Failure", "Passed", "losses"]
+__all__ = ["WINDOW", "Advance", "BatchEngine", "Engine", "EpochResult", "Failure", "losses"]
 
 Model = TypeVar("Model", bound=Stackable)
 Kind = TypeVar("Kind", bound=Settings)
@@ -43,7 +43,7 @@ class Failure:
 
 
 @dataclass
-class Passed:
+class EpochResult:
     """What an epoch gave, by the place of a model in the stack."""
 
     means: Tensor
@@ -112,7 +112,7 @@ class Engine(ABC, Generic[Model, Kind]):
         return new
 
     @abstractmethod
-    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> Passed:
+    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
         """One pass over the training data."""
 
     def validate(self) -> Tensor | None:
@@ -251,7 +251,7 @@ class BatchEngine(Engine[VAE, Config]):
 
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
-    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> Passed:
+    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
         generators, size, stack = self._generators(epoch), self.config.batch_size, self.stack
         batches = self.train.batches(generators, size)  # takes the order from the generators, before the noise
         noises = (
@@ -269,7 +269,7 @@ class BatchEngine(Engine[VAE, Config]):
                 break
             totals += torch.stack([term.detach().mean(-2).sum(-1) for term in terms]).view(2, -1)
             advance(step * share)
-        return Passed(totals.T.cpu() / len(self.train), failures)
+        return EpochResult(totals.T.cpu() / len(self.train), failures)
 
     @property
     def share(self) -> float:

@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from ..data import Arrays
-from ..data.remarks import count, quoted
-from ..errors import CurvaeError
-from ..geometry import Lorentz, PoincareBall
 from ..models import Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
+from .embedding import Embedding, placed, require_finite
 from .fitted import Fitted
+from .rows import Data
 from .sources import Pool
-from .tasks import Data
 
 __all__ = [
     "Embedding",
@@ -50,78 +48,6 @@ _OVERFIT = 2.0  # nats a row that the validation ELBO may fall from its best, mo
 _ACTIVE = 0.01  # share of the prior's variance above which a direction is in use
 
 
-def require_finite(what: str, figures: Sequence[Array], names: Any = None, thing: str = "row") -> None:
-    """Raise if a row has a figure that is not finite, and name the rows.
-
-    Arguments:
-        what: the figures are.
-        figures: arrays of shape (rows,) or (rows, k).
-        names: of the rows; row numbers by default.
-        thing: that a row is.
-
-    Example:
-        >>> require_finite("likelihood", [np.array([0.5, np.nan, -np.inf])])
-        Traceback (most recent call last):
-        curvae.errors.CurvaeError: the likelihood is not finite for 2 rows: '1', '2'; correct extreme values there, or leave them out
-    """  # noqa: E501 - an error is one line
-    finite = np.logical_and.reduce([np.isfinite(part).reshape(len(part), -1).all(1) for part in figures])
-    if not finite.all():
-        wrong = np.flatnonzero(~finite)
-        raise CurvaeError(
-            f"the {what} is not finite for {count(len(wrong), thing)}: "
-            f"{quoted(wrong if names is None else np.asarray(names)[wrong])}; "
-            "correct extreme values there, or leave them out"
-        )
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """Where rows lie: posterior centres and deviations."""
-
-    space: Array
-    """space parts S on the hyperboloid, (rows, d)"""
-    sigma: Array
-    """deviation of the posterior, (rows,); the geometric mean over axes of a diagonal one"""
-    c: float
-
-    @property
-    def dim(self) -> int:
-        return int(self.space.shape[1])
-
-    @property
-    def ball(self) -> Array:
-        """Coordinates in the Poincaré ball."""
-        return PoincareBall(self.dim, self.c).from_lorentz(torch.from_numpy(self.space)).numpy()
-
-    @property
-    def tangent(self) -> Array:
-        """log_0: metric coordinates in the tangent space at the origin."""
-        return Lorentz(self.dim, self.c).logmap0(torch.from_numpy(self.space)).numpy()
-
-    @property
-    def radius(self) -> Array:
-        """Distance from the origin."""
-        return Lorentz(self.dim, self.c).dist0(torch.from_numpy(self.space)).numpy()
-
-    def require_finite(self, names: Any = None, thing: str = "row") -> Embedding:
-        """The embedding itself; raises if a row lies nowhere, as one with extreme values does."""
-        # Far out, squares overflow: a point may be finite in one chart and not in the other.
-        require_finite("embedding", [self.ball, self.tangent, self.radius, self.sigma], names, thing)
-        return self
-
-    def distances(self, other: Embedding | None = None) -> Array:
-        """Geodesic distances, (rows, rows of the other)."""
-        return distances(self.space, self.space if other is None else other.space, self.c)
-
-
-def distances(space: Array, other: Array, c: float) -> Array:
-    """Geodesic distances between two sets of points S, a block of rows at a time."""
-    manifold = Lorentz(space.shape[1], c)
-    a, b = torch.from_numpy(space), torch.from_numpy(other)
-    step = max(1, (1 << 20) // max(1, len(b)))
-    return torch.cat([manifold.dist(part.unsqueeze(1), b) for part in a.split(step)]).numpy()
-
-
 def _batches(fitted: Fitted, x: Data) -> Iterator[Batch]:
     rows = fitted.rows(x)
     for index in torch.arange(len(rows)).split(_ROWS):
@@ -136,14 +62,8 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
         x: rows in original units, as of `fit`; new ones or those it was trained on.
     """
     fitted = fitted.double()
-    centres, deviations = [], []
     with torch.no_grad():
-        for batch in _batches(fitted, x):
-            q = fitted.model.encode(batch)
-            centres.append(q.loc.cpu())
-            deviations.append(q.scale.log().mean(-1).exp().cpu())
-        c = float(fitted.model.prior.curvature())
-    return Embedding(torch.cat(centres).numpy(), torch.cat(deviations).numpy(), c)
+        return placed(fitted.model.space, [fitted.model.encode(batch) for batch in _batches(fitted, x)])
 
 
 def reconstruct(fitted: Fitted, space: Array, *, context: Array | None = None, size: Array | None = None) -> Array:
@@ -304,7 +224,7 @@ def active_dimensions(embedding: Embedding, prior_scale: float) -> int:
 
 
 def health(fitted: Fitted, embedding: Embedding) -> list[str]:
-    """Warnings about the map, each with its mend; none when all is well."""
+    """Warnings about the map, each with its remedy; none when all is well."""
     config, last = fitted.config, fitted.last
     held = "validation_kl" in last
     kl: float = last["validation_kl" if held else "kl"]
@@ -313,13 +233,20 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
     if kl >= _EMPTY and config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
         warnings.append(
             f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
-            f"fallen by {max(watched) - watched[-1]:.1f} nats; stop early with patience {max(10, len(watched) // 10)}"
+            f"fallen by {max(watched) - watched[-1]:.1f} nats; set patience to {max(10, len(watched) // 10)}, say"
         )
     return warnings + map_health(embedding, kl, last["prior_scale"], " of validation rows" if held else "")
 
 
 def map_health(embedding: Embedding, kl: float, prior_scale: float, of: str = "") -> list[str]:
-    """Warnings about a map of any kind, given the divergence from the prior and of what it is, each with its mend."""
+    """Warnings about a map of any kind, each with its remedy.
+
+    Arguments:
+        embedding: the map.
+        kl: divergence from the prior, in nats.
+        prior_scale: of the prior.
+        of: which data the divergence is of, in words.
+    """
     if kl < _EMPTY:
         return [
             f"the map is empty: the divergence{of} from the prior is {kl:.2g} nat, so the latent space is not used; "
@@ -336,7 +263,7 @@ def map_health(embedding: Embedding, kl: float, prior_scale: float, of: str = ""
             f"only {active} of {embedding.dim} latent dimensions are in use; "
             f"dimension {active} is enough, or lower beta"
         )
-    rim = float((np.sqrt(embedding.c) * np.linalg.norm(embedding.ball, axis=1) > _RIM).mean()) if embedding.c else 0.0
+    rim = max(float((np.sqrt(p.c) * np.linalg.norm(p.ball, axis=1) > _RIM).mean()) for p in embedding.parts)
     if rim > 0.5:
         warnings.append(
             f"{rim:.0%} of the points sit at the rim of the disc (√c·|z| > {_RIM}), where a picture shows no "
@@ -366,7 +293,7 @@ def stability(embeddings: Sequence[Embedding], neighbours: int = 10, rows: int =
         return None
     chosen = np.random.default_rng(0).permutation(len(embeddings[0].space))[:rows]
     k = min(neighbours, len(chosen) - 1)
-    tables = [distances(e.space[chosen], e.space[chosen], e.c) for e in embeddings]
+    tables = [embedding.take(chosen).distances() for embedding in embeddings]
     upper = np.triu_indices(len(chosen), 1)
     nearest = [np.argsort(t + np.diag(np.full(len(t), np.inf)), axis=1)[:, :k] for t in tables]
     correlations, overlaps = [], []

@@ -2,41 +2,125 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from ..data import Arrays, Dataset
+from ..data import Arrays, Dataset, Schema
 from ..errors import CurvaeError
 from ..models import VAE, Layout
-from .config import Config
+from .build import build
+from .config import Config, Settings
 from .rows import Matrix, Rows, Scaling
 from .splits import Split
 
-__all__ = ["METRICS", "Fitted", "Record"]
+__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "Stored", "restored_model"]
 
 Record = dict[str, Any]
 
 METRICS = "metrics.jsonl"
 
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class Stored(NamedTuple):
+    """What files hold of a trained model besides its weights: arrays by name, and what `config.json` says."""
+
+    arrays: dict[str, NDArray[Any]]
+    split: dict[str, NDArray[Any]]
+    description: dict[str, Any]
+
+
+class FittedModel(ABC):
+    """A trained model of rows or of a graph.
+
+    Attributes:
+        kind: its name in `config.json`.
+        settings: class of its configuration.
+        units: whether distances in a product of spaces are in units of the prior scales.
+    """
+
+    kind: ClassVar[str]
+    settings: ClassVar[type[Settings]]
+    units: ClassVar[bool] = True
+
+    config: Any
+    model: Any
+    history: list[Record]
+    failure: str | None
+
+    def double(self) -> Self:
+        """The same with networks in float64, whose figures for a row do not depend on the rows around it."""
+        if self.model.dtype == torch.float64:
+            return self
+        return replace(self, model=deepcopy(self.model).double())  # type: ignore[type-var]
+
+    @property
+    def last(self) -> Record:
+        """Record of the epoch whose weights the model has: the last good one, or with early stopping the best.
+
+        A model that failed has the weights of its last good epoch in any case.
+        """
+        if getattr(self.config, "patience", None) is None or self.failure is not None:
+            return self.history[-1]
+        return max(self.history, key=lambda record: record["validation_elbo"])
+
+    @abstractmethod
+    def stored(self, data: Any) -> Stored:
+        """What to write; `data` is the graph that it was trained on, where it was one."""
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls,
+        description: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        places: Mapping[str, Tensor],
+        history: list[Record],
+    ) -> tuple[Self, Any]:
+        """The model and its data: a graph, or the schema of a table.
+
+        Arguments:
+            description: of `config.json`.
+            tensors: of `model.safetensors`.
+            places: of `embedding.safetensors`.
+            history: of `metrics.jsonl`.
+        """
+
 
 @dataclass
-class Fitted:
-    """A trained model with what is needed to use it."""
+class Fitted(FittedModel):
+    """A trained model of rows with what is needed to use it.
+
+    Arguments:
+        config, model: what was trained.
+        scaling: of the columns.
+        reason: why this likelihood.
+        split: which rows it was trained on.
+        history: a record of every epoch.
+        failure: why the training ended early; the weights are those of the last good epoch.
+        layout: of the data that it was trained on.
+    """
+
+    kind = "vae"
+    settings = Config
 
     config: Config
     model: VAE
     scaling: Scaling
     reason: str
-    """why this likelihood"""
     split: Split
     history: list[Record]
     failure: str | None = None
-    """why the training ended early; the weights are those of the last good epoch"""
     layout: Layout = field(default_factory=lambda: Layout(0))
-    """of the data that it was trained on"""
 
     def arrays(self, data: Arrays | Dataset | Matrix) -> Arrays:
         """New data, with all that the model must be told about them; raises where that is absent.
@@ -52,16 +136,45 @@ class Fitted:
         """New data as the model sees it."""
         return Rows(self.arrays(x), self.scaling, self.model.device, self.model.dtype)
 
-    def double(self) -> Fitted:
-        """The same with networks in float64, whose figures for a row do not depend on the rows around it."""
-        return self if self.model.dtype == torch.float64 else replace(self, model=deepcopy(self.model).double())
+    def stored(self, data: Any = None) -> Stored:
+        rows = sum(len(part) for part in (self.split.train, self.split.validation, self.split.test))
+        split = np.zeros(rows, np.int8)
+        split[self.split.validation], split[self.split.test] = 1, 2
+        description = {"likelihood_reason": self.reason, "layout": self.layout.to_json()}
+        return Stored(self.scaling.to_arrays(), {"split": split}, description)
 
-    @property
-    def last(self) -> Record:
-        """Record of the epoch whose weights the model has: the last good one, or with early stopping the best.
+    @classmethod
+    def restore(
+        cls,
+        description: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        places: Mapping[str, Tensor],
+        history: list[Record],
+    ) -> tuple[Fitted, Schema]:
+        config = Config.from_json(description["config"])
+        schema = Schema.from_json(description["data"]["schema"])
+        layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)
+        model = restored_model(tensors, layout.inputs, config, lambda: build(config, layout))
+        split = places["split"].numpy()
+        parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
+        reason = str(description.get("likelihood_reason", ""))
+        return cls(config, model, Scaling.from_tensors(tensors), reason, parts, history, layout=layout), schema
 
-        A model that failed has the weights of its last good epoch in any case.
-        """
-        if self.config.patience is None or self.failure is not None:
-            return self.history[-1]
-        return max(self.history, key=lambda record: record["validation_elbo"])
+
+def _layout_without(schema: Schema) -> Layout:
+    """Of runs that stored none: blocks were told apart only where all columns were categorical."""
+    widths = tuple(len(column.features) for column in schema.columns)
+    all_categorical = all(column.categories is not None for column in schema.columns)
+    return Layout(len(schema.names), widths if all_categorical else ())
+
+
+def restored_model(tensors: Mapping[str, Tensor], inputs: int, config: Settings, make: Callable[[], Model]) -> Model:
+    """The model that `make` makes, with its weights; `inputs` is the width of what it reads."""
+    state = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    # The encoder alone holds so many weights: sizes that someone made up are refused before they are allocated.
+    sizes = (inputs, *config.hidden, config.dim)
+    if sum(a * b for a, b in pairwise(sizes)) > sum(t.numel() for t in state.values()):
+        raise ValueError(f"layers of {', '.join(map(str, sizes))} are larger than the file")
+    model = make()
+    model.load_state_dict(state)
+    return model.eval()

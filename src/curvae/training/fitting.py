@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from ..data import Arrays
-from ..data.missing import column_means
 from ..errors import CurvaeError
-from ..models import VAE
-from .build import build
-from .captured import Captured
 from .checkpoints import begun
 from .config import Config
-from .device import choose_device
-from .effects import Effects
-from .engine import BatchEngine
-from .fitted import Fitted, Record
+from .fitted import Fitted, FittedModel, Record
 from .pace import Clock, Estimate
-from .problems import Listener, Member
-from .rows import Scaling
-from .sources import Pool
+from .problems import Listener, Problem, Task, Warn
+from .rows import Data, Scaling
+from .rows_problem import plan_rows
 from .splits import Split
 from .stacks import train_stack
-from .tasks import Data, Task, fingerprinted, plan_tasks
-from .workers import seen_by_workers, spread
+from .workers import processes, seen_by_workers, spread
 
-__all__ = ["RowsProblem", "fit", "fit_many", "planned"]
+__all__ = ["fit", "fit_many", "train_many", "train_one"]
 
-# Steps from which on capturing a CUDA graph pays.
-_CAPTURE = 200
+TaskT = TypeVar("TaskT", bound=Task)
+FittedT = TypeVar("FittedT", bound=FittedModel)
 
 
 def fit(
@@ -78,15 +67,9 @@ def fit(
         >>> sorted(fitted.history[0])[:5]
         ['c', 'elbo', 'epoch', 'kl', 'prior_scale']
     """
-    tasks, sources, _ = planned(
-        [config], x, blocks, None if split is None else [split], None if scaling is None else [scaling], folder, resume
-    )
-    epochs = tasks[0].config.epochs or 0
-    listener = Listener(lambda place, record: progress(record, epochs), Clock([epochs], estimate).reached)
-    (fitted,) = train_stack(RowsProblem(sources, device, dtype), tasks, listener, folder=folder, resume=resume)
-    if fitted.failure is not None:
-        raise CurvaeError(fitted.failure)
-    return fitted
+    splits, scalings = None if split is None else [split], None if scaling is None else [scaling]
+    problem, tasks = plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype)
+    return train_one(problem, tasks, folder, resume, progress, estimate)
 
 
 def fit_many(
@@ -140,13 +123,62 @@ def fit_many(
         >>> len(fitted), fitted[7].config.seed, fitted[7].config.curvature
         (100, 1, 0.8)
     """
+    problem, tasks = plan_rows(configs, data, blocks, splits, scalings, asked=device, dtype=dtype)
+    return train_many(
+        problem,
+        tasks,
+        folder=folder,
+        resume=resume,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )
+
+
+def train_one(
+    problem: Problem[TaskT, FittedT],
+    tasks: Sequence[TaskT],
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Record, int], None] = lambda record, epochs: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
+) -> FittedT:
+    """Train the model of a single task; arguments as of `fit`."""
+    tasks, _ = _resumed(problem, tasks, folder, resume)
+    epochs = tasks[0].config.epochs or 0
+    listener = Listener(lambda place, record: progress(record, epochs), Clock([epochs], estimate).reached)
+    (fitted,) = train_stack(problem, tasks, listener, folder=folder, resume=resume)
+    if fitted.failure is not None:
+        raise CurvaeError(fitted.failure)
+    return fitted
+
+
+def train_many(
+    problem: Problem[TaskT, Any],
+    tasks: Sequence[TaskT],
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    jobs: int | None = 1,
+    scheduler: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    warn: Warn = lambda text: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
+    work: Callable[..., list[Any]] = train_stack,
+) -> list[Any]:
+    """Train the models of all tasks; arguments as of `fit_many`.
+
+    Without `jobs`, there is one process a core, and a single one on CUDA. `work` trains a stack and makes of it what is
+    returned, where it is trained: only that travels.
+    """
     folder = seen_by_workers(folder, jobs, scheduler)
-    tasks, sources, known = planned(configs, data, blocks, splits, scalings, folder, resume)
-    work = partial(train_stack, RowsProblem(sources, device, dtype), folder=folder, resume=resume)
+    tasks, known = _resumed(problem, tasks, folder, resume)
     return spread(
         tasks,
-        work,
-        jobs=jobs,
+        partial(work, problem, folder=folder, resume=resume),
+        jobs=jobs or processes(problem.asked),
         scheduler=scheduler,
         begun=known,
         progress=progress,
@@ -155,79 +187,10 @@ def fit_many(
     )
 
 
-def planned(
-    configs: Sequence[Config],
-    data: Data | Sequence[Data],
-    blocks: tuple[int, ...],
-    splits: Sequence[Split] | None,
-    scalings: Sequence[Scaling] | None,
-    folder: Path | None,
-    resume: bool,
-) -> tuple[list[Task], list[Arrays], list[list[int]]]:
-    """Tasks with their data (`plan_tasks`), and which of them are in checkpoints of the folder (`begun`)."""
-    tasks, sources = plan_tasks(configs, data, blocks, splits, scalings)
+def _resumed(
+    problem: Problem[TaskT, Any], tasks: Sequence[TaskT], folder: Path | None, resume: bool
+) -> tuple[Sequence[TaskT], list[list[int]]]:
+    """The tasks as checkpoints describe them, and which of them are in checkpoints of the folder."""
     if folder is None:
-        return tasks, sources, []
-    return fingerprinted(tasks, sources), sources, begun(folder, resume, len(tasks))
-
-
-def _start(arrays: Arrays) -> tuple[NDArray[np.float64], Effects | None]:
-    """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
-    unit = np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
-    effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
-    return column_means(arrays.x) / unit, effects
-
-
-@dataclass(frozen=True)
-class RowsProblem:
-    """Models of rows: what `train_stack` asks of them."""
-
-    sources: Sequence[Arrays]
-    """the distinct data of all tasks"""
-    asked: torch.device | str = "cpu"
-    """the device, or "auto"."""
-    dtype: torch.dtype = torch.float32
-
-    remedy = "lower hidden or batch_size"
-
-    @property
-    def device(self) -> torch.device:
-        return choose_device(str(self.asked))
-
-    def models(self, tasks: Sequence[Task]) -> list[VAE]:
-        starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
-        made = []
-        for task in tasks:
-            rows = task.source, id(task.split)
-            if rows not in starts:
-                starts[rows] = _start(self.sources[task.source].take(task.split.train))
-            mean, effects = starts[rows]
-            effects = None if effects is None else effects.scaled(task.scaling.scale)
-            model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects)
-            made.append(model.to(self.device, self.dtype))
-        return made
-
-    def engine(self, tasks: Sequence[Task], models: Sequence[VAE]) -> BatchEngine:
-        configs, cuda = [task.config for task in tasks], self.device.type == "cuda"
-        pool = Pool.of(
-            [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
-        )
-        train, validation = (
-            pool.part(torch.from_numpy(np.stack([getattr(task.split, part) for task in tasks])))
-            for part in ("train", "validation")
-        )
-        steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
-        captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
-        return (Captured if captured else BatchEngine)(models, configs, train, validation)
-
-    def result(self, task: Task, member: Member) -> Fitted:
-        return Fitted(
-            task.config,
-            member.model,
-            task.scaling,
-            task.reason,
-            task.split,
-            member.history,
-            member.failure,
-            task.layout,
-        )
+        return tasks, []
+    return problem.fingerprinted(tasks), begun(folder, resume, len(tasks))

@@ -17,7 +17,7 @@ from ..models import VAE, Batch
 from .config import require_count
 from .evaluate import require_finite
 from .fitted import Fitted
-from .tasks import Data
+from .rows import Data
 
 __all__ = ["impute"]
 

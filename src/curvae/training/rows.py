@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from ..data import Arrays
+from ..data import Arrays, Dataset
 from ..data.missing import column_means, extremes, has_missing, missing_counts
 from ..models import Batch, Layout
 from ..models.likelihoods.base import Matrix
 
-__all__ = ["Matrix", "Rows", "Scaling", "assemble", "layout_of"]
+__all__ = ["Data", "Matrix", "Rows", "Scaling", "assemble", "layout_of"]
+
+Data = Arrays | Dataset | Matrix
 
 _SMALL = 1e-140  # squares of smaller numbers lose digits, and those of numbers beyond 1/_SMALL are infinite
 
@@ -78,6 +81,16 @@ class Scaling:
             lacking = np.isnan(x)
         return lacking @ logs - logs.sum()
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_tensors` makes a scaling of, by name."""
+        return {f"scaling.{name}": values for name, values in vars(self).items() if values is not None}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Scaling:
+        """The scaling whose arrays are among these tensors."""
+        names = [f"scaling.{field.name}" for field in fields(cls)]
+        return cls(*(tensors[name].numpy() for name in names if name in tensors))
+
     def apply(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return (x - self.shift) / self.scale
 
@@ -94,7 +107,7 @@ def _units(x: Matrix) -> NDArray[np.float64] | None:
 
 
 def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation of the columns, in two passes: E[x²] − E[x]² would cancel."""
+    """Mean and standard deviation of the columns, in two passes: E[x²] − E[x]² would cancel."""
     if not x.has_canonical_format:
         x = x.copy()
         x.sum_duplicates()

@@ -1,5 +1,6 @@
-"""One stack of models from first epoch to last: records, early stopping, failures, checkpoints, halves where memory is
-short.
+"""Train one stack of models from the first epoch to the last.
+
+Keeps records and checkpoints, stops early, drops models that fail, and halves the stack where memory is short.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from ..errors import CurvaeError
 from ..models.tracing import matmul_precision
 from .checkpoints import Checkpoint, State, fitting, seen
 from .files import remove_files
-from .fitted import Record
-from .problems import Listener, Member, Planned, Problem
+from .fitted import FittedModel, Record
+from .problems import Listener, ModelInTraining, Problem
+from .problems import Task as AnyTask
 
 __all__ = ["train_stack"]
 
@@ -31,8 +33,8 @@ _CHECKPOINT_SHARE = 0.05
 
 _TELL_EVERY = 0.1  # seconds between two words on how far an epoch is
 
-Task = TypeVar("Task", bound=Planned)
-Result = TypeVar("Result")
+Task = TypeVar("Task", bound=AnyTask)
+Result = TypeVar("Result", bound=FittedModel)
 Tensors = dict[str, Tensor]
 
 
@@ -59,7 +61,7 @@ def train_stack(
 
 def _members(
     problem: Problem[Task, Any], tasks: Sequence[Task], listener: Listener, folder: Path | None, resume: bool
-) -> list[Member]:
+) -> list[ModelInTraining]:
     """The trained models. Where they do not fit into the memory of the device, one half after the other."""
     device = problem.device  # refuses one that cannot train, before any work
     checkpoint = None if folder is None else Checkpoint(folder, resume, [task.place for task in tasks])
@@ -83,7 +85,7 @@ def _members(
 
 def _train(
     problem: Problem[Task, Any], tasks: Sequence[Task], listener: Listener, checkpoint: Checkpoint | None
-) -> list[Member]:
+) -> list[ModelInTraining]:
     training = _Training(problem, tasks, listener, checkpoint)
     while training.going():
         training.epoch()
@@ -107,7 +109,7 @@ class _Training:
         listener: Listener,
         checkpoint: Checkpoint | None,
     ) -> None:
-        self.members = [Member(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
+        self.members = [ModelInTraining(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
         self.listener, self.checkpoint = listener, checkpoint
         self.saved, self.pause, self.told = time.monotonic(), _CHECKPOINT_EVERY, 0.0
         self.state = State(self.members) if checkpoint is None else checkpoint.read(self.members)
@@ -127,13 +129,14 @@ class _Training:
         if self.state.active[0].patience is not None and not self.state.best:
             self.state.best = {name: t.clone() for name, t in tensors.items()}
         self.last = {name: t.clone() for name, t in tensors.items()}
-        self.learned = config.learn_curvature or config.learn_prior_scale
+        self.learned = config.learn_prior_scale or self.engine.stack.models[0].space.learned
         self._read_geometry()
 
     def _read_geometry(self) -> None:
         stack = self.engine.stack
-        self.curvatures = stack.each(lambda model: model.prior.curvature()).tolist()
-        self.prior_scales = stack.each(lambda model: model.prior.scale()).tolist()
+        names = list(stack.models[0].space.numbers())
+        values = stack.each(lambda model: torch.stack(list(model.space.numbers().values())))
+        self.geometry = [dict(zip(names, own, strict=True)) for own in values.tolist()]
 
     def going(self) -> bool:
         """Whether there is anything left to train."""
@@ -161,7 +164,7 @@ class _Training:
         first = state.step
         state.passed, state.step = state.passed + 1, engine.step
         seconds = round((time.perf_counter() - began) / len(engine), 4)
-        good: list[Member] = []
+        good: list[ModelInTraining] = []
         for i, member in enumerate(state.active):
             if member.finished:
                 continue
@@ -201,8 +204,7 @@ class _Training:
             "elbo": reconstruction - kl,
             "reconstruction": reconstruction,
             "kl": kl,
-            "c": self.curvatures[place],
-            "prior_scale": self.prior_scales[place],
+            **self.geometry[place],
         }
         if watched is None:
             return record

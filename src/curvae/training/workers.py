@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,12 +21,12 @@ from ..errors import CurvaeError
 from .device import choose_device
 from .fitted import Record
 from .pace import Clock, Estimate
-from .problems import Listener, Planned, Warn
-from .tasks import stacks
+from .problems import Listener, Warn
+from .problems import Task as AnyTask
 
-__all__ = ["processes", "seen_by_workers", "spread"]
+__all__ = ["processes", "seen_by_workers", "spread", "stacks"]
 
-Task = TypeVar("Task", bound=Planned)
+Task = TypeVar("Task", bound=AnyTask)
 Result = TypeVar("Result")
 Work = Callable[[Sequence[Task], Listener], list[Result]]
 
@@ -85,6 +86,26 @@ def spread(
                     warn(text)
     progress(total, total)
     return [found[task.place] for task in tasks]
+
+
+def stacks(tasks: Sequence[Task], shares: int = 1, begun: Sequence[Sequence[int]] = ()) -> list[list[Task]]:
+    """Tasks of one architecture together, in about as many pieces as `shares`, of similar size.
+
+    Equal learning rates lie together. Stacks that have begun, given by the places of their tasks, stay as they are.
+    """
+    groups: dict[Any, list[Task]] = {}
+    for task in tasks:
+        groups.setdefault(task.architecture, []).append(task)
+    known = {task.place: task for task in tasks}
+    found = [[known.pop(place) for place in places] for places in begun]
+    for group in groups.values():
+        group.sort(key=lambda task: task.config.learning_rate)
+        pieces = min(len(group), max(1, round(shares * len(group) / len(tasks))))
+        ends = [len(group) * i // pieces for i in range(pieces + 1)]
+        # What has not begun stays together as it would have been, if the shares are those of before.
+        left = ([task for task in group[a:b] if task.place in known] for a, b in pairwise(ends))
+        found += [piece for piece in left if piece]
+    return found
 
 
 def seen_by_workers(folder: Path | None, jobs: int | None, scheduler: str | None) -> Path | None:

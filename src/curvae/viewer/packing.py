@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import CurvaeError
+from ..markup import writable
 from ..plotting.style import Levels, levels
 
 __all__ = ["FARTHEST", "FEW", "Blocks", "pack_column", "pack_points", "pack_sigma"]
@@ -56,7 +57,7 @@ class Blocks:
 
 def shortened(text: str) -> str:
     """Somebody else's text in one line, whole unless it is very long, and fit to be written."""
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\n", " ").replace("\r", " ")
+    text = writable(text).replace("\n", " ").replace("\r", " ")
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
@@ -75,9 +76,9 @@ def pack_points(blocks: Blocks, radius: NDArray[np.float64], turn: NDArray[np.fl
 
 
 def pack_sigma(blocks: Blocks, sigma: NDArray[np.float64]) -> dict[str, float]:
-    """Add deviations, in units of the curvature, on a scale of equal ratios."""
+    """Add standard deviations, in units of the curvature, on a scale of equal ratios."""
     if not bool((np.isfinite(sigma) & (sigma > 0)).all()):
-        raise CurvaeError("deviations must be positive and finite; leave sigma out where there is none")
+        raise CurvaeError("standard deviations must be positive and finite; leave sigma out where there is none")
     bits = 16 if len(sigma) <= FEW else 8
     low, high = math.log(sigma.min()), math.log(sigma.max())
     step = (high - low) / (2**bits - 1)

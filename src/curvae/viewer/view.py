@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
 import math
 import secrets
@@ -19,9 +18,10 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ..data.remarks import count as counted
+from ..data.messages import count as counted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
+from ..markup import escaped, writable
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
 from ..plotting.disc import Points, fit_window, half_width, tensor
 from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
@@ -45,7 +45,7 @@ class View:
         manifold: a `PoincareBall`, `Lorentz` or `Euclidean` of dimension 2.
         columns: N categories or numbers each, by name; the first colours the map (see `plotting.style.levels`).
         ids: names of the points; their numbers by default.
-        sigma: deviation of the posterior of each point, shown as discs of that radius.
+        sigma: standard deviation of the posterior of each point, shown as discs of that radius.
         edges: indices of points that are joined by geodesics, shape (2, E).
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn under the points.
         images: shown beside the pointer, shape (N, height, width).
@@ -168,7 +168,7 @@ class View:
         if self.sigma is not None:
             sigma = np.asarray(self.sigma, np.float64) * (math.sqrt(self.c) or 1.0)
             facts["sigma"] = pack_sigma(blocks, sigma)
-            inside.append("deviations of the posterior (σ)")
+            inside.append("standard deviations of the posterior (σ)")
         facts["columns"] = [
             pack_column(blocks, f"column{k}", name, _array(values), count)
             for k, (name, values) in enumerate(self.columns.items())
@@ -230,11 +230,11 @@ class View:
         """
         facts, blocks, inside = self._packed
         # In a script "</script" and "<!--" would end it or change how it is read.
-        known = _proper(json.dumps(facts, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
+        known = writable(json.dumps(facts, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
         parts = [f'<div class="curvae-map" data-mode="{mode}">', still]
         if mode == "page":
-            told = "".join(f"<li>{_escaped(text)}</li>" for text in inside)
-            parts[1:1] = [f'<h1 class="heading">{_escaped(self.title)}</h1>']
+            told = "".join(f"<li>{escaped(text)}</li>" for text in inside)
+            parts[1:1] = [f'<h1 class="heading">{escaped(self.title)}</h1>']
             parts.append(f'<footer class="inside">This page holds, and asks for nothing else:<ul>{told}</ul></footer>')
         parts.append(f'<script type="application/json" class="facts">{known}</script>')
         parts += [f'<script type="text/plain" data-block="{k}">{text}</script>' for k, text in blocks.texts.items()]
@@ -255,7 +255,7 @@ class View:
         )
         return assets.template().substitute(
             policy="; ".join(rules),
-            title=_escaped(self.title),
+            title=escaped(self.title),
             style=style,
             map=self.fragment(still, "page"),
             script=script,
@@ -343,12 +343,3 @@ def _colours() -> dict[str, Any]:
         "light": {"palette": PALETTE, "grey": GREY, "scale": scale(SEQUENTIAL)},
         "dark": {"palette": DARK_PALETTE, "grey": DARK_GREY, "scale": scale(DARK_SEQUENTIAL)},
     }
-
-
-def _proper(text: str) -> str:
-    """Text that can be written: of a file name that is no UTF-8, surrogates become escapes, which JSON knows too."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _escaped(text: str) -> str:
-    return html.escape(_proper(text))

@@ -1,6 +1,6 @@
-"""Graphs from files, other libraries and by name; edges held out to be predicted."""
+"""Graphs from files, other libraries and by name; splits that hold out edges."""
 
-from .graph import Graph
+from .graph_data import Graph
 from .sources import load_graph
 from .splits import EdgeSplit, split_edges
 

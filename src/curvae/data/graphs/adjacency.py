@@ -11,31 +11,33 @@ from scipy.sparse import coo_array, csr_array, triu
 from ...errors import CurvaeError
 from .. import memory
 from ..matrices import read_sparse
-from .links import WEIGHTS_LEFT_OUT, GraphDraft
+from .raw_graph import WEIGHTS_LEFT_OUT, RawGraph
 
 __all__ = ["from_matrix", "read_adjacency"]
 
 
-def read_adjacency(path: Path, weighted: bool) -> GraphDraft:
-    """The graph of a sparse matrix in a file: Matrix Market, whose nodes count from 1, or .npz, from 0."""
+def read_adjacency(path: Path, weighted: bool) -> RawGraph:
+    """Read a graph from a sparse matrix in a file; nodes are numbered from 1 in Matrix Market files, from 0 in .npz."""
     return from_matrix(path.name, read_sparse(path), weighted, first=0 if path.suffix.lower() == ".npz" else 1)
 
 
-def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> GraphDraft:
-    """The graph of a sparse adjacency matrix: an edge where the value is not 0.
+def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> RawGraph:
+    """Take a graph from a sparse adjacency matrix: an edge for each value that is not 0.
 
     Arguments:
-        source: what to call it.
-        matrix: of any format of scipy.sparse.
+        source: name of the matrix in messages.
+        matrix: a matrix of scipy.sparse in any format, (nodes, nodes).
         weighted: whether its values are weights.
-        first: name of the first node; the others count on.
+        first: number of the first node.
     """
     rows, columns = matrix.shape
     if rows != columns:
-        raise CurvaeError(f"{source} is {rows:,} × {columns:,}; give a square matrix, one row and column a node")
+        raise CurvaeError(
+            f"{source} is {rows:,} × {columns:,}; give a square matrix, with one row and one column per node"
+        )
     if matrix.dtype.kind not in "biuf":
         raise CurvaeError(f"{source} holds {matrix.dtype}, not real numbers; convert it to float")
-    memory.require(100 * rows, f"{source} ({rows:,} nodes)", mend="give a smaller graph")
+    memory.require(100 * rows, f"{source} ({rows:,} nodes)", fix="give a smaller graph")
     matrix = csr_array(matrix, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -46,10 +48,9 @@ def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> Gra
     entries = coo_array(triu(matrix) if symmetric else matrix)
     links = np.stack([axis.astype(np.int64) for axis in entries.coords], axis=1)
     names = np.arange(first, rows + first).astype(np.str_)
-    draft = GraphDraft(source, names, links, directed=not symmetric)
+    raw = RawGraph(source, names, links, directed=not symmetric)
     if weighted:
-        draft.weights = entries.data
-        draft.check_weights()
+        raw.set_weights(entries.data)
     elif bool((entries.data != 1).any()):
-        draft.remarks.note(WEIGHTS_LEFT_OUT)
-    return draft
+        raw.messages.note(WEIGHTS_LEFT_OUT)
+    return raw

@@ -1,11 +1,12 @@
-"""Edge lists: text files with two names a line. Separator, comments, header and encoding are found out."""
+"""Edge lists: text files with two node names a line. Separator, comments, header and encoding are detected."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 import pandas as pd
@@ -14,61 +15,144 @@ from numpy.typing import NDArray
 from ...errors import CurvaeError
 from .. import memory
 from ..files import is_packed
-from ..reading import NUMBER, check_cells, scan
-from ..remarks import Remarks, count, quoted
-from .ends import INTEGER, end_columns, looks_like_header, name_nodes, weight_column
-from .lines import COMMA_NUMBER, WANTED, Lines, check_widths, look, sniff, unreadable
-from .links import GraphDraft
+from ..messages import Messages, count, quoted
+from ..text import (
+    BLANKS,
+    COMMA_NUMBER,
+    HEAD,
+    NUMBER,
+    SEPARATORS,
+    TextFile,
+    check_cells,
+    check_widths,
+    has_decimal_commas,
+    scan,
+    sniff,
+    split,
+)
+from .edge_columns import INTEGER, end_columns, looks_like_header, name_nodes, weight_column
+from .raw_graph import RawGraph
 
 __all__ = ["read_edge_list"]
 
+_WANTED = "two names a line, one line an edge"
+_STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_QUOTE = re.compile(r'(?:^|[\s,;|])"')  # where a quoted name starts
 
-def read_edge_list(path: Path, weighted: bool) -> GraphDraft:
+
+def read_edge_list(path: Path, weighted: bool) -> RawGraph:
     """Read a list of edges.
 
     Arguments:
-        path: of a text file, which may be gzipped: two names a line, apart by blanks, tabs, commas or semicolons, and
-            then perhaps a weight; lines that start with # or % are comments.
-        weighted: whether weights are asked for.
+        path: a text file, which may be gzipped. A line has two names, separated by blanks, tabs, commas or semicolons,
+            and possibly a weight; lines that start with # or % are comments.
+        weighted: whether to read weights.
     """
-    remarks = Remarks()
-    file = scan(path, WANTED)
-    if file.encoding == "latin-1":
-        remarks.note("the file is not UTF-8 and was read as Latin-1.")
-    lines = look(file)
-    separator, records = sniff(lines)
+    messages = Messages()
+    lines = _look(scan(path, _WANTED, messages))
+    separator, records = _sniff(lines)
     width = len(records[0])
-    memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", mend="use fewer edges")
+    memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", fix="use fewer edges")
     frame = _parse(lines, separator, width)
     check_cells(path, frame)
     header = _header(records, frame)
     if header is not None:
-        remarks.note(f"the first line was taken as a header: {quoted(header)}.")
+        messages.note(f"the first line was taken as a header: {quoted(header)}.")
         frame = frame.iloc[1:]
     left, right = end_columns(header)
     skipped = 0 if header is None else 1
     for column in (left, right):
         if (empty := (frame[column].str.strip() == "").to_numpy()).any():
             line = lines.number(int(np.argmax(empty)) + skipped)
-            raise CurvaeError(f"{path.name}: line {line} names one node only; give {WANTED}")
+            raise CurvaeError(f"{path.name}: line {line} names only one node; give {_WANTED}")
     if not any(re.search(r"\w", record[right]) for record in records):  # an arrow, or another format
-        raise CurvaeError(f"{path.name} has {records[0][right]!r} where a second name should stand; remove it")
+        raise CurvaeError(f"{path.name} has {records[0][right]!r} instead of a second name; remove it")
     weights = None
     if weighted:
-        column = weight_column(path.name, header, width)
-        weights = _weights(lines, frame[column], skipped, separator, remarks)
+        weights = frame[weight_column(path.name, header, width)].str.strip()
+        if has_decimal_commas(weights, separator):
+            messages.note("numbers were read with decimal commas.")
+            weights = weights.str.replace(",", ".")
     elif width > 2:
-        remarks.note(f"left out: {count(width - 2, 'column')} beside the names; use weighted=True to read weights.")
+        messages.note(f"left out: {count(width - 2, 'column')} beside the names; use weighted=True to read weights.")
     names, links = name_nodes(frame[left], frame[right])
     if header is None:
-        _judge_first(names, links, remarks)
-    draft = GraphDraft(path.name, names, links, weights, remarks=remarks)
-    draft.check_weights(lambda row: f"line {lines.number(row + skipped)}")
-    return draft
+        _judge_first(names, links, messages)
+    raw = RawGraph(path.name, names, links, messages=messages)
+    raw.set_weights(weights, lambda row: f"line {lines.number(row + skipped)}")
+    return raw
 
 
-def _parse(lines: Lines, separator: str, width: int) -> pd.DataFrame:
-    """All lines as texts, columns numbered."""
+@dataclass(frozen=True)
+class _Lines:
+    """A text file line by line: how many there are, which are blank or comments, and the first of the others."""
+
+    file: TextFile
+    total: int
+    skipped: list[int]
+    head: list[str]
+
+    def number(self, row: int) -> int:
+        """Number in the file, from 1, of the line with this edge."""
+        return int(np.delete(np.arange(1, self.total + 1), self.skipped)[row])
+
+    def check(self, separator: str, width: int) -> CurvaeError:
+        """Raise for the first line with an open quote or another number of fields; if none has, return an error."""
+        check_widths(self.file, separator, width, prepare=self._prepare)
+        return CurvaeError(f"{self.file.path.name} cannot be read as a list of edges; give {_WANTED}")
+
+    def _prepare(self, stream: IO[str]) -> Iterator[str]:
+        skipped = set(self.skipped)
+        for number, line in enumerate(stream):
+            if number not in skipped and line.count('"') % 2 and _QUOTE.search(line):
+                raise CurvaeError(f"{self.file.path.name}: line {number + 1} opens a quote; close it")
+            yield "" if number in skipped else line
+
+
+def _look(file: TextFile) -> _Lines:
+    """Read through a file once to find its comments and its first edges."""
+    skipped: list[int] = []
+    head: list[str] = []
+    number = -1
+    with file.open() as stream:
+        for number, line in enumerate(stream):
+            if line[0] in _STARTS and line.lstrip()[:1] in ("", "#", "%"):
+                skipped.append(number)
+            elif len(head) < HEAD:
+                head.append(line.strip("\r\n"))
+    if not head:
+        raise CurvaeError(f"{file.path.name} contains only comments; give {_WANTED}")
+    if any(_CONTROL.search(line) for line in head):
+        raise CurvaeError(f"{file.path.name} is not a text file; give {_WANTED}")
+    return _Lines(file, number + 1, skipped, head)
+
+
+def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:
+    """Find the separator and the first records, all of one width of two or more."""
+    separator, records = sniff(lines.head, (*SEPARATORS, BLANKS))
+    if separator == "," and _commas_are_decimal(spaced := split(lines.head, BLANKS)):
+        separator, records = BLANKS, spaced
+    widths = {len(record) for record in records}
+    if widths <= {1}:
+        raise CurvaeError(
+            f"{lines.file.path.name} has one column; give {_WANTED}, separated by blanks, tabs, commas or semicolons"
+        )
+    if len(widths) > 1:
+        raise lines.check(separator, len(records[0]))
+    return separator, records
+
+
+def _commas_are_decimal(records: Sequence[Sequence[str]]) -> bool:
+    """Whether the only commas are in numbers after the two names."""
+    body = records[1:] or records
+    if len({len(record) for record in records}) > 1 or any("," in cell for record in body for cell in record[:2]):
+        return False
+    return all(re.fullmatch(f"{COMMA_NUMBER}|{NUMBER}", cell) for record in body for cell in record[2:])
+
+
+def _parse(lines: _Lines, separator: str, width: int) -> pd.DataFrame:
+    """Read all edges as texts, in numbered columns."""
     try:
         frame = pd.read_csv(
             lines.file.path,
@@ -84,19 +168,18 @@ def _parse(lines: Lines, separator: str, width: int) -> pd.DataFrame:
             skipinitialspace=True,
         )
     except pd.errors.ParserError as error:
-        check_widths(lines, separator, width)
-        raise unreadable(lines) from error
+        raise lines.check(separator, width) from error
+    merged = len(frame) != lines.total - len(lines.skipped)
     # A line that is too short looks like one that ends in an empty field.
-    swallowed = len(frame) != lines.total - len(lines.skipped)
-    if swallowed or bool((frame[width - 1] == "").any()):
-        check_widths(lines, separator, width)
-    if swallowed:
-        raise unreadable(lines)
+    if merged or bool((frame[width - 1] == "").any()):
+        unreadable = lines.check(separator, width)
+        if merged:
+            raise unreadable
     return frame
 
 
 def _header(records: Sequence[Sequence[str]], frame: pd.DataFrame) -> list[str] | None:
-    """The first line, if it holds names of columns: then no node is called so."""
+    """Return the first line if it holds column names: then no node has such a name."""
     if not looks_like_header(records):
         return None
     header = list(records[0])
@@ -105,28 +188,12 @@ def _header(records: Sequence[Sequence[str]], frame: pd.DataFrame) -> list[str] 
     return None if bool(again.to_numpy().any()) else header
 
 
-def _weights(lines: Lines, cells: Any, skipped: int, separator: str, remarks: Remarks) -> NDArray[np.float64]:
-    texts = cells.str.strip()
-    wrong = ~texts.str.fullmatch(NUMBER).to_numpy(bool)
-    if wrong.any() and separator != ",":
-        texts = texts.where(~texts.str.fullmatch(COMMA_NUMBER), texts.str.replace(",", "."))
-        if (texts != cells.str.strip()).any():
-            remarks.note("numbers were read with decimal commas.")
-        wrong = ~texts.str.fullmatch(NUMBER).to_numpy(bool)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise CurvaeError(
-            f"{lines.name}: line {lines.number(row + skipped)} has weight {cells.iloc[row]!r}; "
-            "give positive numbers, or leave out weighted=True"
-        )
-    return texts.to_numpy(dtype=np.str_).astype(np.float64)
-
-
-def _judge_first(names: NDArray[np.str_], links: NDArray[np.int64], remarks: Remarks) -> None:
+def _judge_first(names: NDArray[np.str_], links: NDArray[np.int64], messages: Messages) -> None:
+    """Warn if the first line may be a header that was read as an edge."""
     first = links[0]
     if len(links) > 2 and not np.isin(links[1:], first).any() and not re.fullmatch(INTEGER, names[first[0]]):
         a, b = names[first]
-        remarks.warn(
+        messages.warn(
             f"the first line joins {str(a)!r} and {str(b)!r}, which no other line names; "
             "put # before it if it is a header."
         )

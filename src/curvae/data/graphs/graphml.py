@@ -1,176 +1,133 @@
-"""GraphML files: Brandes et al. (2002), GraphML progress report.
-
-A document type is refused, since it could define entities that grow without end.
-"""
+"""GraphML files (Brandes et al., 2002, GraphML progress report), read through networkx."""
 
 from __future__ import annotations
 
-from array import array
+import warnings
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from xml.parsers import expat
-
-import numpy as np
-import pandas as pd
+from xml.etree import ElementTree
 
 from ...errors import CurvaeError
+from .. import memory
 from ..files import BROKEN_GZIP, open_file
-from ..remarks import one_line, quoted
-from .links import WEIGHTS_LEFT_OUT, GraphDraft
+from ..messages import one_line, quoted
+from .graph_libraries import from_networkx
+from .raw_graph import RawGraph
 
 __all__ = ["read_graphml"]
 
 _CHUNK = 2**20
+_MEMORY = 30  # bytes for the elements and the graph, per byte of the file
+_SPACE = "{http://graphml.graphdrawing.org/xmlns}"
+_NEEDED = {"node": ("id",), "edge": ("source", "target"), "data": ("key",), "key": ("id",)}
 
 
-def read_graphml(path: Path, weighted: bool) -> GraphDraft:
+def read_graphml(path: Path, weighted: bool) -> RawGraph:
     """Read a GraphML file, which may be gzipped.
 
-    Nodes are called by their ids, and their data become attributes of the draft. Data of edges called "weight" are
-    weights.
+    Nodes are named by their ids, and their data become attributes. Edge data called "weight" are the weights.
     """
-    reader = _Reader(path.name, weighted)
+    from networkx import NetworkXError
+    from networkx.readwrite.graphml import GraphMLReader
+
     try:
-        with open_file(path) as stream:
-            while chunk := stream.read(_CHUNK):
-                reader.parser.Parse(chunk)
-            reader.parser.Parse(b"", True)
+        root = _parse(path)
+        _normalise(path.name, root)
+        reader = GraphMLReader(force_multigraph=True)
+        keys, defaults = reader.find_graphml_keys(root)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # ports of nodes say nothing about the graph
+            graph = reader.make_graph(root.find(f"{_SPACE}graph"), keys, defaults)
+    except CurvaeError:
+        raise
     except BROKEN_GZIP as error:
-        raise CurvaeError(f"{path.name} is not a whole gzip file ({one_line(error)}); pack it again") from error
-    except (expat.ExpatError, LookupError, UnicodeError) as error:  # the latter two of unknown encodings
+        raise CurvaeError(f"{path.name} is not a complete gzip file ({one_line(error)}); pack it again") from error
+    except (ElementTree.ParseError, NetworkXError, LookupError, ValueError) as error:  # some of unknown encodings
         raise CurvaeError(f"{path.name} cannot be read as GraphML: {one_line(error)}; save it again") from error
-    return reader.draft()
+    for items, kind in ((graph.nodes, "node"), (graph.edges, "edge")):
+        given = {key["name"]: defaults.get(name) for name, key in keys.items() if key["for"] in (kind, "all", None)}
+        for *_, data in items(data=True):
+            data.update({**given, **data})
+    return from_networkx(graph, weighted, path.name)
 
 
-class _Reader:
-    """What the parser meets, element by element."""
+class _Builder(ElementTree.TreeBuilder):
+    """Builds the tree of a file without a document type, which could define entities that grow without end."""
 
-    def __init__(self, source: str, weighted: bool) -> None:
-        self.source, self.weighted = source, weighted
-        self.names: dict[str, str] = {}  # of data, by key
-        self.defaults: dict[str, str] = {}  # by key
-        self.weight_keys: set[str] = set()
-        self.node_keys: dict[str, None] = {}  # a set that keeps its order
-        self.places: dict[str, int] = {}  # of nodes, also of those that are only named by edges so far
-        self.nodes: dict[int, dict[str, str]] = {}  # their data, by place
-        self.links, self.weights, self.lines = array("q"), array("d"), array("q")
-        self.graphs = 0
-        self.directed = self.has_weights = False
-        self.data: dict[str, str] = {}  # of the element at hand
-        self.key = ""  # of the data or default at hand
-        self.text: list[str] | None = None  # of the data or default at hand
-        self.depth = 0  # of elements within data, which drawing programs put there
-        self.started = False
-        self.parser = expat.ParserCreate(namespace_separator=" ")
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.StartDoctypeDeclHandler = self._refuse
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.source = source
 
-    def draft(self) -> GraphDraft:
-        """The graph that was met."""
-        names = np.array(list(self.places), dtype=np.str_)
-        if len(self.nodes) < len(names):
-            unknown = [name for name, place in self.places.items() if place not in self.nodes]
-            raise CurvaeError(f"{self.source} has edges to nodes that it does not list: {quoted(unknown)}; add them")
-        links = np.array(self.links, dtype=np.int64).reshape(-1, 2)
-        draft = GraphDraft(self.source, names, links, directed=self.directed)
-        if self.weighted:
-            draft.weights = np.array(self.weights, dtype=np.float64)
-            draft.check_weights(lambda link: f"line {self.lines[link]}")
-        elif self.has_weights:
-            draft.remarks.note(WEIGHTS_LEFT_OUT)
-        draft.attributes = pd.DataFrame(
-            {
-                self.names[key]: [self.nodes[place].get(key, self.defaults.get(key, "")) for place in range(len(names))]
-                for key in self.node_keys
-            },
-            index=range(len(names)),
-            dtype=object,
-        )
-        return draft
+    def doctype(self, *_: object) -> None:
+        raise CurvaeError(f"{self.source} has a document type, which is not read; remove <!DOCTYPE …>")
 
-    def _error(self, what: str) -> CurvaeError:
-        return CurvaeError(f"{self.source}: line {self.parser.CurrentLineNumber}: {what}")
 
-    def _refuse(self, *_: object) -> None:
-        raise self._error("a document type is not read; remove <!DOCTYPE …>")
+def _parse(path: Path) -> ElementTree.Element:
+    """Read the elements of a file, if they fit in memory."""
+    chunks, size = [], 0
+    with open_file(path) as stream:
+        while chunk := stream.read(_CHUNK):
+            size += len(chunk)
+            memory.require(_MEMORY * size, f"{path.name} (at least {size:,} bytes)", fix="use fewer edges")
+            chunks.append(chunk)
+    parser = ElementTree.XMLParser(target=_Builder(path.name))
+    for chunk in chunks:
+        parser.feed(chunk)
+    return parser.close()
 
-    def _start(self, element: str, attributes: dict[str, str]) -> None:
-        if self.text is not None:
-            self.depth += 1
-            return
-        tag = element.rpartition(" ")[2]
-        if not self.started and tag != "graphml":
-            raise self._error(f"<{tag}> where <graphml> should stand; save the graph as GraphML")
-        self.started = True
-        try:
-            if tag == "edge":
-                self.data = {}
-                self.links.extend((self._place(attributes["source"]), self._place(attributes["target"])))
-                self.directed |= attributes.get("directed") == "true"
-            elif tag == "node":
-                place = self._place(attributes["id"])
-                if place in self.nodes:
-                    raise self._error(f"a second node {attributes['id']!r}; make ids unique")
-                self.nodes[place] = self.data = {}
-            elif tag == "data":
-                self._listen(attributes["key"])
-            elif tag == "default":
-                self._listen(self.key)
-            elif tag == "key":
-                self._define(attributes["id"], attributes)
-            elif tag == "hyperedge":
-                raise self._error("a hyperedge; give edges between two nodes")
-            elif tag == "graph":
-                self.data = {}
-                self.graphs += 1
-                self.directed |= attributes.get("edgedefault") == "directed"
-                if self.graphs > 1:
-                    raise self._error("a second graph; give one graph a file")
-        except KeyError as error:
-            raise self._error(f"<{tag}> without {error}; save the file again") from error
 
-    def _place(self, name: str) -> int:
-        return self.places.setdefault(name.strip(), len(self.places))
+def _normalise(source: str, root: ElementTree.Element) -> None:
+    """Check a document and bring it to the form that networkx reads."""
+    space, bracket, tag = root.tag.rpartition("}")
+    space += bracket
+    if tag != "graphml":
+        raise CurvaeError(f"{source} has <{tag}> instead of <graphml>; save it as GraphML")
+    for element in root.iter():
+        element.tag = element.tag if "}" in (tag := element.tag.removeprefix(space)) else _SPACE + tag
+    found = {tag: list(root.iter(_SPACE + tag)) for tag in (*_NEEDED, "graph", "hyperedge")}
+    if len(found["graph"]) != 1:
+        raise CurvaeError(f"{source} has {len(found['graph'])} graphs; give one graph a file")
+    if found["hyperedge"]:
+        raise CurvaeError(f"{source} has a hyperedge; give edges between two nodes")
+    _check_names(source, found)
+    _normalise_data(root, found["data"], found["key"])
+    directed = [edge.attrib.pop("directed", "") == "true" for edge in found["edge"]]
+    if any(directed):
+        found["graph"][0].set("edgedefault", "directed")
+    for number, edge in enumerate(found["edge"]):
+        edge.set("id", str(number))  # networkx merges edges with the same id
 
-    def _define(self, key: str, attributes: dict[str, str]) -> None:
-        self.key = key
-        self.names[key] = attributes.get("attr.name", key)
-        if attributes.get("for", "all") in ("node", "all"):
-            self.node_keys[key] = None
-        if attributes.get("for", "all") in ("edge", "all") and self.names[key] == "weight":
-            self.weight_keys.add(key)
 
-    def _listen(self, key: str) -> None:
-        self.key, self.text = key, []
-        self.parser.CharacterDataHandler = self._hear
+def _normalise_data(
+    root: ElementTree.Element, values: list[ElementTree.Element], keys: list[ElementTree.Element]
+) -> None:
+    """Turn all data into texts and declare their keys, so that networkx converts nothing and refuses nothing."""
+    for default in root.iter(f"{_SPACE}default"):
+        default.text = (default.text or "").strip()
+    for data in values:
+        text = "".join([data.text or "", *(child.tail or "" for child in data)]).strip()
+        data.text = text or None
+        if text:
+            data[:] = []  # of drawing programs
+    known = {key.attrib["id"] for key in keys}
+    undeclared = {data.attrib["key"] for data in values} - known
+    added = [ElementTree.SubElement(root, f"{_SPACE}key", {"id": name, "for": "none"}) for name in undeclared]
+    for key in (*keys, *added):  # values that are not of their type are checked where they are used
+        key.attrib |= {"attr.name": key.get("attr.name", key.attrib["id"]), "attr.type": "string"}
 
-    def _hear(self, text: str) -> None:
-        if self.text is not None and not self.depth:
-            self.text.append(text)
 
-    def _end(self, element: str) -> None:
-        if self.depth:
-            self.depth -= 1
-        elif self.text is not None:
-            held = self.data if element.endswith("data") else self.defaults
-            held[self.key] = "".join(self.text).strip()
-            self.text = None
-            self.parser.CharacterDataHandler = None
-        elif element.endswith("edge"):
-            self._weigh()
-
-    def _weigh(self) -> None:
-        text = None
-        for held in (self.defaults, self.data):
-            for key in held:
-                if key in self.weight_keys:
-                    text = held[key]
-        self.has_weights |= text is not None
-        if self.weighted:
-            try:
-                self.weights.append(float(text or ""))
-            except ValueError:
-                said = "without a weight" if text is None else f"of weight {text!r}"
-                raise self._error(f"an edge {said}; give positive numbers, or leave out weighted=True") from None
-            self.lines.append(self.parser.CurrentLineNumber)
+def _check_names(source: str, found: Mapping[str, list[ElementTree.Element]]) -> None:
+    """Raise unless all elements have the names that they need, nodes are unique and edges join nodes of the file."""
+    for tag, names in _NEEDED.items():
+        for number, element in enumerate(found[tag], 1):
+            for name in names:
+                if name not in element.attrib:
+                    raise CurvaeError(f"{source}: <{tag}> number {number} has no {name!r}; save the file again")
+                element.set(name, element.attrib[name].strip())
+    times = Counter(node.attrib["id"] for node in found["node"])
+    if twice := [name for name, number in times.items() if number > 1]:
+        raise CurvaeError(f"{source} has several nodes {quoted(twice)}; make ids unique")
+    ends = (edge.attrib[name] for edge in found["edge"] for name in _NEEDED["edge"])
+    if unknown := list(dict.fromkeys(end for end in ends if end not in times)):
+        raise CurvaeError(f"{source} has edges to nodes that it does not list: {quoted(unknown)}; add them")

@@ -1,4 +1,4 @@
-"""What is known about the nodes of a graph: names, labels and features, from a table or from the graph itself."""
+"""Labels and features of the nodes of a graph, from a table or from the graph itself."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...errors import CurvaeError
-from ..cells import numbers_of, texts_of
+from ..column_values import numbers_of, texts_of
 from ..dataset import check_ids
 from ..files import require_file
+from ..messages import count, listing, quoted
 from ..missing import column_means, missing_counts, resolve
-from ..reading import UNNAMED, name_columns
-from ..remarks import count, listing, quoted
 from ..schema import Column
 from ..tables import read_frame, require_column
-from .links import GraphDraft
+from ..text_tables import UNNAMED, name_columns
+from .raw_graph import RawGraph
 
 __all__ = ["Filling", "NodeTable", "describe_nodes"]
 
 Filling: TypeAlias = Literal["error", "mean"]
 NodeTable: TypeAlias = str | Path | pd.DataFrame
 
-_NAMES = ("id", "node", "name")  # of the column that names nodes
+_NAMES = ("id", "node", "name")  # usual names of the column with the names of nodes
 _SPELLINGS = {spelling for name in _NAMES for spelling in (name, name.upper(), name.capitalize())}
 
 
 def describe_nodes(
-    draft: GraphDraft,
+    raw: RawGraph,
     nodes: NodeTable | None,
     label: str | None,
     features: Sequence[str],
     isolated: bool,
     missing: Filling,
 ) -> None:
-    """Give the nodes of a graph their labels and features; see `load_graph` for the arguments."""
+    """Add labels and features to the nodes of a graph; see `load_graph` for the arguments."""
     asked = [name for name in (label, *features) if name is not None]
     if nodes is not None:
-        source, frame = _read(nodes, asked, draft)
-        rows = _match(draft, source, frame, isolated)
-        _report(draft, source, draft.names[rows < 0], bool(features) and missing == "error")
-    elif draft.attributes is not None and len(draft.attributes.columns):
-        source, frame, rows = Path(draft.source), draft.attributes, np.arange(len(draft.names))
+        source, frame = _read(nodes, asked, raw)
+        rows = _match(raw, source, frame, isolated)
+        _report(raw, source, raw.names[rows < 0], bool(features) and missing == "error")
+    elif raw.attributes is not None and len(raw.attributes.columns):
+        source, frame, rows = Path(raw.source), raw.attributes, np.arange(len(raw.names))
     elif asked:
-        raise CurvaeError(f"{draft.source} has no column {asked[0]!r} of nodes; give a table with nodes=…")
+        raise CurvaeError(f"{raw.source} has no column {asked[0]!r} of nodes; give a table with nodes=…")
     else:
         return
     columns = [str(name) for name in frame.columns]
@@ -55,18 +55,18 @@ def describe_nodes(
     for name in features:
         require_column(source, "features", name, columns)
     if label is not None:
-        draft.labels, draft.label_name = _pick(texts_of(frame[label]), rows, ""), label
-        if empty := int((draft.labels == "").sum()):
-            draft.remarks.note(f"{count(empty, 'node')} without a label in column {label!r}; the label is left empty.")
+        raw.labels, raw.label_name = _pick(texts_of(frame[label]), rows, ""), label
+        if empty := int((raw.labels == "").sum()):
+            raw.messages.note(f"{count(empty, 'node')} without a label in column {label!r}; the label is left empty.")
     if features:
-        mend = "choose columns of numbers for features=…"
-        numbers = numbers_of(source, frame[list(features)], tuple(map(Column, features)), mend, draft.remarks)
-        draft.features = _fill(source.name, _pick(numbers, rows, np.nan), features, missing, draft)
-        draft.feature_names = tuple(features)
+        fix = "choose columns of numbers for features=…"
+        numbers = numbers_of(source, frame[list(features)], tuple(map(Column, features)), fix, raw.messages)
+        raw.features = _fill(source.name, _pick(numbers, rows, np.nan), features, missing, raw)
+        raw.feature_names = tuple(features)
 
 
-def _read(nodes: NodeTable, asked: Sequence[str], draft: GraphDraft) -> tuple[Path, pd.DataFrame]:
-    """The table, and a path to call it by."""
+def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, pd.DataFrame]:
+    """Read the table; also return its path, or a name in place of it, for messages."""
     if not isinstance(nodes, pd.DataFrame):
         path = Path(nodes)
         try:
@@ -74,57 +74,57 @@ def _read(nodes: NodeTable, asked: Sequence[str], draft: GraphDraft) -> tuple[Pa
         except FileNotFoundError:
             raise CurvaeError(f"there is no table of nodes {path}; check the name") from None
         known = _SPELLINGS | set(asked)
-        return path, read_frame(path, known, known, draft.remarks, first=True)
+        return path, read_frame(path, known, known, raw.messages, first=True)
     path = Path("the table of nodes")
     if not nodes.index.equals(pd.RangeIndex(len(nodes))):
         nodes = nodes.reset_index(names=nodes.index.name or f"{UNNAMED}0")
     if nodes.empty:
-        raise CurvaeError(f"{path} is empty; give one row a node")
+        raise CurvaeError(f"{path} is empty; give one row per node")
     return path, nodes.set_axis(name_columns(path, [str(name) for name in nodes.columns]), axis=1)
 
 
-def _match(draft: GraphDraft, source: Path, frame: pd.DataFrame, isolated: bool) -> NDArray[np.intp]:
-    """The row of the table of each node, −1 where there is none; nodes that only the table names are added."""
-    places = pd.Index(draft.names)
-    # The first column names nodes, unless another of the usual name fits better.
+def _match(raw: RawGraph, source: Path, frame: pd.DataFrame, isolated: bool) -> NDArray[np.intp]:
+    """Find the row of the table for each node, or −1, (nodes,); add nodes that only the table names."""
+    places = pd.Index(raw.names)
+    # The first column names nodes, unless a column with a usual name matches more of them.
     usual = [name for name in frame.columns if str(name).casefold() in _NAMES]
     candidates = {name: texts_of(frame[name], strip=True) for name in sorted(usual, key=_rank) + [frame.columns[0]]}
     name, ids = max(candidates.items(), key=lambda item: int((places.get_indexer(pd.Index(item[1])) >= 0).sum()))
-    check_ids(ids, f"column {name!r} of {source.name}", mend="give one row a node")
+    check_ids(ids, f"column {name!r} of {source.name}", fix="give one row per node")
     added = ids[places.get_indexer(pd.Index(ids)) < 0]
     if len(added) == len(ids):
         raise CurvaeError(
-            f"{source.name} names {quoted(ids[:2])} in column {name!r} and {draft.source} has nodes "
-            f"{quoted(draft.names[:2])}: no name is in both; call nodes alike"
+            f"{source.name} names {quoted(ids[:2])} in column {name!r} and {raw.source} has nodes "
+            f"{quoted(raw.names[:2])}: no name is in both; use the same names"
         )
     if len(added):
-        _add(draft, source, added, isolated)
-    return pd.Index(ids).get_indexer(pd.Index(draft.names))
+        _add(raw, source, added, isolated)
+    return pd.Index(ids).get_indexer(pd.Index(raw.names))
 
 
 def _rank(name: Any) -> int:
     return _NAMES.index(str(name).casefold())
 
 
-def _add(draft: GraphDraft, source: Path, added: NDArray[np.str_], isolated: bool) -> None:
+def _add(raw: RawGraph, source: Path, added: NDArray[np.str_], isolated: bool) -> None:
     if not isolated:
         raise CurvaeError(
-            f"{source.name} names {count(len(added), 'node')} that {draft.source} does not have: {quoted(added)}; "
+            f"{source.name} names {count(len(added), 'node')} that {raw.source} does not have: {quoted(added)}; "
             "remove them, or add them without edges with isolated=True"
         )
-    if draft.features is not None:
-        raise CurvaeError(f"{draft.source} has features for its own nodes only; leave out isolated=True")
-    draft.names = np.concatenate([draft.names, added])
-    if draft.labels is not None:
-        draft.labels = np.concatenate([draft.labels, np.full(len(added), "")])
+    if raw.features is not None:
+        raise CurvaeError(f"{raw.source} has features for its own nodes only; leave out isolated=True")
+    raw.names = np.concatenate([raw.names, added])
+    if raw.labels is not None:
+        raw.labels = np.concatenate([raw.labels, np.full(len(added), "")])
 
 
-def _report(draft: GraphDraft, source: Path, lacking: NDArray[np.str_], refused: bool) -> None:
-    if lacking.size:
-        what = f"{source.name} lacks {count(len(lacking), 'node')} of {draft.source}: {quoted(lacking)}"
+def _report(raw: RawGraph, source: Path, absent: NDArray[np.str_], refused: bool) -> None:
+    if absent.size:
+        what = f"{source.name} has no row for {count(len(absent), 'node')} of {raw.source}: {quoted(absent)}"
         if refused:
             raise CurvaeError(f'{what}; add them, or use missing="mean"')
-        draft.remarks.warn(f"{what}; add them.")
+        raw.messages.warn(f"{what}; add them.")
 
 
 def _pick(values: NDArray[Any], rows: NDArray[np.intp], otherwise: Any) -> NDArray[Any]:
@@ -134,13 +134,13 @@ def _pick(values: NDArray[Any], rows: NDArray[np.intp], otherwise: Any) -> NDArr
 
 
 def _fill(
-    source: str, x: NDArray[np.float64], names: Sequence[str], missing: Filling, draft: GraphDraft
+    source: str, x: NDArray[np.float64], names: Sequence[str], missing: Filling, raw: RawGraph
 ) -> NDArray[np.float64]:
     counts = missing_counts(x)
     where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
     if counts.any() and missing == "error":
-        raise CurvaeError(f'{source} lacks values of nodes, counted by column: {where}; use missing="mean"')
+        raise CurvaeError(f'{source} has missing values of nodes, counted by column: {where}; use missing="mean"')
     if (counts == len(x)).any():
         raise CurvaeError(f"{source} has columns without a single value: {where}; leave them out of features=…")
-    filled, _ = resolve(x, names, column_means(x), missing, draft.remarks)
+    filled, _ = resolve(x, names, column_means(x), missing, raw.messages)
     return filled

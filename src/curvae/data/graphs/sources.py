@@ -1,4 +1,4 @@
-"""One door for all graphs: a file, an object of another library, or the name of a graph of the paper."""
+"""Load a graph from a file, from an object of another library, or by the name of a built-in graph."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from scipy.sparse import issparse
 
 from ...errors import CurvaeError
 from ..files import BROKEN_GZIP, open_file, require_file
-from ..remarks import quoted
+from ..messages import quoted
 from ..store import fetch, places
 from .adjacency import from_matrix, read_adjacency
+from .edge_arrays import from_frame, from_pairs
 from .edgelist import read_edge_list
-from .graph import Graph
+from .graph_data import Graph
+from .graph_libraries import from_geometric, from_networkx, is_geometric, is_networkx
 from .graphml import read_graphml
-from .links import GraphDraft
-from .networks import from_geometric, from_networkx, is_geometric, is_networkx
 from .nodes import Filling, NodeTable, describe_nodes
-from .pairs import from_frame, from_pairs
+from .raw_graph import RawGraph
 
 __all__ = ["BUILT_IN_GRAPHS", "load_graph"]
 
@@ -33,7 +33,7 @@ _UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".parquet",
 
 @dataclass(frozen=True)
 class _Published:
-    """A file on the web, by its folder there, its name and its SHA-256."""
+    """A file on the web: its folder there, its name and its SHA-256."""
 
     folder: str
     file: str
@@ -70,20 +70,20 @@ def load_graph(
     isolated: bool = False,
     missing: Filling = "error",
 ) -> Graph:
-    """Load a graph, made undirected and without loops; `notes` of the result say what was done.
+    """Load a graph and make it undirected and free of loops; `notes` of the result say what was done.
 
     Arguments:
         source: a file (edge list, Matrix Market, .npz of scipy, GraphML; each but .npz may be gzipped), a graph of
             networkx, a sparse adjacency matrix of scipy, a `Data` of torch-geometric, a pandas frame of edges, an array
-            or list of pairs of nodes, or the name of a graph of the paper: phylogenetic, csphd, diseases. What lies on
-            disk under such a name comes first.
-        nodes: a table of nodes, as file or pandas frame: a column called id, node or name, or else the first, names
-            them.
+            or list of pairs of nodes, or the name of a graph of the paper: phylogenetic, csphd, diseases. A file
+            of that name takes precedence.
+        nodes: a table of nodes, as a file or a pandas frame. A column named id, node or name, or else the first, has
+            their names.
         label: column of the table, or attribute of the nodes of GraphML and networkx, with a label for each node.
-        features: columns or attributes likewise, of numbers.
-        weighted: whether to read weights; they must be positive. Those of repeated edges are summed.
-        isolated: whether nodes that only the table names join the graph, without edges.
-        missing: what to do about missing features: "error", or put the "mean" of the column.
+        features: columns or attributes of numbers to use as features.
+        weighted: whether to read weights, which must be positive. Weights of repeated edges are summed.
+        isolated: whether nodes that only the table names are added to the graph, without edges.
+        missing: what to do about missing features: "error" raises, "mean" fills in the mean of the column.
 
     Example:
         >>> graph = load_graph([("ann", "ben"), ("ben", "cem"), ("ben", "ann")])
@@ -97,15 +97,17 @@ def load_graph(
     if isolated and nodes is None:
         raise CurvaeError("only a table of nodes can name nodes without edges; give it with nodes=…")
     try:
-        draft = _read(source, weighted)
-        describe_nodes(draft, nodes, label, features, isolated, missing)
+        raw = _read(source, weighted)
+        describe_nodes(raw, nodes, label, features, isolated, missing)
     except OSError as error:
         name = error.filename or source
-        raise CurvaeError(f"{name} cannot be read: {error.strerror or error}; check the file and its rights") from error
-    return draft.finish()
+        raise CurvaeError(
+            f"{name} cannot be read: {error.strerror or error}; check the file and its permissions"
+        ) from error
+    return raw.finish()
 
 
-def _read(source: Any, weighted: bool) -> GraphDraft:
+def _read(source: Any, weighted: bool) -> RawGraph:
     if isinstance(source, str | Path):
         return _read_file(_find(source), weighted)
     if is_networkx(source):
@@ -119,13 +121,15 @@ def _read(source: Any, weighted: bool) -> GraphDraft:
     return from_pairs(source, weighted)
 
 
-def _read_file(path: Path, weighted: bool) -> GraphDraft:
+def _read_file(path: Path, weighted: bool) -> RawGraph:
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".npz"):
         return read_adjacency(path, weighted)
     if name.endswith(_UNREAD):
-        raise CurvaeError(f"{path.name} has an ending that is not read; save it as GraphML or as a list of edges")
-    # A list of edges would take the sizes of a matrix for an edge.
+        raise CurvaeError(
+            f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
+        )
+    # An edge list would read the sizes of a matrix as an edge.
     start = _start(path)
     if name.endswith(".mtx") or start.startswith(b"%%matrixmarket"):
         return read_adjacency(path, weighted)
@@ -138,7 +142,7 @@ def _start(path: Path) -> bytes:
     try:
         with open_file(path) as stream:
             return stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    except BROKEN_GZIP:  # the reader will say so
+    except BROKEN_GZIP:  # the reader raises the error
         return b""
 
 

@@ -1,4 +1,4 @@
-"""Hiding edges: the split of Kipf and Welling (2016), Variational graph auto-encoders, section 2."""
+"""Hold out edges, as Kipf and Welling (2016), Variational graph auto-encoders, section 2."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CurvaeError
-from ..remarks import count
-from .graph import Graph
+from ..messages import count
+from .graph_data import Graph
 
 __all__ = ["EdgeSplit", "absent_pairs", "split_edges"]
 
@@ -18,11 +18,11 @@ Edges = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """Edges to train on, edges to find again, and as many pairs of nodes without an edge.
+    """Edges to train on, edges to predict, and as many pairs of nodes without an edge.
 
     Arguments:
-        train, validation, test: edges of the graph, (·, 2), each in one part.
-        validation_absent, test_absent: pairs i < j without an edge, all different, as many as edges in that part.
+        train, validation, test: edges of the graph, (edges, 2), each edge in one of them.
+        validation_absent, test_absent: different pairs i < j without an edge, as many as the edges of that part.
     """
 
     train: Edges
@@ -36,9 +36,9 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
     """Split the edges of a graph at random; pairs without an edge are drawn uniformly.
 
     Arguments:
-        graph: to be split.
+        graph: the graph to split.
         validation, test: shares of its edges, rounded down to whole edges.
-        seed: of the draw; the same seed gives the same split.
+        seed: seed of the random split.
 
     Example:
         >>> graph = Graph(np.array(list("abcde")), np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 4]]))
@@ -52,36 +52,36 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
     for name, share, size in zip(("validation", "test"), (validation, test), sizes, strict=True):
         if share > 0 and size == 0:
             raise CurvaeError(
-                f"a share of {share:g} of {count(graph.n_edges, 'edge')} is none to keep for {name}; "
-                f"this needs a graph of {int(np.ceil(1 / share)):,} edges or more"
+                f"a share of {share:g} of {count(graph.n_edges, 'edge')} rounds down to no edge for {name}; "
+                f"use a graph of {int(np.ceil(1 / share)):,} edges or more"
             )
     random = np.random.default_rng(seed)
     order = random.permutation(graph.n_edges)
-    drawn = absent_pairs(graph, sum(sizes), random, mend="this needs a sparser graph")
+    drawn = absent_pairs(graph, sum(sizes), random, fix="use a sparser graph")
     cuts = np.cumsum(sizes)
     held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
     return EdgeSplit(kept, held, tested, *(_sorted(part) for part in np.split(drawn, cuts[:1])))
 
 
-def absent_pairs(graph: Graph, number: int, random: np.random.Generator, mend: str) -> Edges:
-    """Different pairs i < j without an edge, drawn uniformly; `mend` says what to do where there are too few.
+def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: str) -> Edges:
+    """Draw different pairs i < j without an edge uniformly, (number, 2); `fix` says what to do if there are too few.
 
     Example:
         >>> path = Graph(np.array(list("abc")), np.array([[0, 1], [1, 2]]))
         >>> absent_pairs(path, 1, np.random.default_rng(0), "").tolist()
         [[0, 2]]
     """
-    # Pairs i < j counted row by row: those of row i start at starts[i].
+    # Pairs i < j are numbered row by row; those of row i start at starts[i].
     nodes = np.arange(graph.n_nodes, dtype=np.int64)
     starts = nodes * (2 * graph.n_nodes - nodes - 1) // 2
     absent = graph.n_nodes * (graph.n_nodes - 1) // 2 - graph.n_edges
     if absent < number:
         raise CurvaeError(
             f"the graph is too dense: {count(absent, 'pair')} of nodes without an edge where {number:,} are "
-            f"needed; {mend}"
+            f"needed; {fix}"
         )
     ranks = random.choice(absent, number, replace=False)
-    # Going up the pairs without an edge, one skips the edges below.
+    # The rank among pairs without an edge skips the edges before it.
     present = starts[graph.edges[:, 0]] + graph.edges[:, 1] - graph.edges[:, 0] - 1
     pairs = ranks + np.searchsorted(present - np.arange(graph.n_edges), ranks, side="right")
     row = np.searchsorted(starts, pairs, side="right") - 1

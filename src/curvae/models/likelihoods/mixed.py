@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from ...settings.columns import yes_no
 from ..batch import Batch
 from ..layout import Layout
 from .base import Family, Likelihood, Matrix
@@ -132,17 +133,6 @@ class Mixed(Likelihood):
 def _blocks(x: Matrix, layout: Layout) -> tuple[int, ...]:
     """The blocks that are known, or found: 1 for a column that holds 0 and 1 and nothing else, 0 for others."""
     return layout.blocks or tuple(yes_no(x).astype(int).tolist())
-
-
-def yes_no(x: Matrix) -> NDArray[np.bool_]:
-    """Which columns hold the values 0 and 1, both of them and no others; NaN aside."""
-    if not sparse.issparse(x):
-        zero, one = x == 0, x == 1
-        return zero.any(0) & one.any(0) & (zero | one | np.isnan(x)).all(0)
-    x = sparse.csr_array(x)
-    stored = x.data[x.data != 0], x.indices[x.data != 0]
-    ones, others = (np.bincount(stored[1][where], minlength=x.shape[1]) for where in (stored[0] == 1, stored[0] != 1))
-    return (ones > 0) & (ones < x.shape[0]) & (others == 0)
 
 
 def _refusal(x: Matrix, layout: Layout) -> str | None:

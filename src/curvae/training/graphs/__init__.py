@@ -1,9 +1,10 @@
 """Training and evaluation of models of graphs."""
 
-from .compare import GraphComparison, compare_graph
-from .config import GraphConfig
+from ..config import GraphConfig
+from .build import START, build_graph_model
 from .evaluate import Links, Neighbourhood, embed_graph, link_figures, neighbourhood
-from .fitting import START, FittedGraph, build_graph_model, fit_graph, fit_graphs
+from .fitted import FittedGraph
+from .fitting import GraphComparison, compare_graph, fit_graph, fit_graphs
 
 __all__ = [
     "START",

@@ -16,9 +16,9 @@ from ...data import Graph
 from ...models import GraphBatch, GraphVAE, PairSampler, Terms
 from ...models.pairs import exact
 from ...nn import normalised_adjacency
-from ..engine import Advance, Engine, Failure, Passed
+from ..config import GraphConfig
+from ..engine import Advance, Engine, EpochResult, Failure
 from ..rows import Scaling
-from .config import GraphConfig
 
 __all__ = ["GraphEngine", "Observed"]
 
@@ -114,10 +114,10 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             graph = GraphBatch(graph.adjacency, self._sampler.step(generators[0]), graph.features)
         return model.terms(graph, noise[0])
 
-    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> Passed:
+    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
         reconstruction, kl = self._terms(epoch)
         kl = kl.sum(-1)
         failures: dict[int, Failure] = {}
         self._learn((self.beta * kl - reconstruction).mean(-1) / self.nodes, 1, failures)
         means = torch.stack([reconstruction, kl]).detach().mean(-1).view(2, -1).T.cpu()
-        return Passed(means / self.nodes, failures)
+        return EpochResult(means / self.nodes, failures)

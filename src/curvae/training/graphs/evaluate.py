@@ -6,17 +6,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from ...data import EdgeSplit, Graph
+from ...data.graphs.ranking import neighbourhood_map
 from ...errors import CurvaeError
-from ...geometry.pairs import distances
-from ..evaluate import Embedding
-from ..evaluate import distances as all_distances
-from ..links import link_scores, neighbourhood_map
-from .fitting import FittedGraph
+from ..embedding import Embedding, placed
+from .fitted import FittedGraph
 
-__all__ = ["Links", "Neighbourhood", "embed_graph", "hidden_links", "link_figures", "neighbourhood", "pair_distances"]
+__all__ = [
+    "Links",
+    "Neighbourhood",
+    "embed_graph",
+    "hidden_links",
+    "link_figures",
+    "link_scores",
+    "neighbourhood",
+]
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,31 @@ class Links:
     ap: float
     """average precision"""
 
+    def __float__(self) -> float:
+        """The figure by which models are compared: AUC."""
+        return self.auc
+
+
+def link_scores(scores_present: ArrayLike, scores_absent: ArrayLike) -> tuple[float, float]:
+    """Area under the ROC curve, and average precision, of telling edges from pairs without one.
+
+    Arguments:
+        scores_present: one an edge, higher where an edge is expected.
+        scores_absent: one a pair without an edge.
+
+    Example:
+        >>> link_scores([3.0, 2.0], [1.0, 0.0])
+        (1.0, 1.0)
+    """
+    present, absent = (np.asarray(s, dtype=np.float64).reshape(-1) for s in (scores_present, scores_absent))
+    scores = np.concatenate([present, absent])
+    if not len(present) or not len(absent):
+        raise CurvaeError("scores of edges and of pairs without an edge are needed; give at least one of each")
+    if not np.isfinite(scores).all():
+        raise CurvaeError("scores are not finite; the model has diverged: lower the learning rate")
+    truth = np.repeat([1, 0], [len(present), len(absent)])
+    return float(roc_auc_score(truth, scores)), float(average_precision_score(truth, scores))
+
 
 def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
     """Posterior centres of the nodes, computed in float64."""
@@ -35,14 +67,7 @@ def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
     seen = fitted.seen(graph)
     with torch.no_grad():
         q = fitted.model.encode(seen.adjacency(torch.float64), seen.features)
-        c = float(fitted.model.prior.curvature())
-    return Embedding(q.loc.cpu().numpy(), q.scale.log().mean(-1).exp().cpu().numpy(), c)
-
-
-def pair_distances(embedding: Embedding, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Distances of pairs of nodes, (·, 2)."""
-    c = torch.tensor(embedding.c, dtype=torch.float64)
-    return distances(torch.from_numpy(embedding.space), torch.from_numpy(np.ascontiguousarray(pairs.T)), c).numpy()
+        return placed(fitted.model.space, [q], units=False)
 
 
 @dataclass(frozen=True)
@@ -62,8 +87,7 @@ def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: i
     sampled = len(nodes) > limit
     if sampled:
         nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))
-    space, c = embedding.space, embedding.c
-    found = neighbourhood_map(graph, lambda start, stop: all_distances(space[nodes[start:stop]], space, c), nodes)
+    found = neighbourhood_map(graph, lambda start, stop: embedding.take(nodes[start:stop]).distances(embedding), nodes)
     return Neighbourhood(found, len(nodes), sampled)
 
 
@@ -82,7 +106,7 @@ def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
         "test": (split.test, split.test_absent),
     }
     return {
-        name: Links(*link_scores(*(-pair_distances(embedding, pairs) for pairs in both)))
+        name: Links(*link_scores(*(-embedding.distances_of(pairs) for pairs in both)))
         for name, both in parts.items()
         if len(both[0])
     }

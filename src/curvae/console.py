@@ -1,0 +1,239 @@
+"""What the program says: progress, messages and results of commands; mistakes in one line, and exit codes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .errors import CurvaeError
+from .flags import SettingOption, in_flags, shell_command
+from .options import SHARED, option, printed
+from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
+
+if TYPE_CHECKING:
+    from .runs import Step
+
+__all__ = ["Answer", "Later", "command", "program", "run_program"]
+
+_NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
+
+
+class Later:
+    """A module that is imported when it is first used, so that help need not wait for it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found.
+
+    Arguments:
+        result: for programs, printed as JSON.
+        lines: for people.
+        following: what to do next.
+    """
+
+    result: Any
+    lines: Sequence[str]
+    following: Step | None = None
+
+    def show(self, as_json: bool) -> None:
+        """Print it on the output."""
+        if as_json:
+            from .training.files import json_text
+
+            encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+            print(json_text(self.result, ascii_only="utf" not in encoding.lower()))
+            return
+        for line in (*self.lines, *([f"next: {shell_command(self.following)}"] if self.following else [])):
+            print(one_line(line))
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+class _Command(click.Command):
+    """A command whose help has a heading for each part of the settings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.params:
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
+                panels.setdefault(getattr(parameter, "panel", "Options"), []).append(record)
+        for panel, records in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(records)
+
+
+class _Program(click.Group):
+    """Commands in the order in which they were given."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def command(*parameters: click.Parameter | str, example: str) -> Callable[[Callable[..., Answer]], click.Command]:
+    """Make a function a command of the program; what it returns is printed.
+
+    It is called with the parameters by name, and with a `reporter` for messages and progress, if it takes one. Settings
+    of a model are handed over together, as `settings`, those that were given.
+
+    Arguments:
+        parameters: arguments and options, or names of `SHARED` ones; all commands have `--quiet`, `--json` and `--help`
+            besides.
+        example: of a call, shown at the end of the help.
+    """
+    known = [SHARED[one] if isinstance(one, str) else one for one in parameters]
+    settings = [one for one in known if isinstance(one, SettingOption) and one.default is None]
+
+    def make(function: Callable[..., Answer]) -> click.Command:
+        def call(quiet: bool, as_json: bool, **values: Any) -> None:
+            words = _in_flags(click.get_current_context())
+            if settings:
+                given = {one.name: values.pop(one.name) for one in settings}
+                values["settings"] = {name: value for name, value in given.items() if value is not None}
+            try:
+                if "device" in parameters:
+                    from .training.device import choose_device
+
+                    values["device"] = choose_device(values["device"])
+                if "reporter" in function.__annotations__:
+                    from .messages import speaking
+
+                    with speaking(quiet or as_json, words) as values["reporter"]:
+                        answer = function(**values)
+                else:
+                    answer = function(**values)
+            except CurvaeError as error:
+                raise click.ClickException(words(str(error))) from error
+            if as_json or not quiet:
+                answer.show(as_json)
+
+        own = [one for one in known if one not in settings]
+        return _Command(
+            function.__name__,
+            callback=call,
+            params=[*own, SHARED["quiet"], SHARED["as_json"], SHARED["help"], *settings],
+            help=function.__doc__,
+            short_help=(function.__doc__ or "").partition("\n\n")[0],
+            epilog=f"\b\nExample: curvae {example}",
+            add_help_option=False,
+        )
+
+    return make
+
+
+def program(*commands: click.Command, text: str, version: str) -> click.Group:
+    """The program that has these commands."""
+    shown = option("--version", **printed(lambda context: version), help="Print the version.")
+    return _Program("curvae", help=text, params=[shown, SHARED["help"]], commands=commands, add_help_option=False)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+def _in_flags(context: click.Context) -> Callable[[str], str]:
+    """Makes messages of the library name the options of the command that runs, or else of other commands."""
+    commands = context.parent.command.commands.values()  # type: ignore[union-attr]
+    known: dict[str, tuple[str, str | None]] = {}
+    for one in (*commands, context.command):
+        for parameter in one.params:
+            if isinstance(parameter, click.Option):
+                known[parameter.name] = parameter.opts[0], next(iter(parameter.secondary_opts), None)
+    return lambda message: in_flags(message, known)
+
+
+# --- the end of a program ---------------------------------------------------------------------------------------------
+
+
+def run_program(group: click.Group) -> None:
+    """Do what was typed; ends the process with an exit code, unless that is 0."""
+    with Signals(_interrupted) as signals, steady_output() as output:
+        code = _run(group, signals)
+        output.flush()
+        if output.error is not None and not output.reader_left and code == 0:
+            reason = getattr(output.error, "strerror", None) or output.error
+            code = _fail(f"cannot write to the output: {reason}; files that were written are complete")
+    if output.reader_left and code == 0:
+        code = BROKEN_PIPE
+    if code:
+        sys.exit(code)
+
+
+def _run(group: click.Group, signals: Signals) -> int:
+    """Run the command and say what went wrong, if anything; returns the exit code."""
+    try:
+        _require_working_directory()
+        with group.make_context("curvae", sys.argv[1:] or ["--help"]) as context:
+            group.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        return _fail(_mistake(error))
+    except click.ClickException as error:
+        return _fail(error.message)
+    except KeyboardInterrupt:
+        return _end(signals)
+    except Exception:
+        if signals.received is None:
+            raise
+        return _end(signals)  # whatever broke while the command was ending
+    return 0
+
+
+def _mistake(error: click.UsageError) -> str:
+    """What is wrong with what was typed, and what may have been meant or where to look."""
+    option = getattr(error, "param", None)
+    if isinstance(error, click.NoSuchOption):
+        said = f"there is no option {error.option_name}"
+    elif isinstance(error, click.BadParameter) and error.message and option is not None:
+        said = f"{option.opts[0] if isinstance(option, click.Option) else option.human_readable_name}: {error.message}"
+    else:
+        said = error.format_message().partition(" Did you mean")[0]
+    said = " ".join(said.split()).removesuffix(".")
+    typed = getattr(error, "option_name", None) or getattr(error, "command_name", "")
+    if near := get_close_matches(typed, getattr(error, "possibilities", None) or (), 1, _NEAR):
+        return f"{said}; did you mean {near[0]}?"
+    return f"{said}; {'curvae' if error.ctx is None else error.ctx.command_path} --help shows what there is"
+
+
+def _end(signals: Signals) -> int:
+    number = signals.received or signal.SIGINT
+    print(_interrupted(number), end="", file=sys.stderr, flush=True)
+    signals.said()
+    return 128 + number
+
+
+def _interrupted(number: int) -> str:
+    """What to say after a signal: how to go on."""
+    what = "terminated" if number == signal.SIGTERM else "interrupted"
+    if sys.argv[1:2] == ["paper"]:
+        return f"curvae: {what}; the same command goes on\n"
+    return f"curvae: {what}; curvae fit, graph and compare go on with the same data and -o FOLDER --resume\n"
+
+
+def _require_working_directory() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise click.ClickException(
+            f"the working directory cannot be used ({error.strerror}); change to another folder"
+        ) from error
+
+
+def _fail(message: str) -> int:
+    print(f"curvae: {one_line(message)}", file=sys.stderr)
+    return 2

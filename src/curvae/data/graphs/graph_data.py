@@ -1,0 +1,124 @@
+"""The graph to embed: named nodes and undirected edges."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+
+from ...errors import CurvaeError
+from ..messages import count, quoted
+
+__all__ = ["Graph"]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An undirected graph without loops, with labels and features of its nodes.
+
+    Arguments:
+        names: unique name of each node, (nodes,).
+        edges: positions of the two nodes of each edge, (edges, 2), int64: each edge once, i < j, sorted by i, then j.
+        weights: positive weight of each edge, (edges,), or None.
+        features: finite features of each node, (nodes, features), float64, or None.
+        feature_names: names of the features.
+        labels: label of each node, (nodes,), or None.
+        label_name: name of the labels.
+        notes: what was done to the data, one sentence each.
+        warnings: what looks wrong and how to fix it, one sentence each.
+
+    Example:
+        >>> graph = Graph(np.array(["a", "b", "c", "d"]), np.array([[0, 1], [1, 2]]))
+        >>> graph.n_nodes, graph.n_edges, graph.components.tolist()
+        (4, 2, [0, 0, 0, 1])
+    """
+
+    names: NDArray[np.str_]
+    edges: NDArray[np.int64]
+    weights: NDArray[np.float64] | None = None
+    features: NDArray[np.float64] | None = None
+    feature_names: tuple[str, ...] = ()
+    labels: NDArray[np.str_] | None = None
+    label_name: str | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.names.ndim != 1 or self.names.dtype.kind != "U":
+            raise CurvaeError("names must be an array of texts, one per node")
+        unique, counts = np.unique(self.names, return_counts=True)
+        if (twice := unique[counts > 1]).size:
+            raise CurvaeError(f"nodes of the same name: {quoted(twice)}; make names unique")
+        self._check_edges()
+        width = len(self.feature_names)
+        if self.features is None and width:
+            raise CurvaeError(f"{count(width, 'feature name')} without features; give both")
+        if self.features is not None:
+            if self.features.shape != (self.n_nodes, width):
+                raise CurvaeError(
+                    f"features of shape {self.features.shape} for {count(self.n_nodes, 'node')} and "
+                    f"{count(width, 'feature name')}; give one row per node and one name per column"
+                )
+            if not np.isfinite(self.features).all():
+                raise CurvaeError("features contain missing or infinite values; replace them")
+        if self.labels is not None and self.labels.shape != self.names.shape:
+            raise CurvaeError(
+                f"{count(self.n_nodes, 'node')} but labels of shape {self.labels.shape}; give one per node"
+            )
+
+    def _check_edges(self) -> None:
+        edges, weights = self.edges, self.weights
+        if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype != np.int64:
+            raise CurvaeError(f"edges of shape {edges.shape} and type {edges.dtype}; give int64 of shape (edges, 2)")
+        if edges.size and (edges.min() < 0 or edges.max() >= self.n_nodes):
+            raise CurvaeError(f"an edge leads to a node that is not among the {self.n_nodes:,}; number nodes from 0")
+        keys = edges[:, 0] * self.n_nodes + edges[:, 1]
+        if bool((edges[:, 0] >= edges[:, 1]).any()) or bool((np.diff(keys) <= 0).any()):
+            raise CurvaeError("edges must be sorted pairs i < j, each once; curvae.data.load_graph makes them so")
+        if weights is not None:
+            if weights.shape != (len(edges),):
+                raise CurvaeError(
+                    f"{count(len(edges), 'edge')} but weights of shape {weights.shape}; give one per edge"
+                )
+            if not bool((np.isfinite(weights) & (weights > 0)).all()):
+                raise CurvaeError("weights must be positive and finite")
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.names)
+
+    @property
+    def n_edges(self) -> int:
+        return len(self.edges)
+
+    def adjacency(self) -> csr_array:
+        """The symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes)."""
+        values = np.ones(self.n_edges) if self.weights is None else self.weights
+        # The algorithms of csgraph need 32-bit indices.
+        i, j = self.edges.T.astype(np.int32 if self.n_nodes < 2**31 else np.int64)
+        places = np.concatenate([i, j]), np.concatenate([j, i])
+        return csr_array(coo_array((np.concatenate([values, values]), places), shape=(self.n_nodes, self.n_nodes)))
+
+    @cached_property
+    def components(self) -> NDArray[np.int64]:
+        """Number of the connected component of each node, from 0, (nodes,)."""
+        return connected_components(self.adjacency(), directed=False)[1].astype(np.int64)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of names, edges, weights, features with their names, and labels."""
+        digest = hashlib.sha256()
+        labels = None if self.labels is None else self.labels.tolist()
+        for text in (self.names.tolist(), self.feature_names, labels):
+            digest.update(json.dumps(text).encode() + b"\n")
+        for array, dtype in ((self.edges, "<i8"), (self.weights, "<f8"), (self.features, "<f8")):
+            digest.update(json.dumps(None if array is None else array.shape).encode() + b"\n")
+            if array is not None:
+                digest.update(array.astype(dtype).tobytes())
+        return digest.hexdigest()

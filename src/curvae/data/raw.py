@@ -1,0 +1,155 @@
+"""From what a reader found to a data set: the steps that all kinds of data share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CurvaeError
+from ..settings.columns import yes_no
+from .dataset import Dataset, Matrix, check_ids
+from .messages import Messages, count, quoted
+from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
+from .onehot import one_hot
+from .schema import Column, Kind, NumberColumns, Schema
+
+__all__ = ["RawData"]
+
+_TRANSPOSED = 5  # columns per row above which a table looks transposed
+_COUNTED = 5  # rows from which on consecutive integers look like an identifier
+_IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
+
+
+@dataclass
+class RawData:
+    """Data as a reader found it: missing values are still missing, and categories are not one-hot yet.
+
+    Arguments:
+        source: name of the data in messages.
+        kind: table, matrix or images.
+        x: numbers, (rows, columns); a category is its position in the list of categories, or NaN.
+        columns: descriptions of the columns of x; `finish` sets `fill`.
+        shape: (height, width) of images, else None.
+        ids, labels, groups, exposure: one per row, (rows,), or None.
+        label_name: name of the label column.
+        context: covariates as numbers, (rows, covariates), or None.
+        covariates: descriptions of the covariates.
+        roles: names of the columns with ids, labels, groups and exposure.
+        messages: notes and warnings so far.
+    """
+
+    source: str
+    kind: Kind
+    x: Matrix
+    columns: Sequence[Column]
+    shape: tuple[int, ...] | None = None
+    ids: NDArray[np.str_] | None = None
+    labels: NDArray[np.str_] | None = None
+    groups: NDArray[np.str_] | None = None
+    exposure: NDArray[np.float64] | None = None
+    label_name: str | None = None
+    context: NDArray[np.float64] | None = None
+    covariates: tuple[Column, ...] = ()
+    roles: dict[str, str | None] = field(default_factory=dict)
+    messages: Messages = field(default_factory=Messages)
+
+    def finish(self, schema: Schema | None, missing: Missing) -> tuple[Dataset, Schema]:
+        """Make the data set, and return it with the given schema or one fitted to the data."""
+        self._require_rows(1 if schema else 2)
+        given = schema
+        schema = given or self._fit(missing)
+        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages)
+        ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
+        check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
+        rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups}
+        rows |= {"exposure": self.exposure, "context": self.context}
+        if missing == "model" and (empty := empty_rows(x)).size:
+            raise CurvaeError(f"{self.source} has rows without a single value: {quoted(ids[empty])}; remove them")
+        if kept is not None:
+            rows = {name: None if values is None else values[kept] for name, values in rows.items()}
+        if given is None:
+            self._require_rows(2, x.shape[0])
+            self._judge(x)
+        return Dataset(
+            x=one_hot(x, schema.columns, self.source) if schema.categorical else x,
+            names=schema.names,
+            shape=schema.shape,
+            **rows,
+            label_name=self.label_name if self.labels is not None else None,
+            blocks=schema.blocks,
+            context_names=() if self.context is None else schema.context_names,
+            notes=tuple(self.messages.notes),
+            warnings=tuple(self.messages.warnings),
+            missing=missing == "model",
+        ), schema
+
+    def _require_rows(self, least: int, rows: int | None = None) -> None:
+        rows = self.x.shape[0] if rows is None else rows
+        if rows == 0:
+            raise CurvaeError(f"{self.source} has no rows; give at least {least}")
+        if rows < least:
+            raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
+
+    def _fit(self, missing: Missing) -> Schema:
+        if not self.columns:
+            raise CurvaeError(f"{self.source} has no column left to use as a feature; give at least one")
+        if (empty := empty_columns(self.x)).size:
+            names = quoted(self.columns[int(j)].name for j in empty)
+            raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
+        means = column_means(self.x)
+        if isinstance(self.columns, NumberColumns):
+            columns: Sequence[Column] = NumberColumns(self.columns.names, means)
+            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
+        binary = yes_no(self.x) if self.kind == "table" else np.zeros(len(self.columns), bool)
+        if missing == "mean":  # the mean is neither 0 nor 1
+            binary &= missing_counts(self.x) == 0
+        columns = tuple(
+            replace(column, fill=float(round(means[j]) if binary[j] else means[j]), binary=bool(binary[j]))
+            if column.categories is None
+            else replace(column, fill=_most_frequent(self.x[:, j]))
+            for j, column in enumerate(self.columns)
+        )
+        width = sum(len(column.features) for column in columns)
+        return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
+
+    def _judge(self, x: Any) -> None:
+        """Warn about training data that looks wrong."""
+        rows, width = x.shape
+        if self.kind == "images":
+            return
+        if width > _TRANSPOSED * rows:
+            self.messages.warn(
+                f"{self.source} has many more columns ({width:,}) than rows ({rows:,}): is it transposed? "
+                "Each row must be one thing to embed."
+            )
+        low, high = extremes(x)
+        if (constant := np.flatnonzero(low == high)).size:
+            names = quoted(self.columns[int(j)].name for j in constant)
+            self.messages.note(
+                f"column {names} is constant; it is kept."
+                if constant.size == 1
+                else f"{constant.size:,} columns are constant; they are kept: {names}."
+            )
+        if self.kind == "table":
+            for j in np.flatnonzero(low < high):
+                self._judge_identifier(int(j), x[:, j], high[j] - low[j] == rows - 1 and rows >= _COUNTED)
+
+    def _judge_identifier(self, j: int, values: NDArray[np.float64], consecutive: bool) -> None:
+        column, values = self.columns[j], values[np.isfinite(values)]
+        suspect = consecutive or _IDENTIFIER.search(column.name) is not None
+        if suspect and bool((values == np.floor(values)).all()) and np.unique(values).size == values.size:
+            how = "a different category in every row" if column.categories else "a different integer in every row"
+            self.messages.warn(
+                f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
+                f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
+            )
+
+
+def _most_frequent(codes: Any) -> float:
+    return float(np.argmax(np.bincount(codes[np.isfinite(codes)].astype(np.intp))))

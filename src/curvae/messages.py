@@ -1,0 +1,53 @@
+"""Messages and progress bars of a command on the error stream, so that results alone are on the output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from .flags import command_line, shell_command
+from .runs.progress import Reporter
+from .terminal import one_line
+
+__all__ = ["speaking"]
+
+
+@contextmanager
+def speaking(quiet: bool, words: Callable[[str], str]) -> Iterator[Reporter]:
+    """A reporter for a run, silent if `quiet`; progress bars end with the context.
+
+    Arguments:
+        quiet: whether to say nothing.
+        words: puts a message of the library into the words of the command line.
+    """
+    silent = Reporter(command=shell_command, started=command_line())
+    if quiet:
+        yield silent
+        return
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
+    bars = Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"), console=console
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def progress(name: str, done: float, total: float, text: str) -> None:
+        if not tasks:
+            bars.start()
+        if name not in tasks:
+            tasks[name] = bars.add_task(name, total=total, text="")
+        bars.update(tasks[name], completed=done, text=escape(one_line(text)))
+
+    def say(text: str, before: str = "") -> None:
+        console.print(before + escape(one_line(words(text))), highlight=False, soft_wrap=True)
+
+    try:
+        yield replace(silent, say=say, warn=lambda text: say(text, "[yellow]warning:[/] "), progress=progress)
+    finally:
+        if tasks:
+            bars.stop()

@@ -1,0 +1,246 @@
+"""The latent space of a model: a product of factors, each with its curvature, distributions and prior."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, WrappedNormal
+from ..distributions.step import draw_and_divergence
+from ..errors import CurvaeError
+from ..geometry import hyperboloid as h
+from ..geometry.functions import REACH
+from ..settings import DistributionKind, FactorSettings, parse_space
+from .curvature import Curvature, PriorScale
+
+__all__ = ["Factor", "FactorFigures", "Space"]
+
+Distribution = DistributionKind | type[HyperbolicNormal]
+
+# Added to the standard deviation of a posterior, so that its logarithm is finite wherever a network wanders; not a
+# clamp: the gradient lives on.
+_SMALLEST = 1e-8
+
+
+def _distribution(given: Distribution) -> type[HyperbolicNormal]:
+    if isinstance(given, type) and issubclass(given, HyperbolicNormal):
+        return given
+    if given not in get_args(DistributionKind):
+        raise ValueError(
+            f"distribution must be one of {', '.join(get_args(DistributionKind))}, or a class; got {given!r}"
+        )
+    return WrappedNormal if given == "wrapped" else RiemannianNormal
+
+
+class FactorFigures(NamedTuple):
+    """The numbers of a factor."""
+
+    name: str
+    """its letter and its place in the product: "h1", "e2" """
+    dim: int
+    c: float
+    prior_scale: float
+
+
+class Factor(nn.Module):
+    """A space of curvature −c ≤ 0 with the distributions of posteriors and prior on it.
+
+    Where a decoder can follow, as in a `curvae.models.VAE`, only c·σ0² can be told from data: scaling the factor by k
+    with c → c/k² and σ → kσ changes nothing.
+
+    Arguments:
+        dim: dimension.
+        curvature: c, or a module that is shared with other parts.
+        learn_curvature: whether c is a parameter.
+        distribution: "riemannian", "wrapped", or a subclass of `curvae.distributions.HyperbolicNormal`.
+        diagonal: one posterior standard deviation an axis, for the wrapped normal; otherwise one for all.
+        prior_scale: the standard deviation σ0 of the prior, or where learning starts.
+        learn_prior_scale: whether it is a parameter.
+        prior: distribution of the prior; by default that of the posteriors.
+
+    Attributes:
+        dim: of the noise that a draw takes.
+        width: number of coordinates of a point.
+
+    Example:
+        >>> factor = Factor(2, 0.5, prior_scale=2.0)
+        >>> factor.prior().sample((3,)).shape, float(factor.identifiable())
+        (torch.Size([3, 2]), 2.0)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        curvature: float | Curvature = 1.0,
+        learn_curvature: bool = False,
+        distribution: Distribution = "riemannian",
+        diagonal: bool = False,
+        prior_scale: float = 1.0,
+        learn_prior_scale: bool = False,
+        prior: Distribution | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim = self.width = dim
+        self.curvature = curvature if isinstance(curvature, Curvature) else Curvature(curvature, learn_curvature)
+        self.distribution, self.diagonal = _distribution(distribution), diagonal
+        self.prior_distribution = self.distribution if prior is None else _distribution(prior)
+        if diagonal and not issubclass(self.distribution, WrappedNormal):
+            raise ValueError(
+                'a diagonal posterior needs distribution="wrapped": the Riemannian normal has one standard deviation'
+            )
+        self.scale = PriorScale(prior_scale, learn_prior_scale)
+        self._require_reach(prior_scale)
+
+    def _require_reach(self, scale: float) -> None:
+        """Farther out coordinates saturate, and a divergence computed from them would come out far below 0."""
+        root = math.sqrt(float(self.curvature().detach())) * scale
+        riemannian = self.prior_distribution is RiemannianNormal
+        farthest = root * (9.0 + ((self.dim - 1) * root if riemannian else math.sqrt(self.dim)))
+        if farthest > REACH:
+            raise CurvaeError(
+                f"a {'riemannian' if riemannian else 'wrapped'} prior with c·σ0² = {root * root:.4g} in {self.dim} "
+                f"dimensions reaches out to √c·radius {farthest:.0f}, and distances can be computed up to {REACH:.0f}; "
+                "lower the curvature or the prior's scale"
+            )
+
+    @property
+    def flat(self) -> bool:
+        """Whether it is Euclidean, and stays so."""
+        return not self.curvature.learnable and float(self.curvature()) == 0
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that an encoder gives for the posterior of a row."""
+        return self.dim + (self.dim if self.diagonal else 1)
+
+    def identifiable(self) -> Tensor:
+        """c·σ0², the one number that says how curved the factor is."""
+        return self.curvature() * self.scale() ** 2
+
+    def _tangent(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """log_0 μ and σ, float64. As in the paper, section 3.2, an encoder gives ball coordinates of log_0 μ."""
+        u, spread = outputs.double().split([self.dim, self.outputs - self.dim], -1)
+        return 2.0 * u, F.softplus(spread) + _SMALLEST
+
+    def posterior(self, outputs: Tensor) -> HyperbolicNormal:
+        """The normal around μ = exp_0(2h_μ) with σ = softplus(h_σ), for outputs (h_μ, h_σ) of an encoder."""
+        u, scale = self._tangent(outputs)
+        manifold = self.curvature.lorentz(self.dim)
+        return self.distribution(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
+
+    def prior(self) -> HyperbolicNormal:
+        """The normal around the origin, on `Lorentz`, in float64."""
+        return self.prior_distribution.centred(self.scale().double(), self.curvature.lorentz(self.dim))
+
+    def draw(self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0) -> tuple[Tensor, Tensor]:
+        """A point made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there."""
+        c = self.curvature().double()
+        if self.prior_distribution is self.distribution:
+            u, scale = self._tangent(outputs)
+            scale0 = self.scale().double()
+            return draw_and_divergence(u, scale, noise, c, scale0, self.distribution, dtype, room)
+        z, log_q = self.posterior(outputs).transform_and_log_prob(noise)
+        return h.saturate(z, c, dtype, room), log_q - self.prior().log_prob(z)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, distribution={self.distribution.__name__}, diagonal={self.diagonal}"
+
+
+class Space(nn.Module):
+    """The latent space of a model: a product of hyperbolic and flat factors. It owns their curvatures and priors.
+
+    A point is the space parts S of its factors on `curvae.Lorentz`, one after the other. Distances in a product are
+    √Σ(d_i/unit_i)², a unit for each factor.
+
+    Arguments:
+        factors: such as "h2", "h2:1.2", "h2:learn" or "h2,e3"; or `Factor` modules.
+        options: `distribution`, `diagonal`, `prior_scale`, `learn_prior_scale` of every factor.
+
+    Example:
+        >>> space = Space("h2:0.5,e3", distribution="wrapped")
+        >>> space.dim, [float(c) for c in space.curvatures()], space.prior().sample((4,)).shape
+        (5, [0.5, 0.0], torch.Size([4, 5]))
+    """
+
+    def __init__(self, factors: str | Sequence[Factor | FactorSettings], **options: Any) -> None:
+        super().__init__()
+        given = parse_space(factors) if isinstance(factors, str) else factors
+        self.factors = nn.ModuleList(
+            Factor(one.dim, one.curvature, one.learned, **options) if isinstance(one, FactorSettings) else one
+            for one in given
+        )
+        self.dim = sum(factor.dim for factor in self)
+        self.width = sum(factor.width for factor in self)
+        self.outputs = sum(factor.outputs for factor in self)
+
+    def __iter__(self) -> Iterator[Factor]:
+        return iter(self.factors)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.factors)
+
+    def curvatures(self) -> tuple[Tensor, ...]:
+        """c of every factor."""
+        return tuple(factor.curvature() for factor in self)
+
+    @property
+    def learned(self) -> bool:
+        """Whether a curvature is a parameter."""
+        return any(factor.curvature.learnable for factor in self)
+
+    def numbers(self) -> dict[str, Tensor]:
+        """c and σ0 of the one factor, as `c` and `prior_scale`; of a product as `c_1`, `prior_scale_1`, `c_2`, …"""
+        ends = [""] if len(self) == 1 else [f"_{i}" for i in range(1, len(self) + 1)]
+        return {
+            f"{name}{end}": getattr(factor, part)()
+            for end, factor in zip(ends, self, strict=True)
+            for name, part in (("c", "curvature"), ("prior_scale", "scale"))
+        }
+
+    def figures(self) -> tuple[FactorFigures, ...]:
+        """The numbers of every factor."""
+        with torch.no_grad():
+            return tuple(
+                FactorFigures(f"{'e' if one.flat else 'h'}{i}", one.dim, float(one.curvature()), float(one.scale()))
+                for i, one in enumerate(self, 1)
+            )
+
+    def split(self, S: Tensor) -> tuple[Tensor, ...]:
+        """The coordinates of points by factor."""
+        return S.split([factor.width for factor in self], -1)
+
+    def posterior(self, outputs: Tensor) -> HyperbolicNormal | ProductNormal:
+        """The posterior of every row from the outputs of an encoder; on `Lorentz`, in float64."""
+        parts = outputs.split([factor.outputs for factor in self], -1)
+        return _joined([factor.posterior(part) for factor, part in zip(self, parts, strict=True)])
+
+    def prior(self) -> HyperbolicNormal | ProductNormal:
+        """The prior, around the origin; on `Lorentz`, in float64."""
+        return _joined([factor.prior() for factor in self])
+
+    def draw(self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Points of the posteriors made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
+
+        Points are held back where `dtype` cannot hold them, or 1/room of its largest number.
+        """
+        if len(self) == 1:
+            return next(iter(self)).draw(outputs, noise, dtype, room)
+        heads = outputs.split([factor.outputs for factor in self], -1)
+        noises = noise.split([factor.dim for factor in self], -1)
+        drawn = [factor.draw(head, part, dtype, room) for factor, head, part in zip(self, heads, noises, strict=True)]
+        points, divergences = zip(*drawn, strict=True)
+        return torch.cat(points, -1), torch.stack(divergences).sum(0)
+
+    def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
+        """Points in `dtype`, held back where it cannot hold them."""
+        parts = zip(self.split(S.double()), self.curvatures(), strict=True)
+        return torch.cat([h.saturate(part, c.double(), dtype, room) for part, c in parts], -1)
+
+
+def _joined(parts: list[HyperbolicNormal]) -> HyperbolicNormal | ProductNormal:
+    return parts[0] if len(parts) == 1 else ProductNormal(parts)

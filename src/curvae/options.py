@@ -1,0 +1,85 @@
+"""Arguments and options that commands share, called as the library calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .errors import CurvaeError
+from .flags import SettingOption
+from .settings import RowSettings
+
+__all__ = ["FILE", "SHARED", "option", "printed", "refuse"]
+
+FILE = click.Path(path_type=Path)
+
+
+def option(*names: str, choices: Sequence[str] = (), **more: Any) -> click.Option:
+    """An option, given its names and help; `choices` are named in the help, and others are refused."""
+    chosen: dict[str, Any] = {"type": click.Choice(choices), "metavar": "NAME"} if choices else {}
+    return click.Option(names, **chosen, **more)
+
+
+def refuse(when: str, names: Iterable[str]) -> None:
+    """Raise if one of these options was given."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        source = context.get_parameter_source(one.name or "")
+        if one.name in names and source is not None and source.name != "DEFAULT":
+            raise CurvaeError(f"{one.opts[0]} has no meaning {when}; leave it out")
+
+
+def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
+    """Of an option: print a text and do nothing else."""
+
+    def callback(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+        if asked:
+            print(text(context))
+            context.exit()
+
+    return {"is_flag": True, "is_eager": True, "expose_value": False, "callback": callback}
+
+
+_ROWS = "Rows that lack values: error, drop, fill in the mean, or leave gaps to the model"
+SHARED: dict[str, click.Parameter] = {
+    "run": click.Argument(["run"], type=FILE, help="Run folder of curvae fit or curvae graph."),
+    "data": click.Argument(
+        ["data"],
+        help="Table (.csv, .tsv, .parquet), matrix (.npy, .npz, .mtx), images (.npy or a folder), mnist, "
+        "branching-diffusion or flat.",
+    ),
+    "folder": option("-o", "--output", type=FILE, help="Run folder (runs/<name>-<n>)."),
+    "label": option("--label", help="Column to colour the map by."),
+    "id": option("--id", help="Column that names the rows."),
+    "group": option("--group", help="Column whose rows stay together in splits."),
+    "categorical": option("--categorical", multiple=True, help="Text column to encode; repeatable."),
+    "covariates": option(
+        "--covariate",
+        "covariates",
+        multiple=True,
+        help="Column of the circumstances, such as the batch, told to the decoder; repeatable.",
+    ),
+    "exposure": option("--exposure", help="Column with the exposure of each row, for counts (poisson)."),
+    "missing": option(
+        "--missing", choices=("error", "drop", "mean", "model"), default="error", help=f"{_ROWS} (error)."
+    ),
+    "missing_as_run": option(
+        "--missing", choices=("error", "drop", "mean", "model"), help=f"{_ROWS} (as the run did)."
+    ),
+    "nodes": option("--nodes", help="Table of nodes: names, labels, features."),
+    "features": option("--features", multiple=True, help="Column of numbers of the nodes; repeatable."),
+    "weighted": option("--weighted", is_flag=True, help="Read weights of edges."),
+    "isolated": option("--isolated", is_flag=True, help="Add nodes that only the table names, without edges."),
+    "seed": SettingOption([RowSettings], "seed", default=0),
+    "device": option("--device", default="auto", help="auto, cpu or cuda (auto)."),
+    "jobs": option("--jobs", type=click.IntRange(min=1), help="Processes (one per core, one on CUDA)."),
+    "resume": option("--resume", is_flag=True, help="Continue the run in -o."),
+    "force": option("--force", is_flag=True, help="Overwrite what is there."),
+    "quiet": option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
+    "as_json": option("--json", "as_json", is_flag=True, help="Print the result as JSON and nothing else."),
+    "help": option("-h", "--help", **printed(click.Context.get_help), help="Show this message and exit."),
+}
+"""parameters that several commands have, called as the library calls them where it has them"""

@@ -1,0 +1,169 @@
+"""Run folders: where they are made, and the tables and reports in them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..data.files import refuse_dangling, require_file
+from ..data.spreadsheets import guard, unguard
+from ..data.text import EXACT
+from ..errors import CurvaeError
+from ..report import Report, Section
+from ..report.page import Tone
+from ..training.evaluate import Embedding
+from ..training.files import write_text
+from ..training.locks import is_empty, locked
+from ..training.storage import CONFIG, versions
+
+__all__ = [
+    "embedding_table",
+    "new_folder",
+    "output_file",
+    "read_embedding",
+    "today",
+    "write_report",
+    "write_table",
+]
+
+# What a run holds; `force` removes these and nothing else, the mark of a run last.
+_OWN = (
+    "checkpoint",
+    "splits",
+    "*.part",
+    "model.safetensors",
+    "embedding.safetensors",
+    "metrics.jsonl",
+    "embedding.csv",
+    "comparison.json",
+    "map.png",
+    "curves.png",
+    "report.html",
+    CONFIG,
+)
+
+
+@contextmanager
+def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Iterator[Path]:
+    """Make a folder for a run, and lock it within the context: the one asked for, or the next `runs/<name>-<n>`.
+
+    A folder that holds files is emptied only with `force`, and only if it has the file `mark`, which runs write.
+    """
+    with _making(asked or Path("runs")):
+        if asked is not None:
+            refuse_dangling(asked)
+            if asked.exists() and not asked.is_dir():
+                raise CurvaeError(f"{asked} is a file; give a folder for the run")
+        folder = _numbered(name) if asked is None else asked
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        with _making(folder):
+            if not is_empty(folder):
+                _clear(folder, force, mark)
+        yield folder
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CurvaeError(f"cannot make the folder {folder}: {error.strerror}; choose another with output=…") from error
+
+
+def _numbered(name: str) -> Path:
+    """Make the next folder of this name that does not exist yet."""
+    Path("runs").mkdir(exist_ok=True)
+    for n in count(1):
+        folder = Path("runs") / f"{name}-{n}"
+        with suppress(FileExistsError):
+            folder.mkdir()
+            break
+    return folder
+
+
+def _clear(folder: Path, force: bool, mark: str) -> None:
+    if not force:
+        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with force=True")
+    if not (folder / mark).exists():
+        raise CurvaeError(
+            f"{folder} holds something else (there is no {mark}) and is not touched; choose another folder"
+        )
+    for pattern in _OWN:
+        for path in folder.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def output_file(
+    asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "output"
+) -> Path:
+    """The file asked for, or the default; raises if it exists, unless with `force`.
+
+    The ending decides what is written, so it must be one of `endings`, or by default that of the default.
+    """
+    path = default if asked is None else asked
+    if path.suffix.lower() not in (endings := endings or (default.suffix,)):
+        raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}=…")
+    refuse_dangling(path)
+    if path.exists() and not force:
+        raise CurvaeError(f"{path} exists; choose another name with {option}=…, or overwrite it with force=True")
+    return path
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def write_report(
+    path: Path,
+    title: str,
+    verdict: str,
+    tone: Tone,
+    warnings: Sequence[str],
+    sections: Sequence[Section],
+    seed: int,
+    command: str,
+) -> None:
+    """Write the page that tells what was found; `command` makes it again."""
+    report = Report(title, verdict, tone, warnings, sections, command, versions(), seed, today())
+    write_text(path, report.html())
+
+
+def embedding_table(
+    embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any, thing: str = "row"
+) -> pd.DataFrame:
+    """The rows of `embedding.csv`, in input order and full precision; raises for rows without a place on the map."""
+    embedding.require_finite(ids, thing)
+    columns: dict[str, Any] = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
+    for name, values in (("ball", embedding.ball), ("tangent", embedding.tangent)):
+        columns |= {f"{name}_{i + 1}": values[:, i] for i in range(embedding.dim)}
+    return pd.DataFrame({**columns, "radius": embedding.radius, "sigma": embedding.sigma})
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a CSV file atomically, in which a spreadsheet finds no formulas."""
+    texts = table.select_dtypes(exclude="number").astype(str)
+    # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
+    delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)
+    table = table.copy(deep=False)
+    for name in texts:
+        table[name] = texts[name].map(guard)
+    table = table.rename(columns=guard)
+    write_text(path, table.to_csv(index=False, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL))
+
+
+def read_embedding(path: Path) -> pd.DataFrame:
+    """What `write_table` wrote of an `embedding_table`."""
+    require_file(path)
+    texts = ("id", "label")
+    table = pd.read_csv(path, dtype=dict.fromkeys(texts, str), keep_default_na=False, **EXACT)
+    return table.assign(**{name: table[name].map(unguard) for name in texts if name in table})

@@ -1,0 +1,211 @@
+"""Runs on graphs: what `curvae graph`, `compare --graph` and `diagnose --graph` do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..data import EdgeSplit, split_edges
+from ..data.graphs.centrality import closeness, steps_from
+from ..data.messages import count as counted
+from ..errors import CurvaeError
+from ..hierarchy import Metric, diagnose_graph
+from ..report import Section
+from ..training.config import require_count
+from ..training.evaluate import Embedding, map_health
+from ..training.files import read_tensors
+from ..training.graphs import FittedGraph, GraphComparison, GraphConfig, compare_graph, fit_graph, fit_graphs
+from ..training.graphs.build import require_buildable_graph
+from ..training.graphs.evaluate import embed_graph, link_figures, neighbourhood
+from ..training.graphs.fitted import graph_facts
+from ..training.paired import curved_values
+from ..training.storage import MODEL
+from . import graph_pages as pages
+from .folders import embedding_table
+from .graph_trained import TrainedGraph
+from .progress import Forecast, Reporter
+from .run import DiagnosedData, Outcome, Place, Run, comparable, given
+from .sources import DataSource, GraphSource, Step
+
+__all__ = ["GraphRun"]
+
+_SPLITS = 5  # by default
+_FAITHFUL = 0.3  # mean average precision of neighbourhoods below which a map is warned of
+
+
+class GraphRun(Run):
+    """A graph, judged by how well edges that were hidden are found again."""
+
+    count = "splits"
+    fitted = FittedGraph
+    trained = TrainedGraph
+    has_edges = True
+
+    def __init__(self, source: GraphSource, config: GraphConfig) -> None:
+        super().__init__(source, config)
+        self.data = source.load()
+        self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return [*self.data.warnings, *self.remarks]
+
+    # --- training -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+        if count:
+            require_count("splits", count)
+        graph, count = self.data, _SPLITS if count is None else count
+        features = None if graph.features is None else len(graph.feature_names)
+        require_buildable_graph(self.config, graph.n_nodes, features)
+        self.splits: list[EdgeSplit] = []
+        try:
+            self.splits = [split_edges(graph, seed=self.config.seed + i) for i in range(count)]
+        except CurvaeError as error:
+            self.remarks = [f"no edges are hidden to be predicted: {error}"]
+        self.plan_text = self.data_size + (f", {features} features" if features else "")
+        if self.splits:
+            self.plan_text += f"; {len(self.splits)} splits of 85, 5 and 10 % of the edges"
+        return {"splits": count, "data": graph_facts(graph)}
+
+    def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
+        """One model of all edges, whose map is shown, and for each split one that predicts hidden edges."""
+        config, graph, splits = self.config, self.data, self.splits
+        jobs = min(place.jobs, max(1, len(splits)))
+        forecast = Forecast(reporter, "training")
+        later = config.epochs * -(-len(splits) // jobs)  # epochs of the models that predict hidden edges
+        where: dict[str, Any] = {"device": place.device, "resume": place.resume}
+        self.model = fit_graph(
+            config,
+            graph,
+            folder=place.folder,
+            **where,
+            progress=progress,
+            estimate=lambda made: forecast(made.left + later * made.epoch),
+        )
+        self.predicting = []
+        if splits:
+            self.predicting = fit_graphs(
+                [replace(config, seed=config.seed + i) for i in range(len(splits))],
+                graph,
+                splits=splits,
+                folder=place.folder / "splits",
+                **where,
+                jobs=jobs,
+                progress=lambda done, total: reporter.progress("link prediction", done, total, f"{len(splits)} models"),
+                warn=reporter.warn,
+                estimate=lambda made: forecast(made.left),
+            )
+
+    def _links(self) -> pages.LinkFigures:
+        """Figures of every split whose training ended well."""
+        rows = []
+        for one in self.predicting:
+            if one.failure is None and one.split is not None:
+                parts = {name: vars(links) for name, links in link_figures(one, self.data).items()}
+                rows.append({"seed": one.config.seed, **parts, **pages.severed(self.data, one.split)})
+        return pages.LinkFigures(rows)
+
+    def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
+        graph, fitted, config, last = self.data, self.model, self.config, self.model.last
+        embedding = embed_graph(fitted, graph)
+        links, near = self._links(), neighbourhood(embedding, graph, seed=config.seed)
+        centre = self._centre(embedding)
+        warnings = map_health(embedding, last["kl"], last["prior_scale"])
+        if near.map < _FAITHFUL:
+            warnings.append(
+                f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); try a "
+                "larger dimension, more epochs or a larger weight"
+            )
+        summary = {
+            **links.to_json(),
+            "neighbourhood_map": near.map,
+            "neighbourhood_nodes": near.asked,
+            "centre": str(graph.names[centre.nearest[0]]),
+            "centre_radius": float(embedding.radius[centre.nearest[0]]),
+            "graph_centre": str(graph.names[centre.closest]),
+            "reconstruction": last["reconstruction"],
+            "kl": last["kl"],
+            "c": last["c"],
+            "prior_scale": last["prior_scale"],
+            "seconds": round(seconds, 2),
+        }
+        table = embedding_table(embedding, graph.names, graph.labels, "train", "node")
+        settings = comparable(given(config))
+        sections = [
+            pages.map_section(graph, embedding, centre, reporter.command(place.view_step)),
+            pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings))),
+            pages.training_section(fitted, embedding),
+            pages.data_section(graph),
+        ]
+        verdict = pages.verdict(graph, embedding, links, near)
+        if self.remarks:
+            following = Step("view", (str(place.folder),), why="the map as a page to move about in")
+        elif config.curvature:
+            following = self.source.compare_step("is curvature worth it for this graph?", **settings)
+        else:
+            asked = str(place.folder), self.source.path
+            following = Step("evaluate", asked, why="which of the edges does it find?")
+        pictures = {"map": sections[0].pictures[0], "curves": sections[2].pictures[0]}
+        report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
+        said = [verdict, centre.sentence(graph)]
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
+
+    def _centre(self, embedding: Embedding) -> pages.Centre:
+        """The middle of the map and of the graph."""
+        closest = int(np.argmax(closeness(self.data, self.config.seed)))
+        nearest = np.argsort(embedding.radius, kind="stable")[:6]
+        return pages.Centre(nearest, closest, steps_from(self.data, closest))
+
+    # --- comparison ---------------------------------------------------------------------------------------------------
+
+    def plan_comparison(
+        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        graph, config = self.data, self.config
+        split_edges(graph, seed=config.seed)
+        self.trainings = repeats * len(curved_values(curvatures, repeats, config.learn_curvature))
+        return {"fingerprint": graph.fingerprint, "nodes": graph.n_nodes, "edges": graph.n_edges}
+
+    def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> GraphComparison:
+        return compare_graph(self.config, self.data, curvatures, repeats, **where)
+
+    def comparison_report(self, found: GraphComparison) -> tuple[list[str], list[str], list[Section]]:
+        maps = [(found.embeddings[c], self._centre(found.embeddings[c])) for c in (0.0, found.best)]
+        drawn = [pages.map_picture(self.data, *one) for one in maps]
+        said = ["From the models of the first split, which have seen 85 % of the edges; all edges are drawn."]
+        parts = [Section("The maps", said, drawn), pages.comparison_section(found), pages.data_section(self.data)]
+        return list(self.data.notes), [], parts
+
+    # --- diagnosis and maps -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def diagnose(
+        cls,
+        source: GraphSource,
+        metric: Metric,
+        distances: bool,
+        seed: int,
+        reporter: Reporter,
+        step: Callable[[str], None],
+    ) -> DiagnosedData:
+        graph = source.load()
+        reporter.tell((), graph.warnings)
+        found = diagnose_graph(graph, seed, step)
+        size = f"{counted(graph.n_nodes, 'node')}, {counted(graph.n_edges, 'edge')}."
+        section = Section("What was done to the data", [size, *graph.notes, *found.notes])
+        return DiagnosedData(found, graph.labels, section, graph.warnings)
+
+    @classmethod
+    def edges(cls, folder: Path, nodes: int) -> NDArray[np.int64]:
+        edges = read_tensors(folder / MODEL)[0].get("edges")
+        whole = edges is not None and edges.dim() == 2 and edges.shape[0] == 2 and edges.dtype == torch.int64
+        if edges is None or not whole or (edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes):
+            raise CurvaeError(f"{folder / MODEL} holds no edges between the nodes of the run; train again")
+        return edges.numpy()

@@ -1,0 +1,168 @@
+"""The model of a graph put to use: what `curvae embed`, `sample` and `evaluate` do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ..data import Graph, memory
+from ..data.graphs.splits import absent_pairs
+from ..data.messages import count as counted
+from ..data.messages import quoted
+from ..data.missing import Missing
+from ..errors import CurvaeError
+from ..training.graphs.evaluate import embed_graph, link_scores, neighbourhood
+from .folders import embedding_table, output_file, write_table
+from .progress import Reporter
+from .run import Sampled, TrainedRun, missing_as_run
+from .sources import GraphSource, Step
+
+__all__ = ["TrainedGraph"]
+
+_LARGEST = 4000  # nodes of a graph that is drawn from the model: all pairs are asked
+
+
+class TrainedGraph(TrainedRun):
+    """The model of a graph."""
+
+    def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:
+        """Place the nodes of a graph with other edges.
+
+        A model with features places any nodes that have them. One without knows its nodes by their places in the graph,
+        so the nodes must be the same.
+        """
+        fitted, own = self.loaded.fitted, self.loaded.data
+        source = GraphSource(
+            path,
+            nodes,
+            features=own.feature_names,
+            weighted=own.weights is not None,
+            isolated=nodes is not None,
+            missing=missing_as_run(missing, self.loaded.description),
+        )
+        graph = _read(source, reporter)
+        if own.features is None:
+            graph = _same_nodes(self.folder, path, own, graph)
+        labels = None
+        if own.labels is not None:
+            places = _places(own, graph)
+            labels = np.where(places < 0, "", own.labels[places])
+        return embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node")
+
+    def sample(
+        self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
+    ) -> Sampled:
+        """Edges of new graphs, nodes counted from 1, in a CSV table."""
+        if covariates:
+            raise CurvaeError(f"{self.folder} holds a model of a graph, which has no covariates; leave them out")
+        target = output_file(output, Path(f"{self.folder.resolve().name}-samples.csv"), force)
+        model, own = self.loaded.fitted.model, self.loaded.data
+        if own.n_nodes > _LARGEST:
+            raise CurvaeError(
+                f"the graph of {self.folder} has {own.n_nodes:,} nodes, and graphs are drawn pair by pair, up to "
+                f"{_LARGEST:,}; train on a smaller graph to draw from it"
+            )
+        memory.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="lower count=…")
+        generator = torch.Generator(model.device).manual_seed(seed)
+        tables = []
+        for i in range(count):
+            a, b = (model.sample(own.n_nodes, generator) + 1).cpu().numpy()
+            tables.append(pd.DataFrame({"sample": i + 1, "a": a, "b": b}))
+        write_table(target, pd.concat(tables, ignore_index=True))
+        return Sampled([target], Step("view", (str(self.folder),)))
+
+    def impute(self, *args: Any, **more: Any) -> NoReturn:
+        raise CurvaeError(f"{self.folder} holds a model of a graph, which fills no gaps; give a run of curvae fit")
+
+    def evaluate(
+        self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
+    ) -> dict[str, Any]:
+        """How well the edges of a file between nodes of the run are told from random pairs that are not edges.
+
+        These pairs are edges neither in the file nor in the run's graph. Edges that the run was trained on are judged
+        apart from new ones.
+        """
+        run, own, embedding = self.folder, self.loaded.data, self.loaded.embedding
+        if samples is not None:
+            raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave out samples=…")
+        graph = _read(GraphSource(path), reporter)
+        places = _places(own, graph)
+        edges, _ = _moved(graph, places)
+        unknown = graph.names[places < 0]
+        if not len(edges):
+            raise CurvaeError(
+                f"no edge of {Path(path).name} joins two nodes of {run}; it names {quoted(graph.names[:2])}, the run "
+                f"{quoted(own.names[:2])}: call nodes alike"
+            )
+        if len(unknown):
+            left = graph.n_edges - len(edges)
+            reporter.warn(
+                f"{counted(len(unknown), 'node')} not in the run ({quoted(unknown)}); {counted(left, 'edge')} of "
+                f"{graph.n_edges:,} left out."
+            )
+        every = np.unique(np.concatenate([own.edges, edges]), axis=0)
+        known = np.isin(_keys(edges, own), _keys(own.edges, own))
+        parts = {}
+        for name, part in (("train", edges[known]), ("new", edges[~known])):
+            if len(part):
+                random = np.random.default_rng(seed)
+                absent = absent_pairs(Graph(own.names, every), len(part), random, fix="give fewer edges")
+                auc, ap = link_scores(*(-embedding.distances_of(pairs) for pairs in (part, absent)))
+                parts[name] = {"edges": len(part), "auc": auc, "ap": ap}
+        near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
+        return {
+            "run": run.resolve().name,
+            "data": Path(path).name,
+            "seed": seed,
+            "parts": parts,
+            "unknown_nodes": len(unknown),
+            "neighbourhood_map": near.map,
+            "neighbourhood_nodes": near.asked,
+        }
+
+
+def _read(source: GraphSource, reporter: Reporter) -> Graph:
+    graph = source.load()
+    reporter.tell(graph.notes, graph.warnings)
+    return graph
+
+
+def _places(own: Graph, graph: Graph) -> NDArray[np.intp]:
+    """Where the nodes of a graph are among those of the run, −1 where they are not."""
+    return pd.Index(own.names).get_indexer(pd.Index(graph.names))
+
+
+def _same_nodes(run: Path, path: str, own: Graph, graph: Graph) -> Graph:
+    """The graph with its nodes in the order of the run's."""
+    places = _places(own, graph)
+    lacking, unknown = np.setdiff1d(own.names, graph.names), graph.names[places < 0]
+    if len(lacking) or len(unknown):
+        sides = [
+            f"{name} {counted(len(side), 'node')} ({quoted(side)})"
+            for name, side in (("lacks", lacking), ("adds", unknown))
+            if len(side)
+        ]
+        raise CurvaeError(
+            f"the model of {run} has no features and knows its own {own.n_nodes:,} nodes only; {Path(path).name} "
+            f"{' and '.join(sides)}: name the same nodes (those without edges with nodes=…), or train with features=…"
+        )
+    edges, order = _moved(graph, places)
+    return Graph(own.names, edges, None if graph.weights is None else graph.weights[order])
+
+
+def _moved(graph: Graph, places: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Edges between nodes that have a place, in terms of these, and which edges they are."""
+    ends = np.sort(places[graph.edges].astype(np.int64), axis=1)
+    known = np.flatnonzero(ends[:, 0] >= 0)
+    order = known[np.lexsort((ends[known, 1], ends[known, 0]))]
+    return ends[order], order
+
+
+def _keys(edges: NDArray[np.int64], graph: Graph) -> NDArray[np.int64]:
+    return edges[:, 0] * graph.n_nodes + edges[:, 1]

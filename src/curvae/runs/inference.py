@@ -1,0 +1,90 @@
+"""`curvae embed`, `impute`, `sample` and `evaluate`: a trained run put to use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..data.missing import Missing
+from ..errors import CurvaeError
+from .folders import output_file, write_table
+from .kinds import open_run
+from .progress import Reporter
+from .run import Imputed, Sampled
+
+__all__ = ["embed_run", "evaluate_run", "impute_run", "sample_run"]
+
+_SILENT = Reporter()
+
+
+def embed_run(
+    run: Path,
+    path: str,
+    output: Path | None = None,
+    *,
+    missing: Missing | None = None,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    nodes: str | None = None,
+    reporter: Reporter = _SILENT,
+) -> Path:
+    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`.
+
+    `nodes` is a table of nodes, where the run is one of a graph.
+    """
+    table = open_run(run, device).embed(path, nodes, missing, reporter)
+    target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
+    write_table(target, table)
+    return target
+
+
+def impute_run(
+    run: Path,
+    path: str,
+    output: Path | None = None,
+    *,
+    samples: int = 1000,
+    seed: int = 0,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    reporter: Reporter = _SILENT,
+) -> Imputed:
+    """Fill the gaps of data with what a trained run expects there, from so many importance samples a row."""
+    return open_run(run, device).impute(path, output, samples, seed, force, reporter)
+
+
+def sample_run(
+    run: Path,
+    count: int,
+    output: Path | None = None,
+    *,
+    covariates: Mapping[str, str] | None = None,
+    seed: int = 0,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+) -> Sampled:
+    """Draw new rows, or graphs, from a trained run; `covariates` has a value for each that the model is told."""
+    if count < 1:
+        raise CurvaeError(f"the number of samples must be at least 1, got {count}")
+    return open_run(run, device).sample(count, output, covariates, seed, force)
+
+
+def evaluate_run(
+    run: Path,
+    path: str,
+    samples: int | None = None,
+    *,
+    seed: int = 0,
+    missing: Missing | None = None,
+    device: torch.device | str = "cpu",
+    reporter: Reporter = _SILENT,
+) -> dict[str, Any]:
+    """How well a trained run describes data, for each part of the data that the run knows apart.
+
+    Of rows the marginal log-likelihood, with so many importance samples; of a graph, how well its edges are told from
+    other pairs.
+    """
+    return open_run(run, device).evaluate(path, samples, missing, seed, reporter)

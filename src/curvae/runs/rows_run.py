@@ -1,0 +1,241 @@
+"""Runs on rows: what `curvae fit`, `compare` and `diagnose` do with a table, a matrix or images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import Arrays
+from ..data.missing import MissingValuesError, extremes
+from ..errors import CurvaeError
+from ..hierarchy import Metric, Rows, diagnose_distances, diagnose_rows
+from ..models.likelihoods import choose_likelihood
+from ..report import Section
+from ..training import Config, Fitted, fit, fit_many, random_split
+from ..training.build import require_buildable
+from ..training.comparison import SAMPLES, Comparison, compare, plan
+from ..training.config import require_count
+from ..training.device import choose_device
+from ..training.evaluate import embed, health, likelihoods, stability
+from ..training.migrations import automatic_before_3
+from ..training.pace import Estimate
+from ..training.rows import Scaling, layout_of
+from ..training.rows_problem import resolve
+from . import pages
+from .folders import embedding_table
+from .progress import Forecast, Reporter, likelihood_seconds
+from .rows_trained import TrainedRows
+from .run import DiagnosedData, Outcome, Place, Run, comparable, given
+from .sources import DataSource, Source
+
+__all__ = ["RowsRun"]
+
+
+class RowsRun(Run):
+    """Rows, judged by the log-likelihood of those that were held out."""
+
+    count = "repeats"
+    fitted = Fitted
+    trained = TrainedRows
+
+    def __init__(self, source: Source, config: Config) -> None:
+        super().__init__(source, config)
+        self.settings = given(config)
+        self.data, self.schema = source.load()
+        self.data_size = f"{len(self.data)} rows, {self.data.n_columns} columns"
+
+    # --- training -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+        data, config = self.data, self.config
+        self.repeats = 1 if count is None else count
+        require_count("repeats", self.repeats)
+        low, high = extremes(data.x)
+        if not (low < high).any():
+            raise CurvaeError(
+                f"nothing varies in {self.source.path}: every column is constant, so there is nothing to learn"
+            )
+        self.split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
+        self.config, self.layout, reason = resolve(config, data, self.split)
+        require_buildable(self.config, self.layout)
+        self.reason = before.get("likelihood_reason", reason)
+        self.plan_text = f"{self.data_size}; likelihood {self.config.likelihood}: {self.reason}"
+        if config.validation and not len(self.split.validation):
+            self.remarks = [
+                f"no rows are held out: a share of {config.validation:g} is less than one row or group; "
+                "raise validation=…"
+            ]
+        facts = {
+            "fingerprint": data.fingerprint,
+            "rows": len(data),
+            "features": int(data.x.shape[1]),
+            "shape": list(data.shape),
+            "blocks": list(data.blocks),
+            "notes": list(data.notes),
+            "warnings": list(data.warnings),
+            "label": data.label_name,
+            "schema": self.schema.to_json(),
+        }
+        return {"likelihood_reason": self.reason, "repeats": self.repeats, "data": facts}
+
+    def _scored(self) -> tuple[NDArray[np.int64], str]:
+        """Rows whose likelihood the report tells, and what they are."""
+        held = self.split.validation
+        return (held, "held-out") if len(held) >= 3 else (self.split.train, "training")
+
+    def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
+        config, split, repeats, jobs = self.config, self.split, self.repeats, min(place.jobs, self.repeats)
+        forecast = Forecast(reporter, "training and evaluation")
+
+        def estimate(made: Estimate) -> None:
+            sizes = self.layout.features, len(split.train), len(self._scored()[0]), SAMPLES, -(-repeats // jobs)
+            forecast(made.left + likelihood_seconds(jobs * made.epoch, config, *sizes, place.device))
+
+        where: dict[str, Any] = {
+            "device": place.device,
+            "folder": place.folder,
+            "resume": place.resume,
+            "estimate": estimate,
+        }
+        if repeats == 1:
+            found = [fit(config, self.data, split=split, **where, progress=progress)]
+        else:
+            found = fit_many(
+                [replace(config, seed=config.seed + i) for i in range(repeats)],
+                self.data,
+                splits=[split] * repeats,
+                **where,
+                jobs=jobs,
+                progress=lambda done, total: reporter.progress("training", done, total, f"{repeats} models"),
+                warn=reporter.warn,
+            )
+        if found[0].failure is not None:
+            raise CurvaeError(found[0].failure)
+        self.model = replace(found[0], reason=self.reason)
+        self.maps = [embed(one, self.data) for one in found if one.failure is None]
+
+    def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
+        data, fitted, embedding, config = self.data, self.model, self.maps[0], self.config
+        (scored, kind), last = self._scored(), fitted.last
+        apart = kind == "held-out"
+        reporter.say(f"measuring the likelihood of {kind} rows")
+        advance = reporter.counter("likelihood", len(scored))
+        found = likelihoods(fitted, data.arrays.take(scored), SAMPLES, advance=advance)
+        warnings, stable = health(fitted, embedding), stability(self.maps)
+        summary = {
+            "log_likelihood": found.mean,
+            "log_likelihood_interval": found.interval,
+            "log_likelihood_original_units": found.original.mean,
+            "log_likelihood_rows": "validation" if apart else "train",
+            "reconstruction": last["reconstruction"],
+            "kl": last["kl"],
+            "c": last["c"],
+            "prior_scale": last["prior_scale"],
+            "identifiable": last["c"] * last["prior_scale"] ** 2,
+            "seconds": round(seconds, 2),
+            "stability": None if stable is None else vars(stable),
+        }
+        table = embedding_table(embedding, data.ids, data.labels, self.split.names(len(data)))
+        settings = given(config)
+        again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
+        held = f"{len(self.split.validation)} validation rows"
+        sections = [
+            pages.map_section(data, embedding, reporter.command(place.view_step)),
+            pages.likelihood_section(found if apart else None, held, reporter.command(compare)),
+            pages.stability_section(stable, reporter.command(again)),
+            pages.training_section(fitted, embedding),
+            pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob, kind),
+            pages.data_section(data, [pages.scaling_note(config)]),
+        ]
+        verdict = (
+            f"{len(data)} rows on a map of {config.dim} dimensions, {pages.curvature_text(embedding.c)}: "
+            f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
+        )
+        pictures = {"map": sections[0].pictures[0], "curves": sections[3].pictures[0]}
+        report = f"Map of {named.path}", verdict, warnings, sections, pictures
+        said = [verdict] if stable is None else [sections[2].text[0], verdict]
+        following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
+
+    # --- comparison ---------------------------------------------------------------------------------------------------
+
+    def plan_comparison(
+        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        data, config = self.data, self.config
+        likelihood, _ = choose_likelihood(data.x, config.likelihood, layout_of(Arrays.of(data)))
+        if before is not None and config.likelihood == "auto":
+            chosen = before.get("likelihood") or automatic_before_3(data.x)
+            self.config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
+        values, self.splits = plan(self.config, data, curvatures, repeats, data.groups)
+        self.trainings = len(values) * len(self.splits)
+        sizes = {"rows": len(data), "features": int(data.x.shape[1])}
+        return {"fingerprint": data.fingerprint, **sizes, "likelihood": likelihood}
+
+    def judging_seconds(self, epoch: float, jobs: int, device: str) -> float:
+        split, features, models = self.splits[0], int(self.data.x.shape[1]), -(-self.trainings // jobs)
+        sizes = features, len(split.train), len(split.validation) + len(split.test), SAMPLES, models
+        return self.trainings * likelihood_seconds(epoch, self.config, *sizes, choose_device(device))
+
+    def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
+        return compare(self.config, self.data, curvatures, repeats, groups=self.data.groups, **where)
+
+    def comparison_report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
+        data = self.data
+        drawn = [
+            pages.map_picture(found.embeddings[c], data.labels, label_name=data.label_name) for c in (0.0, found.best)
+        ]
+        sections = [
+            Section("The maps", (), drawn),
+            pages.comparison_section(found),
+            pages.data_section(data, [pages.scaling_note(found.config)]),
+        ]
+        return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
+
+    # --- diagnosis ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def diagnose(
+        cls, source: Source, metric: Metric, distances: bool, seed: int, reporter: Reporter, step: Callable[[str], None]
+    ) -> DiagnosedData:
+        """Test rows, as a model would see them, or a matrix of distances."""
+        try:
+            data, schema = source.load()
+        except MissingValuesError as error:
+            if distances:
+                raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
+            raise
+        if data.missing:
+            raise CurvaeError(
+                'missing="model" leaves gaps, between which no distance is known; use missing="drop" or missing="mean"'
+            )
+        reporter.tell((), data.warnings)
+        if distances:
+            found = diagnose_distances(data.x, seed, step)
+            section = Section("What was done to the data", [*data.notes, *found.notes])
+            return DiagnosedData(found, data.labels, section, data.warnings)
+        blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
+        rows, note = Rows(data.x, metric, blocks=blocks), "Values were used as they are."
+        # Lengths of rows depend on the units of columns; their directions are asked for as they are.
+        if rows.measures_lengths and choose_likelihood(data.x, "auto")[0] != "bernoulli":
+            scaling = Scaling.standard(data.x)
+            rows = replace(rows, shift=scaling.shift, scale=scaling.scale)
+            note = "Columns were centred and scaled to unit variance."
+        found = diagnose_rows(rows, seed, step)
+        return DiagnosedData(found, data.labels, pages.data_section(data, [note, *found.notes]), data.warnings)
+
+
+def _beaten(found: Comparison) -> list[str]:
+    """A warning when a linear model describes the test rows better."""
+    linear = [repeat.pca for repeat in found.repeats if repeat.pca is not None]
+    best = max(float(np.mean([repeat.test[c] for repeat in found.repeats])) for c in found.repeats[0].test)
+    if not linear or np.mean(linear) <= best:
+        return []
+    return [
+        f"PCA of the same dimension describes the test rows better ({np.mean(linear):.2f} against {best:.2f} nats a "
+        "row): train longer, or widen hidden, before asking about curvature"
+    ]

@@ -1,0 +1,225 @@
+"""The model of rows put to use: what `curvae embed`, `impute`, `sample` and `evaluate` do with it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ..data import Column, Dataset, Schema, load, memory
+from ..data.covariates import code_values
+from ..data.messages import quoted
+from ..data.missing import Missing, places
+from ..errors import CurvaeError
+from ..models.likelihoods import choose_likelihood
+from ..training import impute
+from ..training.config import require_count
+from ..training.evaluate import embed, likelihoods
+from ..training.files import write_bytes
+from . import pages
+from .folders import embedding_table, output_file, write_table
+from .progress import Reporter
+from .run import Imputed, Sampled, TrainedRun, missing_as_run
+from .sources import Source, Step
+
+__all__ = ["TrainedRows"]
+
+_SAMPLES = 5000  # importance samples a row
+
+
+class TrainedRows(TrainedRun):
+    """The model of a table, a matrix or images."""
+
+    def _read(self, path: str, missing: Missing | None, reporter: Reporter, decode: bool) -> Dataset:
+        """New data, read as the run's own data were; so are rows that lack values, unless `missing` is given.
+
+        Covariates must be there for whoever is told them: the encoder, and the decoder if it is going to `decode`.
+        """
+        fitted, schema = self.loaded.fitted, self.loaded.data
+        data, _ = load(path, schema=schema, missing=missing_as_run(missing, self.loaded.description))
+        choose_likelihood(data.x, fitted.config.likelihood, replace(fitted.layout, names=data.names))
+        if schema.covariates and data.context is None and (decode or fitted.config.encode_covariates):
+            names = quoted(column.name for column in schema.covariates)
+            raise CurvaeError(
+                f"{Path(path).name} needs the covariates that the model was trained with: {names}; add them"
+            )
+        reporter.tell(data.notes, data.warnings)
+        return data
+
+    def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:
+        if nodes is not None:
+            raise CurvaeError(f"{self.folder} holds a model of a table, which has no nodes; leave out nodes=…")
+        data = self._read(path, missing, reporter, decode=False)
+        return embedding_table(embed(self.loaded.fitted, data), data.ids, data.labels, "new")
+
+    def impute(
+        self, path: str, output: Path | None, samples: int, seed: int, force: bool, reporter: Reporter
+    ) -> Imputed:
+        """Write a CSV table, or for images an array.
+
+        The table has the columns of the source that the run knows, those of ids, labels and groups first, exposure and
+        covariates last. Of a categorical column, the most probable category is filled in.
+        """
+        require_count("samples", samples, "importance_samples")
+        fitted, schema = self.loaded.fitted, self.loaded.data
+        data = self._read(path, "model", reporter, decode=True)
+        images = schema.kind == "images"
+        name = f"{Path(path).name.split('.')[0]}-imputed.{'npy' if images else 'csv'}"
+        target = output_file(output, Path(name), force)
+        rows, columns = places(data.x)
+        lacking = len(np.unique(rows))
+        filled = impute(fitted, data, samples, seed, reporter.counter("imputing", lacking))
+        if images:
+            write_bytes(target, _npy(filled.reshape(-1, *schema.shape)))
+        else:
+            dense = filled if isinstance(filled, np.ndarray) else filled.toarray()
+            table = (
+                _table(_likely(dense, schema, fitted.config.likelihood), schema)
+                .assign(**_beside(data, schema))
+                .apply(_typed)
+            )
+            write_table(target, pd.concat([_roles(data, schema), table], axis=1))
+        source = Source(str(target))
+        if isinstance(stored := self.loaded.description.get("source"), dict):
+            source = replace(source.again(stored), missing="error")
+        # A category is one gap, however many features it has.
+        column_of = np.repeat(np.arange(len(schema.columns)), [len(column.features) for column in schema.columns])
+        gaps = len(set(zip(rows.tolist(), column_of[columns].tolist(), strict=True)))
+        plain = source.exposure is None  # all that a diagnosis takes
+        following = source.step("diagnose") if plain else Step("view", (str(self.folder),))
+        return Imputed(target, gaps, lacking, following)
+
+    def sample(
+        self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
+    ) -> Sampled:
+        """New rows: a CSV table, or for images an array and a picture.
+
+        A model with covariates needs a value of each, which all rows share.
+        """
+        fitted, schema, name = self.loaded.fitted, self.loaded.data, self.folder.resolve().name
+        model = fitted.model
+        context = torch.from_numpy(code_values(schema.covariates, covariates)).to(model.device, model.dtype)
+        # Noise, outputs, draws and their text.
+        memory.require(64 * count * len(schema.names), f"a table of {count:,} samples", fix="lower count=…")
+        generator = torch.Generator(model.device).manual_seed(seed)
+        rows = fitted.scaling.invert(model.sample(count, generator, context=context).cpu().double().numpy())
+        if schema.kind != "images":
+            target = output_file(output, Path(f"{name}-samples.csv"), force)
+            write_table(target, _table(rows, schema).assign(**(covariates or {})))
+            return self._sampled(target)
+        target = output_file(output, Path(f"{name}-samples.npy"), force)
+        picture = output_file(None, target.with_suffix(".png"), force)
+        generator.manual_seed(seed)
+        made = model.sample(min(count, 100), generator, mean=True, context=context)
+        means = fitted.scaling.invert(made.cpu().double().numpy())
+        write_bytes(target, _npy(rows.reshape(-1, *schema.shape).astype(np.float32)))
+        write_bytes(picture, pages.samples_picture(means.reshape(-1, *schema.shape)).png)
+        return self._sampled(target, picture)
+
+    def _sampled(self, *paths: Path) -> Sampled:
+        return Sampled(list(paths), Step("embed", (str(self.folder), str(paths[0]))))
+
+    def evaluate(
+        self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
+    ) -> dict[str, Any]:
+        """Marginal log-likelihoods by importance sampling, with 5000 samples a row by default."""
+        samples = _SAMPLES if samples is None else samples
+        require_count("samples", samples, "importance_samples")
+        fitted, data = self.loaded.fitted, self._read(path, missing, reporter, decode=True)
+        # The run's own data are reported by part: rows that were trained on say nothing about new ones.
+        same = data.fingerprint == self.loaded.description["data"].get("fingerprint")
+        names = fitted.split.names(len(data)) if same else np.full(len(data), "new")
+        found = likelihoods(fitted, data, samples, seed, advance=reporter.counter("likelihood", len(data)))
+        found.require_finite(data.ids)
+        parts = {}
+        for name in dict.fromkeys(names.tolist()):
+            chosen = names == name
+            part = found.take(chosen)
+            parts[name] = {
+                "rows": int(chosen.sum()),
+                "log_likelihood": part.mean,
+                "interval": part.interval,
+                "log_likelihood_original_units": part.original.mean,
+                "median_effective_sample_size": float(np.median(part.ess)),
+                "median_standard_error": float(np.median(part.error)),
+                "rows_with_few_effective_samples": int((part.ess < 10).sum()),
+            }
+        return {
+            "run": self.folder.resolve().name,
+            "data": Path(path).name,
+            "samples": samples,
+            "seed": seed,
+            "parts": parts,
+        }
+
+
+def _likely(x: NDArray[np.float64], schema: Schema, likelihood: str) -> NDArray[np.float64]:
+    """Expected values as values that data have: of yes and no the more probable, of counts the nearest whole number."""
+    if likelihood == "poisson":
+        return np.rint(x)
+    binary = np.repeat(
+        [column.binary for column in schema.columns], [len(column.features) for column in schema.columns]
+    )
+    return np.where(binary, np.rint(x), x)
+
+
+def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Whole numbers without a point."""
+    numbers = pd.api.types.is_numeric_dtype(column) and bool(((column % 1 == 0) & (column.abs() < 2**53)).all())
+    return column.astype(np.int64) if numbers else column
+
+
+def _roles(data: Dataset, schema: Schema) -> pd.DataFrame:
+    """Ids, labels and groups by the names of their columns."""
+    known = {schema.id: data.ids, schema.label: data.labels, schema.group: data.groups}
+    return pd.DataFrame({name: texts for name, texts in known.items() if name is not None and texts is not None})
+
+
+def _beside(data: Dataset, schema: Schema) -> dict[str, Any]:
+    """Exposure and covariates by the names of their columns."""
+    found: dict[str, Any] = {}
+    if schema.exposure is not None and data.exposure is not None:
+        found[schema.exposure] = data.exposure
+    if data.context is not None:
+        for column in schema.covariates:
+            values = _columns(data.context, schema.covariates)[column.name]
+            if column.categories is None:  # without what rounding left when it was standardised
+                values = [float(f"{value * column.scale + column.fill:.12g}") for value in values]
+            found[column.name] = values
+    return found
+
+
+def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
+    """Features as columns of the source: categories by name, yes and no as 1 and 0, counts for an exposure of 1."""
+    columns = _columns(rows, schema.columns)
+    if schema.exposure is not None:
+        columns[schema.exposure] = 1.0
+    return pd.DataFrame(columns)
+
+
+def _columns(rows: NDArray[np.float64], columns: Sequence[Column]) -> dict[str, Any]:
+    """Columns of the source by name, from the numbers that they became."""
+    found: dict[str, Any] = {}
+    start = 0
+    for column in columns:
+        block = rows[:, start : start + len(column.features)]
+        if column.categories is not None:
+            found[column.name] = np.array(column.categories)[block.argmax(1)]
+        else:
+            whole = column.binary and bool(np.isin(block, (0, 1)).all())
+            found[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
+        start += len(column.features)
+    return found
+
+
+def _npy(array: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()

@@ -1,0 +1,254 @@
+"""What commands ask of data of one kind; rows and graphs each answer in modules of their own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ..data.missing import Missing
+from ..errors import CurvaeError
+from ..hierarchy import Diagnosis, Metric
+from ..report import Picture, Section
+from ..settings import GraphSettings, RowSettings, Settings, described
+from ..training import Comparison, Embedding
+from ..training.fitted import FittedModel
+from ..training.storage import Loaded
+from .progress import Reporter
+from .sources import DataSource, Step
+
+__all__ = [
+    "DiagnosedData",
+    "Imputed",
+    "Outcome",
+    "Place",
+    "Run",
+    "Sampled",
+    "TrainedRun",
+    "comparable",
+    "given",
+    "missing_as_run",
+]
+
+
+def given(config: Settings) -> dict[str, Any]:
+    """Settings that differ from the default."""
+    default = type(config)()
+    return {name: value for name, value in vars(config).items() if value != getattr(default, name)}
+
+
+def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that a comparison takes: it chooses the curvature and the split itself."""
+    known = described(GraphSettings) | described(RowSettings)
+    return {name: value for name, value in settings.items() if known[name].compared}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is trained and kept; `jobs` are processes at most."""
+
+    folder: Path
+    resume: bool
+    device: torch.device | str
+    jobs: int
+
+    @property
+    def view_step(self) -> Step:
+        """Show the map, as a report says it: of a folder outside the working directory only the name."""
+        return Step("view", (self.folder.name if self.folder.is_absolute() else str(self.folder),))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training found: to be written, reported and said.
+
+    Arguments:
+        fitted, embedding: the model, and where it places its data.
+        table: of `embedding.csv`.
+        summary: figures for `config.json`.
+        title, verdict, sections: of the report.
+        warnings: about the map.
+        pictures: by the names of their files.
+        said: in the end.
+        following: what to do next.
+    """
+
+    fitted: FittedModel
+    embedding: Embedding
+    table: pd.DataFrame
+    summary: dict[str, Any]
+    title: str
+    verdict: str
+    warnings: list[str]
+    sections: list[Section]
+    pictures: dict[str, Picture]
+    said: list[str]
+    following: Step
+
+
+class DiagnosedData(NamedTuple):
+    """Data that were tested for a hierarchy; `section` tells what was done to them."""
+
+    found: Diagnosis
+    labels: NDArray[np.str_] | None
+    section: Section
+    warnings: tuple[str, ...]
+
+
+class Run(ABC):
+    """Data of one kind with the settings of models: what `curvae fit`, `graph`, `compare` and `diagnose` ask of them.
+
+    Arguments:
+        source: of the data, which are read.
+        config: settings.
+
+    Attributes:
+        data: a `Dataset` or `Graph`.
+        data_size: in words.
+        plan_text: what is going to be trained, in words; set by `prepare`.
+        remarks: warnings about the settings and these data; set by `prepare`.
+        trainings: how many a comparison needs; set by `plan_comparison`.
+        count: name of the number of trainings in `config.json`.
+        fitted, trained: what a training makes, and how that is put to use.
+        has_edges: whether maps show edges.
+    """
+
+    count: ClassVar[str]
+    fitted: ClassVar[type[FittedModel]]
+    trained: ClassVar[type[TrainedRun]]
+    has_edges: ClassVar[bool] = False
+
+    data: Any
+    data_size: str
+
+    def __init__(self, source: Any, config: Any) -> None:
+        self.source, self.config, self.plan_text, self.trainings = source, config, "", 0
+        self.remarks: Sequence[str] = ()
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """About the data, for the report."""
+        return self.data.warnings
+
+    @abstractmethod
+    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Split the data and make "auto" choices for a training; raises for what cannot be trained.
+
+        Arguments:
+            count: of trainings, if it was given.
+            before: description of the run that is resumed, or nothing.
+
+        Returns:
+            What `config.json` says about the trainings and the data.
+        """
+
+    @abstractmethod
+    def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
+        """Train all models; `progress` is told every record of a single one, and the epochs in all."""
+
+    @abstractmethod
+    def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
+        """Judge what was trained; `named` is the source as a report shows it, without its folder."""
+
+    @abstractmethod
+    def plan_comparison(
+        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Split the data for a comparison; raises for what cannot be compared.
+
+        Returns what `config.json` says about the data. Of a comparison that is resumed that is `before`, and "auto"
+        choices are made as they were made then.
+        """
+
+    def judging_seconds(self, epoch: float, jobs: int, device: str) -> float:
+        """About how long it takes to judge all trainings of a comparison, if an epoch of one takes `epoch` seconds."""
+        return 0.0
+
+    @abstractmethod
+    def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
+        """Compare curvatures."""
+
+    @abstractmethod
+    def comparison_report(self, found: Any) -> tuple[list[str], list[str], list[Section]]:
+        """What to say about a comparison, what to warn of, and the sections of the report."""
+
+    @classmethod
+    @abstractmethod
+    def diagnose(
+        cls, source: Any, metric: Metric, distances: bool, seed: int, reporter: Reporter, step: Callable[[str], None]
+    ) -> DiagnosedData:
+        """Test data for a hierarchy; `step` is told what is being done."""
+
+    @classmethod
+    def edges(cls, folder: Path, nodes: int) -> NDArray[np.int64] | None:
+        """Of the graph that a run was trained on, (2, E)."""
+        return None
+
+
+class TrainedRun(ABC):
+    """The model of a run folder, put to use. What has no meaning for its kind is refused.
+
+    Arguments:
+        folder: of the run.
+        loaded: what it holds.
+    """
+
+    def __init__(self, folder: Path, loaded: Loaded) -> None:
+        self.folder, self.loaded = folder, loaded
+
+    @abstractmethod
+    def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:
+        """The rows of `embedding.csv` for new data; `nodes` is a table of nodes."""
+
+    @abstractmethod
+    def sample(
+        self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
+    ) -> Sampled:
+        """Draw from the model, and write that to files."""
+
+    @abstractmethod
+    def evaluate(
+        self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
+    ) -> dict[str, Any]:
+        """How well the model describes data, for each part of the data that the run knows apart."""
+
+    @abstractmethod
+    def impute(
+        self, path: str, output: Path | None, samples: int, seed: int, force: bool, reporter: Reporter
+    ) -> Imputed:
+        """Fill the gaps of data and write them."""
+
+
+class Sampled(NamedTuple):
+    """What was drawn, and what to do next."""
+
+    paths: list[Path]
+    following: Step
+
+
+class Imputed(NamedTuple):
+    """What was filled in, how much was missing, and what to do next."""
+
+    path: Path
+    values: int
+    rows: int
+    following: Step
+
+
+def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
+    """What to do about missing values in data for a run: what is asked for, or what the run did."""
+    told = bool(description.get("layout", {}).get("missing"))  # whether its encoder is told of them
+    if missing == "model" and not told:
+        raise CurvaeError(
+            'the run was not trained with missing="model", so its model knows no gaps; train one that was'
+        )
+    source = description.get("source")
+    default = "model" if told else "error"
+    return missing or (source.get("missing", default) if isinstance(source, dict) else default)

@@ -1,0 +1,166 @@
+"""What data a run is made of, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Self
+
+from ..data import Dataset, Graph, Schema, load, load_graph
+from ..errors import CurvaeError
+
+__all__ = ["DataSource", "GraphSource", "Source", "Step"]
+
+
+class Step(NamedTuple):
+    """Something to do next, which whoever started a run knows how to put: as a command to type, say.
+
+    Arguments:
+        action: what to do: "fit", "graph", "compare", "embed", "view", …
+        arguments: the run or the data that it is done with.
+        options: parameters by name.
+        why: what it is good for.
+    """
+
+    action: str
+    arguments: tuple[str, ...]
+    options: Mapping[str, Any] = {}
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A file, or the name of built-in data, and how to read it.
+
+    The fields of a descendant are parameters of whatever reads such data.
+
+    Attributes:
+        kind: of runs on such data, as `config.json` calls it.
+        action: that trains on them, as a `Step` calls it.
+        compare_options: what tells a comparison of what kind they are.
+    """
+
+    kind: ClassVar[str]
+    action: ClassVar[str]
+    compare_options: ClassVar[Mapping[str, Any]] = {}
+
+    path: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How to read it, where that is not the default."""
+        default = type(self)(self.path)
+        return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
+
+    def step(self, action: str, why: str = "", **options: Any) -> Step:
+        """Something to do with these data, read in the same way."""
+        return Step(action, (self.path,), {**self.options, **options}, why)
+
+    def train_step(self, **settings: Any) -> Step:
+        """Train on them."""
+        return self.step(self.action, **settings)
+
+    def compare_step(self, why: str = "", **settings: Any) -> Step:
+        """Compare curvatures on them."""
+        return self.step("compare", why, **self.compare_options, **settings)
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and endings."""
+        return Path(self.path).name.split(".")[0] or "data"
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the folder: a run does not know where its data lay."""
+        others = {name: value for name, value in vars(self).items() if name != "path"}
+        return {
+            "name": Path(self.path).name,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in others.items()},
+        }
+
+    def named(self, stored: Mapping[str, Any]) -> Self:
+        """The same as a report shows it: files without their folders, as `to_json` calls them."""
+        return replace(self, path=stored["name"])
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        """This file read as before, from `to_json`."""
+        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name != "path"}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return replace(self, **values)
+
+    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
+        """Raise where a file is lacking that the run in the folder was started with, which `stored` describes."""
+
+
+@dataclass(frozen=True)
+class Source(DataSource):
+    """Data in rows and how to read it."""
+
+    kind = "vae"
+    action = "fit"
+
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+    categorical: tuple[str, ...] = ()
+    missing: Any = "error"
+    exposure: str | None = None
+    covariates: tuple[str, ...] = ()
+
+    def load(self) -> tuple[Dataset, Schema]:
+        return load(
+            self.path,
+            label=self.label,
+            id=self.id,
+            group=self.group,
+            categorical=self.categorical,
+            covariates=self.covariates,
+            missing=self.missing,
+            exposure=self.exposure,
+        )
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # What older runs do not name, they did not have.
+        return super().again({"exposure": None, "covariates": [], **stored})
+
+
+@dataclass(frozen=True)
+class GraphSource(DataSource):
+    """A graph and how to read it."""
+
+    kind = "graph"
+    action = "graph"
+    compare_options = MappingProxyType({"graph": True})
+
+    nodes: str | None = None
+    label: str | None = None
+    features: tuple[str, ...] = ()
+    weighted: bool = False
+    isolated: bool = False
+    missing: Any = "error"
+
+    def load(self) -> Graph:
+        return load_graph(
+            self.path,
+            nodes=self.nodes,
+            label=self.label,
+            features=self.features,
+            weighted=self.weighted,
+            isolated=self.isolated,
+            missing=self.missing,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"nodes": None if self.nodes is None else Path(self.nodes).name}
+
+    def named(self, stored: Mapping[str, Any]) -> Self:
+        return replace(self, path=stored["name"], nodes=stored["nodes"])
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # Where the table lies is for whoever asks to say, as it is with the edges.
+        return replace(super().again(stored), nodes=self.nodes)
+
+    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
+        if (table := stored["nodes"]) is not None and self.nodes is None:
+            raise CurvaeError(f'{folder} was started with a table of nodes; give it again with nodes="{table}"')

@@ -1,0 +1,53 @@
+"""Results of commands as lines for people, and what the next command needs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+__all__ = ["covariate_values", "likelihood_lines", "link_lines"]
+
+
+def likelihood_lines(found: dict[str, Any]) -> list[str]:
+    """Of `evaluate_run` on rows: two or three lines for each part of the data."""
+    lines = []
+    for name, part in found["parts"].items():
+        margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
+        lines.append(
+            f"{name}, {part['rows']} rows: log-likelihood {part['log_likelihood']:.2f}{margin} nats a row; "
+            f"in original units {part['log_likelihood_original_units']:.2f}"
+        )
+        lines.append(
+            f"  effective sample size {part['median_effective_sample_size']:.0f} of {found['samples']}, "
+            f"standard error {part['median_standard_error']:.2g} (medians)"
+        )
+        if part["rows_with_few_effective_samples"]:
+            lines.append(
+                f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
+                "estimated too low or by luck; raise --samples"
+            )
+    return lines
+
+
+def link_lines(found: dict[str, Any]) -> list[str]:
+    """Of `evaluate_run` on a graph: how well edges are found, trained ones and new ones."""
+    told = {"train": "edges that it was trained on", "new": "new edges"}
+    lines = [
+        f"{part['edges']:,} {told[name]}: AUC {100 * part['auc']:.1f} %, average precision {100 * part['ap']:.1f} %"
+        for name, part in found["parts"].items()
+    ]
+    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}"]
+
+
+def covariate_values(run: Path) -> tuple[str, ...]:
+    """A value of each covariate of a run as `curvae sample` takes them: the first category, or the mean of numbers."""
+    from .data import Schema
+    from .training.storage import read_description
+
+    stored = read_description(run).get("data", {}).get("schema")
+    columns = () if stored is None else Schema.from_json(stored).covariates
+    return tuple(
+        f"{column.name}={f'{column.fill:g}' if column.categories is None else column.categories[0]}"
+        for column in columns
+    )

@@ -1,0 +1,249 @@
+"""Models of rows: what is chosen for them from the data, and what trains and judges them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..data import Arrays, memory
+from ..data.dataset import hash_rows
+from ..data.missing import column_means
+from ..errors import CurvaeError
+from ..models import LIKELIHOODS, VAE, Layout
+from ..models.likelihoods import choose_likelihood
+from .build import build
+from .captured import Captured
+from .config import Config
+from .effects import Effects
+from .engine import BatchEngine
+from .evaluate import embed, likelihoods_many
+from .fitted import Fitted
+from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
+from .rows import Data, Scaling, layout_of
+from .sources import Pool
+from .splits import Split, random_split
+
+__all__ = ["SAMPLES", "RowsProblem", "RowsTask", "plan_rows", "resolve", "scaling_for"]
+
+SAMPLES = 500
+"""importance samples a row, by default, to judge a model in a comparison"""
+
+_CAPTURE = 200  # steps from which on capturing a CUDA graph pays
+_EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
+
+
+@dataclass(frozen=True, eq=False)
+class RowsTask(Task):
+    """A model of rows to be trained; `reason` says why this likelihood."""
+
+    config: Config
+    split: Split
+    scaling: Scaling
+    layout: Layout
+    reason: str = "as asked"
+
+    @property
+    def architecture(self) -> Any:
+        return self.config.architecture, self.layout, (len(self.split.train), len(self.split.validation))
+
+
+def resolve(config: Config, data: Data, split: Split) -> tuple[Config, Layout, str]:
+    """The configuration with its "auto" choices made for the data, their layout, and why this likelihood."""
+    likelihood, layout, reason = _chosen(Arrays.of(data), config.likelihood)
+    return _settled(config, likelihood, split, layout.features), layout, reason
+
+
+def _chosen(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
+    """The likelihood for the data, their layout as it takes them, and why this likelihood."""
+    layout = layout_of(arrays)
+    name, reason = choose_likelihood(arrays.x, asked, layout)
+    family, size = LIKELIHOODS[name], arrays.size
+    if size is not None:
+        if not family.uses_size:
+            able = " or ".join(f'"{other}"' for other, known in LIKELIHOODS.items() if known.uses_size)
+            raise CurvaeError(f"an exposure needs likelihood={able}, not {name}; ask for it, or leave out exposure=…")
+        if size.shape != (len(arrays),) or not bool((np.isfinite(size) & (size > 0)).all()):
+            raise CurvaeError("exposure must be a positive, finite number for every row; correct it")
+    return name, family.layout(arrays.x, layout), reason
+
+
+def _settled(config: Config, likelihood: str, split: Split, features: int) -> Config:
+    train = len(split.train)
+    rows = min(config.batch_size, train)
+    # The outputs of a step with their gradients, or its noise: far from all that it takes.
+    memory.require(
+        8.0 * config.samples * rows * max(features, config.dim),
+        f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
+        fix="lower batch_size or samples",
+    )
+    if config.patience is not None and not len(split.validation):
+        rows = len(split.train) + len(split.test)
+        raise CurvaeError(
+            f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
+            "none; hold out a larger share, or drop patience"
+        )
+    return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
+
+
+def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
+    """How columns are scaled, from all rows that are not test rows: to the variance that covariates leave."""
+    features = config.scaled(layout)
+    if not features.any():
+        return Scaling.identity(data.features)
+    seen = data.take(np.setdiff1d(np.arange(len(data)), split.test) if len(split.test) else slice(None))
+    scaling = Scaling.standard(seen.x)
+    if seen.context is None:
+        return scaling.only(features)
+    left = 1 - Effects.of(seen.x, seen.context).variance(seen.context) / scaling.scale**2
+    left = np.where(left > _EXPLAINED, left, 1.0)
+    return replace(scaling, scale=scaling.scale * np.sqrt(left)).only(features)
+
+
+def plan_rows(
+    configs: Sequence[Config],
+    data: Data | Sequence[Data],
+    blocks: tuple[int, ...] = (),
+    splits: Sequence[Split] | None = None,
+    scalings: Sequence[Scaling] | None = None,
+    **problem: Any,
+) -> tuple[RowsProblem, list[RowsTask]]:
+    """A task for every configuration, with its "auto" choices made, and the problem that they belong to.
+
+    Arguments:
+        configs, data, blocks, splits, scalings: as of `curvae.training.fit_many`.
+        problem: further arguments of `RowsProblem`.
+    """
+    each: Sequence[Any] = data if isinstance(data, list | tuple) else [data] * len(configs)
+    require_one_each(configs, data=each, splits=splits, scalings=scalings)
+    sources: list[Arrays] = []
+    places: dict[int, int] = {}
+    known: dict[Any, Any] = {}
+
+    def once(make: Callable[[], Any], *key: Any) -> Any:
+        """What many configurations share is looked for once: a look at the data can take longer than an epoch."""
+        if key not in known:
+            known[key] = make()
+        return known[key]
+
+    tasks = []
+    for i, config in enumerate(configs):
+        given = each[i]
+        if id(given) not in places:
+            places[id(given)] = len(sources)
+            sources.append(Arrays.of(given, blocks))
+        source = places[id(given)]
+        arrays = sources[source]
+        x, rows = arrays.x, len(arrays)
+        share, seed = config.validation, config.seed
+        split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
+        likelihood, layout, reason = once(partial(_chosen, arrays, config.likelihood), source, config.likelihood)
+        config = _settled(config, likelihood, split, x.shape[1])
+        scaling = (
+            once(
+                partial(scaling_for, config, layout, sources[source], split),
+                source,
+                config.scaled(layout).tobytes(),
+                split.test.tobytes(),
+            )
+            if scalings is None
+            else scalings[i]
+        )
+        name = Task.label(i, len(configs), config)
+        tasks.append(RowsTask(i, name, config, source, split, scaling, layout, reason))
+    return RowsProblem(sources, **problem), tasks
+
+
+def _start(arrays: Arrays) -> tuple[NDArray[np.float64], Effects | None]:
+    """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
+    unit = np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
+    effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
+    return column_means(arrays.x) / unit, effects
+
+
+@dataclass(frozen=True)
+class RowsProblem(Problem[RowsTask, Fitted]):
+    """Models of rows; `sources` are `Arrays`, and models are judged with so many importance samples a row."""
+
+    samples: int = SAMPLES
+
+    remedy = "lower hidden or batch_size"
+
+    def fingerprints(self, task: RowsTask, known: dict[Any, str]) -> dict[str, str]:
+        key = task.source, task.layout, task.config.likelihood
+        if key not in known:
+            known[key] = self._rows_digest(task)
+        split = (part.astype("<i8") for part in (task.split.train, task.split.validation, task.split.test))
+        # To six digits: other machines round the last ones of a mean otherwise.
+        shift, scale = task.scaling.shift, task.scaling.scale
+        with np.errstate(all="ignore"):
+            figures = np.stack([shift / scale, np.log(scale)])
+        scaling = np.round(figures, 6).astype("<f8") + 0.0
+        return {"rows": known[key], "split": _digest(*split), "scaling": _digest(scaling)}
+
+    def _rows_digest(self, task: RowsTask) -> str:
+        arrays, blocks = self.sources[task.source], task.layout.blocks
+        # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it is in
+        # checkpoints of before columns of several kinds were told apart.
+        if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
+            blocks = ()
+        digest = hashlib.sha256(json.dumps([arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]).encode())
+        for part in arrays.per_row.values():
+            hash_rows(part.reshape(len(arrays), -1), digest)
+        return digest.hexdigest()
+
+    def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
+        starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
+        made = []
+        for task in tasks:
+            rows = task.source, id(task.split)
+            if rows not in starts:
+                starts[rows] = _start(self.sources[task.source].take(task.split.train))
+            mean, effects = starts[rows]
+            effects = None if effects is None else effects.scaled(task.scaling.scale)
+            model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects)
+            made.append(model.to(self.device, self.dtype))
+        return made
+
+    def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
+        configs, cuda = [task.config for task in tasks], self.device.type == "cuda"
+        pool = Pool.of(
+            [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
+        )
+        train, validation = (
+            pool.part(torch.from_numpy(np.stack([getattr(task.split, part) for task in tasks])))
+            for part in ("train", "validation")
+        )
+        steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
+        captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
+        return (Captured if captured else BatchEngine)(models, configs, train, validation)
+
+    def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
+        parts = task.scaling, task.reason, task.split, trained.history, trained.failure, task.layout
+        return Fitted(task.config, trained.model, *parts)
+
+    def judge(self, tasks: Sequence[RowsTask], fitted: Sequence[Fitted]) -> list[Judged]:
+        data = [self.sources[task.source] for task in tasks]
+        validation, test = (
+            likelihoods_many(
+                fitted,
+                [x.take(getattr(task.split, part)) for x, task in zip(data, tasks, strict=True)],
+                self.samples,
+            )
+            for part in ("validation", "test")
+        )
+        return [
+            Judged(v.mean, t.mean, embed(one, x), one.failure)
+            for v, t, one, x in zip(validation, test, fitted, data, strict=True)
+        ]
+
+
+def _digest(*arrays: NDArray[Any]) -> str:
+    return hashlib.sha256(b"\n".join(array.tobytes() for array in arrays)).hexdigest()

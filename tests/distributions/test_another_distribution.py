@@ -1,0 +1,116 @@
+"""A distribution of one's own: a subclass without a fused step, written against the documented hooks alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+from torch.distributions import kl_divergence
+
+from curvae import Lorentz, PoincareBall, WrappedNormal
+from curvae.distributions import HyperbolicNormal
+from curvae.distributions.radial import bulk
+from curvae.distributions.step import draw_and_divergence
+from curvae.geometry.functions import logsinhc
+
+POWER, DIM = 1.4, 3
+F64 = torch.float64
+
+
+class HeavyTailed(HyperbolicNormal):
+    """The vector from loc to the point has the direction of a normal one and its length to a power."""
+
+    def _bend(self, noise, exact):
+        return noise * noise.norm(dim=-1, keepdim=True) ** (POWER - 1)
+
+    def _log_density(self, ww, vv):
+        d = self.manifold.dim
+        log_length = ww.log() / 2 / POWER  # of the noise
+        log_density = -(2 * log_length).exp() / 2 - d / 2 * math.log(2 * math.pi)
+        log_density = log_density + d * (log_length - ww.log() / 2) - math.log(POWER)
+        return log_density - self._log_det() - (d - 1) * logsinhc(self._c * vv)
+
+    def _radius_nodes(self):
+        lengths, weights = bulk(self._spread.new_zeros(()), self.manifold.dim)
+        return lengths**POWER, weights
+
+
+def distribution(scale=0.6, c=0.7, manifold=Lorentz, shift=0.4):
+    space = manifold(DIM, torch.tensor(c, dtype=F64))
+    loc = space.expmap0(torch.tensor([shift, -0.2, 0.1], dtype=F64))
+    return HeavyTailed(loc, torch.tensor([scale], dtype=F64), space)
+
+
+@pytest.mark.parametrize("manifold", [Lorentz, PoincareBall])
+@pytest.mark.parametrize("c", [0.0, 0.7])
+def test_draws_follow_the_density(manifold, c):
+    """The distances of draws from their centre, by Kolmogorov and Smirnov, against the integral of the density."""
+    q = distribution(c=c, manifold=manifold)
+    r = q.manifold.dist(q.loc, q.sample((4000,))).numpy()
+
+    def radial_density(radius):
+        frame = torch.zeros(DIM, dtype=F64)
+        frame[0] = radius / float(q.manifold._factor0)
+        here = HeavyTailed(torch.zeros(DIM, dtype=F64), q.scale, q.manifold)
+        sinh = math.sinh(math.sqrt(c) * radius) / math.sqrt(c) if c else radius
+        return math.exp(here.log_prob(q.manifold.expmap0(frame))) * 4 * math.pi * sinh**2
+
+    grid = np.linspace(1e-9, 30.0, 1201)
+    density = np.array([radial_density(radius) for radius in grid])
+    cdf = integrate.cumulative_simpson(density, x=grid, initial=0)
+    assert cdf[-1] == pytest.approx(1, abs=1e-4)
+    assert stats.kstest(r, lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("noise", [torch.float32, torch.float64])
+def test_a_step_is_made_of_its_own_methods(noise):
+    u, scale = torch.randn(5, DIM, dtype=F64), torch.rand(5, 1, dtype=F64) + 0.2
+    c, s = torch.tensor(0.7, dtype=F64), torch.tensor(0.9, dtype=F64)
+    noise = torch.randn(2, 5, DIM, dtype=noise)
+    z, kl = draw_and_divergence(u, scale, noise, c, s, HeavyTailed)
+    space = Lorentz(DIM, c)
+    q, p = HeavyTailed(space.expmap0(u), scale, space), HeavyTailed(torch.zeros(DIM, dtype=F64), s, space)
+    torch.testing.assert_close(z, q.transform(noise), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(kl, q.log_prob(z) - p.log_prob(z), rtol=1e-9, atol=1e-9)
+    leaves = [t.requires_grad_() for t in (u, scale, c, s)]
+    assert torch.autograd.gradcheck(
+        lambda u, scale, c, s: draw_and_divergence(u, scale, noise.double(), c, s, HeavyTailed), leaves, atol=1e-6
+    )
+
+
+def test_a_subclass_of_a_fused_distribution_is_not_taken_for_it():
+    class Narrow(WrappedNormal):
+        def _bend(self, noise, exact):
+            return noise / 2
+
+    u, scale = torch.zeros(4, DIM, dtype=F64), torch.ones(4, 1, dtype=F64)
+    rest = torch.randn(2, 4, DIM), *torch.tensor([0.7, 1.0], dtype=F64)
+    half, _ = draw_and_divergence(u, scale, *rest, Narrow)
+    whole, _ = draw_and_divergence(u, scale / 2, *rest, WrappedNormal)
+    torch.testing.assert_close(half, whole)
+
+
+def test_entropy_and_divergence():
+    """Against means over draws; a normal on the other side too, and where the space is flat."""
+    torch.manual_seed(3)
+    for c in (0.0, 0.7):
+        q, p = distribution(c=c), distribution(1.1, c, shift=0.1)
+        z, log_q = q.rsample_and_log_prob((100_000,))
+        others = (p, WrappedNormal(p.loc, 1.1, p.manifold))
+        estimates = [-log_q, *(log_q - other.log_prob(z) for other in others)]
+        for estimate, exact in zip(estimates, [q.entropy(), *(kl_divergence(q, o) for o in others)], strict=True):
+            assert abs(float(exact) - float(estimate.mean())) < 4.5 * float(estimate.std()) / math.sqrt(len(estimate))
+
+
+def test_without_nodes_mean_values_are_refused():
+    class Bare(HeavyTailed):
+        _radius_nodes = HyperbolicNormal._radius_nodes
+
+    q = Bare(torch.zeros(DIM), 1.0, Lorentz(DIM))
+    assert q.sample((4,)).shape == (4, DIM)
+    for ask in (q.entropy, lambda: kl_divergence(q, q)):
+        with pytest.raises(NotImplementedError, match="Bare has no _radius_nodes"):
+            ask()
