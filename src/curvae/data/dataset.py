@@ -66,8 +66,7 @@ class Dataset:
         if len(self.names) != features or math.prod(self.shape) != features:
             raise CurvaeError(f"{count(features, 'feature')}, {count(len(self.names), 'name')} and shape {self.shape}")
         for what in ("ids", "labels", "groups", "exposure"):
-            values = getattr(self, what)
-            if values is not None and values.shape != (rows,):
+            if (values := getattr(self, what)) is not None and values.shape != (rows,):
                 raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one per row")
         if self.context is not None and self.context.shape != (rows, len(self.context_names)):
             raise CurvaeError(
@@ -77,6 +76,11 @@ class Dataset:
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns; one of categories counts once, however many features it became."""
+        return len(self.blocks) or int(self.x.shape[1])
 
     @cached_property
     def arrays(self) -> Arrays:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
 from ..errors import CurvaeError
 from .dataset import Dataset
-from .files import require_file
+from .files import require_file, similar_names
 from .graphs.sources import BUILT_IN_GRAPHS, GRAPH_FILES
 from .images import read_folder
 from .matrices import raw_matrix, read_npy, read_sparse_matrix
@@ -144,15 +143,13 @@ def _is_graph(path: Path) -> bool:
 def _read_directory(path: Path) -> RawData:
     if has_mnist(path):
         return read_mnist("all", path)
-    raw = read_folder(path)
-    if raw is None:
+    if (raw := read_folder(path)) is None:
         raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
     return raw
 
 
 def _not_found(path: Path) -> CurvaeError:
-    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, [*beside, *BUILT_IN])
+    near = similar_names(path, BUILT_IN)
     hint = f"did you mean {quoted(near)}? Built" if near else "built"
     return CurvaeError(f"there is no file {path}; {hint} in are {', '.join(BUILT_IN)}; files may end in {_endings()}")
 
@@ -171,8 +168,7 @@ def _check_kind(raw: RawData, schema: Schema) -> None:
         )
     shape = raw.shape or (raw.x.shape[1],)
     if shape != schema.shape:
-        thing = "images of" if raw.kind == "images" else "rows of"
         raise CurvaeError(
-            f"{raw.source} has {thing} {' × '.join(map(str, shape))} values and the model was trained on "
-            f"{' × '.join(map(str, schema.shape))}; give the same"
+            f"{raw.source} has {'images' if raw.kind == 'images' else 'rows'} of {' × '.join(map(str, shape))} values "
+            f"and the model was trained on {' × '.join(map(str, schema.shape))}; give the same"
         )

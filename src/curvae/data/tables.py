@@ -23,7 +23,7 @@ from .schema import Column, Schema
 from .text import MISSING
 from .text_tables import UNNAMED, name_columns, read_text
 
-__all__ = ["TABLES", "Roles", "read_frame", "read_table", "require_column"]
+__all__ = ["TABLES", "Roles", "named_frame", "read_frame", "read_table", "require_column"]
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,14 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             frame: pd.DataFrame = file.read().to_pandas()
     except (arrow.ArrowException, OSError) as error:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
+    return named_frame(path, frame)
+
+
+def named_frame(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of pandas as a table: its index, if it says anything, is the first column, and all names are texts."""
     if not frame.index.equals(pd.RangeIndex(len(frame))):
         frame = frame.reset_index(names=frame.index.name or f"{UNNAMED}0")
-    frame.columns = pd.Index(name_columns(path, [str(name) for name in frame.columns]))
-    return frame
+    return frame.set_axis(name_columns(path, [str(name) for name in frame.columns]), axis=1)
 
 
 TABLES: dict[str, Callable[[Path], pd.DataFrame] | None] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -22,7 +21,6 @@ from ..data.dataset import feature_names
 from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
 from ..errors import CurvaeError
-from ..geometry import Lorentz, PoincareBall
 from ..nn.networks import DecoderKind, NetworkKind
 from ..settings import DistributionKind
 from ..training.config import Config, require_count
@@ -32,36 +30,22 @@ from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
 from ..training.splits import random_split
-from ..training.storage import load_fitted, save_fitted
 from .covariates import take_apart
-from .shared import (
-    Array,
-    Output,
-    config_of,
-    coordinates,
-    empty_folder,
-    learned_numbers,
-    nearest,
-    parameters,
-    plain,
-    require,
-)
+from .shared import Array, MapEstimator, Output, config_of, coordinates, nearest, plain, require, space_parts
 
 __all__ = ["PoincareVAE"]
 
-# Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
-_EXTRA = ("output", "importance_samples", "n_init", "covariates")
 
-
-class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimator):
     """A variational auto-encoder with a hyperbolic latent space, as a scikit-learn transformer.
 
     Arguments:
         n_components: dimension of the latent space.
         curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE.
-        posterior: law of posterior and prior, "riemannian" or "wrapped".
+        space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
+        posterior: distribution of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
-        prior_scale: deviation of the prior. Only curvature·prior_scale² can be told from data.
+        prior_scale: standard deviation of the prior. Only curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
             and 1 as yes and no, the others as numbers).
         missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
@@ -70,13 +54,14 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
-            other estimators) or "lorentz" (space parts on the hyperboloid).
+            other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
+            Of a product those of its factors one after the other, "tangent" in units of their prior scales.
         epochs: passes over the data; None makes about 8,000 steps.
         batch_size, learning_rate: of Adam.
         validation: share of rows held out to watch the training.
         patience: stop after so many epochs without progress on them; None trains to the end.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
-        diagonal: one posterior deviation an axis (wrapped only).
+        diagonal: one posterior standard deviation for each axis (wrapped only).
         covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
             place otherwise. They are no features: the decoder is told them, so the map need not show them. Texts and
             pandas categories are categories, other columns numbers. Without them rows can be embedded all the same,
@@ -93,11 +78,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Attributes:
         embedding_: training rows in the coordinates of `output`.
         history_: one record an epoch.
-        curvature_, prior_scale_: as trained. Their product c·σ0² is `identifiable_`.
+        curvature_, prior_scale_, identifiable_: c, σ0 and c·σ0² as trained; arrays, one for each factor, of a product.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
         covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
             columns are counted by `n_features_in_` and named by `feature_names_in_`.
-        warnings_: what looks wrong with the map, each with its mend.
+        warnings_: what looks wrong with the map, each with its remedy.
 
     Example:
         >>> from curvae.data import branching_diffusion
@@ -107,11 +92,15 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         (635, 2)
     """
 
+    _kind = Fitted
+    _extra = ("output", "importance_samples", "n_init", "covariates")
+
     def __init__(
         self,
         n_components: int = 2,
         *,
         curvature: float = 1.0,
+        space: str | None = None,
         posterior: DistributionKind = "riemannian",
         decoder: DecoderKind = "gyroplane",
         network: NetworkKind = "mlp",
@@ -120,7 +109,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         likelihood: str = "auto",
         missing: Literal["error", "model"] = "error",
         hidden: int | tuple[int, ...] = (200,),
-        output: Output = "ball",
+        output: Output = "auto",
         epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 1e-3,
@@ -143,6 +132,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     ) -> None:
         self.n_components = n_components
         self.curvature = curvature
+        self.space = space
         self.posterior = posterior
         self.decoder = decoder
         self.network = network
@@ -183,7 +173,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components
+        return self._embedding.dim
 
     def _config(self) -> Config:
         return config_of(Config, self.get_params())
@@ -225,10 +215,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Train on the rows of X; y is ignored."""
         self._check()
         data = self._rows(X, reset=True)
-        self._take(self._best(data))
-        self._embedding = embed(self._fitted, data).require_finite()
-        self.embedding_ = self._coordinates(self._embedding)
-        self.warnings_ = health(self._fitted, self._embedding)
+        fitted = self._best(data).double()
+        self._take(fitted, embed(fitted, data).require_finite())
         return self
 
     def _shape(self, features: int) -> tuple[int, ...]:
@@ -269,10 +257,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self.missing not in ("error", "model"):
             raise CurvaeError(f"missing must be one of error, model; got {self.missing!r}")
 
-    def _take(self, fitted: Fitted) -> None:
-        self._fitted = fitted.double()
-        self.history_ = fitted.history
-        self.curvature_, self.prior_scale_ = learned_numbers(self._fitted.model.space)
+    def _take(self, fitted: Fitted, embedding: Embedding) -> None:
+        super()._take(fitted, embedding)
+        self.warnings_ = health(fitted, embedding)
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 
@@ -285,14 +272,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         data = self._rows(X)
         return embed(self._fitted, data).require_finite(), data.x.dtype
 
-    def _coordinates(self, embedding: Embedding) -> Array:
-        return coordinates(embedding, self.output)
-
     def transform(self, X: ArrayLike) -> Any:
         """Posterior centres of rows, in the coordinates of `output`."""
         embedding, dtype = self._embed(X)
         with np.errstate(over="ignore"):
-            points = self._coordinates(embedding).astype(dtype, copy=False)
+            points = coordinates(embedding, self.output).astype(dtype, copy=False)
         require_finite("embedding", [points])
         return points
 
@@ -302,18 +286,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
         """
         check_is_fitted(self)
-        points = torch.from_numpy(np.array(check_array(X, dtype=np.float64)))
-        if points.shape[1] != self.n_components:
-            raise CurvaeError(f"points have {self.n_components} coordinates, got {points.shape[1]}")
-        c = float(self.curvature_)
-        if self.output == "ball":
-            ball = PoincareBall(self.n_components, c)
-            ball.check(points)
-            points = ball.to_lorentz(points)
-        elif self.output == "tangent":
-            points = Lorentz(self.n_components, c).expmap0(points)
+        points = space_parts(np.array(check_array(X, dtype=np.float64)), self.output, self._embedding)
         context = code_values(self.covariates_, covariates, len(points))
-        return reconstruct(self._fitted, points.numpy(), context=context)
+        return reconstruct(self._fitted, points, context=context)
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 
@@ -361,44 +336,22 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a run folder (JSON and safetensors), which `load` and the command line read."""
-        check_is_fitted(self)
-        folder = empty_folder(path)
-        named = hasattr(self, "feature_names_in_")
-        features = int(self.n_features_in_)
+    def _described(self) -> tuple[dict[str, Any], None]:
+        named, features = hasattr(self, "feature_names_in_"), int(self.n_features_in_)
         columns = tuple(Column(str(name)) for name in self._names())
         schema = Schema("table" if named else "matrix", columns, (features,), covariates=self.covariates_)
-        description = {
-            "data": {
-                "features": features,
-                "shape": [features],
-                "blocks": [],
-                "schema": schema.to_json(),
-            },
-            "estimator": {name: plain(getattr(self, name)) for name in _EXTRA},
-        }
-        save_fitted(folder, self._fitted, self._embedding, description)
+        facts = {"features": features, "shape": [features], "blocks": [], "schema": schema.to_json()}
+        return {"data": facts}, None
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
-        fitted, embedding, description, schema = load_fitted(Path(path))
-        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
-        new.missing = "model" if fitted.layout.missing else "error"
+    def _restore(self, fitted: Fitted, data: Schema) -> None:
+        self.missing = "model" if fitted.layout.missing else "error"
         if len(fitted.layout.shape) == 2:
             height, width = fitted.layout.shape
-            new.image_shape = height, width
-        new._check()
-        new.covariates_ = schema.covariates
-        if schema.covariates and new.covariates is None:
-            new.covariates = [column.name for column in schema.covariates]
-        new.n_features_in_ = len(schema.names)
-        if schema.kind == "table":
-            new.feature_names_in_ = np.array(schema.names, dtype=object)
-        new._take(fitted)
-        new._fitted.model.to(choose_device(new.device))
-        new._embedding = embedding
-        new.embedding_ = new._coordinates(embedding)
-        new.warnings_ = health(new._fitted, embedding)
-        return new
+            self.image_shape = height, width
+        self._check()
+        self.covariates_ = data.covariates
+        if data.covariates and self.covariates is None:
+            self.covariates = [column.name for column in data.covariates]
+        self.n_features_in_: int = len(data.names)
+        if data.kind == "table":
+            self.feature_names_in_ = np.array(data.names, dtype=object)

@@ -46,6 +46,11 @@ class FactorFigures(NamedTuple):
     c: float
     prior_scale: float
 
+    @property
+    def identifiable(self) -> float:
+        """c·σ0²."""
+        return self.c * self.prior_scale**2
+
 
 class Factor(nn.Module):
     """A space of curvature −c ≤ 0 with the distributions of posteriors and prior on it.

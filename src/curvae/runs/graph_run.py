@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +27,12 @@ from ..training.graphs.fitted import graph_facts
 from ..training.paired import curved_values
 from ..training.storage import MODEL
 from . import graph_pages as pages
-from .folders import embedding_table, without_folder
+from .factors import map_files
+from .folders import embedding_table
 from .graph_trained import TrainedGraph
 from .progress import Forecast, Reporter
-from .run import DiagnosedData, Outcome, Place, Run, comparable, given
-from .sources import DataSource, GraphSource
+from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
+from .sources import DataSource, GraphSource, Step
 
 __all__ = ["GraphRun"]
 
@@ -49,7 +49,8 @@ class GraphRun(Run):
     has_edges = True
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
-        self.source, self.config, self.data = source, config, source.load()
+        super().__init__(source, config)
+        self.data = source.load()
         self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property
@@ -117,7 +118,7 @@ class GraphRun(Run):
         embedding = embed_graph(fitted, graph)
         links, near = self._links(), neighbourhood(embedding, graph, seed=config.seed)
         centre = self._centre(embedding)
-        warnings = map_health(embedding, last["kl"], last["prior_scale"])
+        warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
         if near.map < _FAITHFUL:
             warnings.append(
                 f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); try a "
@@ -132,39 +133,29 @@ class GraphRun(Run):
             "graph_centre": str(graph.names[centre.closest]),
             "reconstruction": last["reconstruction"],
             "kl": last["kl"],
-            "c": last["c"],
-            "prior_scale": last["prior_scale"],
+            **{name: value for name, value in geometry(fitted).items() if name != "identifiable"},
             "seconds": round(seconds, 2),
         }
         table = embedding_table(embedding, graph.names, graph.labels, "train", "node")
         settings = comparable(given(config))
         sections = [
-            pages.map_section(graph, embedding, centre, shlex.join(map(without_folder, place.view_command))),
-            pages.links_section(graph, links, near, named.compare_command(settings)),
+            pages.map_section(graph, embedding, centre, reporter.command(place.view_step)),
+            pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings))),
             pages.training_section(fitted, embedding),
             pages.data_section(graph),
         ]
         verdict = pages.verdict(graph, embedding, links, near)
         if self.remarks:
-            following = f"{shlex.join(place.view_command)}    the map as a page to move about in"
-        elif config.curvature:
-            following = f"{self.source.compare_command(settings)}    is curvature worth it for this graph?"
+            following = Step("view", (str(place.folder),), why="the map as a page to move about in")
+        elif not all(factor.flat for factor in config.factors):
+            following = self.source.compare_step("is curvature worth it for this graph?", **settings)
         else:
-            words = ["curvae", "evaluate", str(place.folder), self.source.path]
-            following = f"{shlex.join(words)}    which of the edges does it find?"
-        return Outcome(
-            fitted,
-            embedding,
-            table,
-            summary,
-            f"Map of the graph {named.path}",
-            verdict,
-            warnings,
-            sections,
-            {"map": sections[0].pictures[0], "curves": sections[2].pictures[0]},
-            [verdict, centre.sentence(graph)],
-            following,
-        )
+            asked = str(place.folder), self.source.path
+            following = Step("evaluate", asked, why="which of the edges does it find?")
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]}
+        report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
+        said = [verdict, centre.sentence(graph)]
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
 
     def _centre(self, embedding: Embedding) -> pages.Centre:
         """The middle of the map and of the graph."""
@@ -179,7 +170,7 @@ class GraphRun(Run):
     ) -> dict[str, Any]:
         graph, config = self.data, self.config
         split_edges(graph, seed=config.seed)
-        self.trainings = repeats * len(curved_values(curvatures, repeats, config.learn_curvature))
+        self.trainings = repeats * len(curved_values(curvatures, repeats, config))
         return {"fingerprint": graph.fingerprint, "nodes": graph.n_nodes, "edges": graph.n_edges}
 
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> GraphComparison:
@@ -187,7 +178,7 @@ class GraphRun(Run):
 
     def comparison_report(self, found: GraphComparison) -> tuple[list[str], list[str], list[Section]]:
         maps = [(found.embeddings[c], self._centre(found.embeddings[c])) for c in (0.0, found.best)]
-        drawn = [pages.map_picture(self.data, *one) for one in maps]
+        drawn = [picture for one in maps for picture in pages.map_pictures(self.data, *one)]
         said = ["From the models of the first split, which have seen 85 % of the edges; all edges are drawn."]
         parts = [Section("The maps", said, drawn), pages.comparison_section(found), pages.data_section(self.data)]
         return list(self.data.notes), [], parts

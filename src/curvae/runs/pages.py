@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..data import Dataset, Tree
 from ..geometry import Lorentz, PoincareBall
 from ..hierarchy import Diagnosis
 from ..models import LIKELIHOODS
+from ..nn.space import FactorFigures
 from ..plotting import (
     Projection,
     beside_surrogates,
@@ -36,11 +37,13 @@ from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimens
 from ..training.fitted import Fitted, FittedModel
 from ..training.paired import mean_interval
 from ..viewer import View
+from .factors import by_factor, curvature_text, each_factor, space_text
 
 __all__ = [
     "LIVE",
+    "capital",
     "comparison_section",
-    "curvature_text",
+    "curvature_table",
     "data_section",
     "delta_section",
     "diagnosis_section",
@@ -48,6 +51,7 @@ __all__ = [
     "map_picture",
     "map_section",
     "map_view",
+    "movable_map",
     "node_places",
     "picture",
     "reconstruction_section",
@@ -57,11 +61,6 @@ __all__ = [
 ]
 
 LIVE = 20_000  # rows up to which a report holds a map that can be moved
-
-
-def curvature_text(c: float) -> str:
-    """ "c = 1 (curvature −1)"."""
-    return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
 
 
 def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
@@ -75,7 +74,7 @@ def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
     space = embedding.space if embedding.dim == 2 else ball.to_lorentz(projection.points)
     if (hierarchy := more.pop("hierarchy", None)) is not None:
         more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
-    # A deviation says nothing about the spread of a projection.
+    # A standard deviation says nothing about the spread of a projection.
     return View(space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more)
 
 
@@ -103,32 +102,69 @@ def map_picture(
     ball = PoincareBall(2, embedding.c)
     hierarchy = None if tree is None else (node_places(tree, ball, projection.points), tree.edges)
     latent_map(figure.subplots(), ball, projection.points, labels, hierarchy=hierarchy, title=title)
-    caption = f"Posterior centres, {curvature_text(embedding.c)}."
+    columns = {} if labels is None else {label_name or "label": labels}
+    view: dict[str, Any] = {"columns": columns, "hierarchy": hierarchy, "title": title or ""}
+    return movable_map(figure, embedding, projection, "rows", "Posterior centres", wide=wide, **view)
+
+
+def movable_map(
+    figure: Figure,
+    embedding: Embedding,
+    projection: Projection,
+    things: str,
+    what: str,
+    more: str = "",
+    *,
+    wide: bool,
+    **view: Any,
+) -> Picture:
+    """A drawn map, with the same as a map that can be moved if it has few enough points.
+
+    Arguments:
+        figure: the drawing.
+        embedding, projection: where points lie, and where they are drawn.
+        things: that points are.
+        what: is drawn, to begin the caption.
+        more: ends the caption.
+        wide: it takes a row of its own.
+        view: as of `map_view`.
+    """
+    caption = f"{what}, {curvature_text(embedding.c)}."
     if embedding.dim > 2:
-        caption += f" {projection.sentence[0].upper()}{projection.sentence[1:]}."
-    live = None
-    if len(projection.points) <= LIVE:
-        columns = {} if labels is None else {label_name or "label": labels}
-        live = map_view(embedding, projection, columns=columns, hierarchy=hierarchy, anonymous=True, title=title or "")
-    return replace(picture(figure, caption, "map of the rows on the disc", wide), live=live)
+        caption += f" {capital(projection.sentence)}."
+    live = map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None
+    return replace(picture(figure, caption + more, f"map of the {things} on the disc", wide), live=live)
+
+
+def capital(sentence: str) -> str:
+    """With a capital letter at its beginning."""
+    return f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
-    projection = project_to_disc(embedding.ball, embedding.c)
-    pictures = [
-        map_picture(embedding, data.labels, projection=projection, label_name=data.label_name, wide=len(data) <= LIVE)
-    ]
-    if len(data.shape) == 2:
-        figure = Figure(figsize=(5.2, 5.2))
-        images = data.x.reshape(-1, *data.shape)  # images are never sparse
-        mosaic(figure.subplots(), PoincareBall(2, embedding.c), projection.points, images, cmap="gray")
-        pictures.append(picture(figure, "The images at their places.", "images at their embedding"))
+    def draw(part: Embedding, place: int) -> list[Picture]:
+        projection = project_to_disc(part.ball, part.c)
+        wide = len(data) <= LIVE
+        drawn = [map_picture(part, data.labels, projection=projection, label_name=data.label_name, wide=wide)]
+        if len(data.shape) == 2:
+            figure = Figure(figsize=(5.2, 5.2))
+            images = data.x.reshape(-1, *data.shape)  # images are never sparse
+            mosaic(figure.subplots(), PoincareBall(2, part.c), projection.points, images, cmap="gray")
+            drawn.append(picture(figure, "The images at their places.", "images at their embedding"))
+        return drawn
+
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
         f"The map by itself, with ids, search and selection: {view_command}",
     ]
-    return Section("The map", text, pictures)
+    if len(embedding.placed) > 1:
+        text.insert(
+            1,
+            "The space is a product, with a map for each factor. Distances in it are in units of each factor's prior "
+            "scale σ_i, d² = Σ (d_i/σ_i)², since a decoder may stretch every factor freely.",
+        )
+    return Section("The map", text, by_factor(embedding, draw))
 
 
 def likelihood_section(found: Likelihoods | None, rows: str, compare_command: str) -> Section:
@@ -167,10 +203,9 @@ def stability_section(found: Stability | None, command: str) -> Section:
 
 
 def training_section(fitted: Fitted, embedding: Embedding) -> Section:
-    last, config = fitted.last, fitted.config
     facts = [
-        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
-        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+        ["c·σ0², all that the data can tell of the two", each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}")],
+        ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
     ]
     return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
 
@@ -181,24 +216,29 @@ def training_of(
     """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
-    last, config = fitted.last, fitted.config
-    radius = Figure(figsize=(4.2, 2.8), layout="constrained")
-    radius_histogram(
-        radius.subplots(), embedding.radius, embedding.c, last["prior_scale"], dim=config.dim, law=config.posterior
-    )
-    active = active_dimensions(embedding, last["prior_scale"])
+    last, parts = fitted.last, embedding.parts
+
+    def radii(part: Embedding, place: int) -> list[Picture]:
+        radius, scale = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.figures[place].prior_scale
+        radius_histogram(radius.subplots(), part.radius, part.c, scale, dim=part.dim, law=fitted.config.posterior)
+        caption = "Distances of the posterior centres from the origin, and the prior's."
+        return [picture(radius, caption, "histogram of radii")]
+
+    def active(one: FactorFigures, place: int) -> str:
+        return f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}"
+
     rows = [
         [f"reconstruction, nats a {unit}", f"{last['reconstruction']:.2f}"],
         [f"divergence from the prior (KL), nats a {unit}", f"{last['kl']:.2f}"],
-        ["active dimensions", f"{active} of {config.dim}"],
-        ["curvature", curvature_text(last["c"])],
-        ["prior scale σ0", f"{last['prior_scale']:.4g}"],
+        ["active dimensions", each_factor(fitted, active)],
+        ["curvature", space_text(embedding)],
+        ["prior scale σ0", each_factor(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
         *facts,
         ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
     ]
     pictures = [
         picture(figure, caption, "learning curves", wide=True),
-        picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
+        *by_factor(embedding, radii),
     ]
     return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
 
@@ -233,7 +273,7 @@ def samples_picture(images: NDArray[Any]) -> Picture:
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
-    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.x.shape[1]} columns"
+    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.n_columns} columns"
     told = [f"Covariates, of which the model is told: {', '.join(data.context_names)}."] if data.context_names else []
     return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *told, *data.notes, *notes])
 
@@ -251,35 +291,45 @@ def scaling_note(config: Config) -> str:
 
 
 def comparison_section(found: Comparison, title: str = "Held-out likelihood by curvature") -> Section:
-    values = list(found.repeats[0].test)
-    seeds = len(found.repeats)
+    """Log-likelihoods by curvature, and how alike the maps are."""
 
     def interval(figures: Sequence[float]) -> str:
         return "{:.2f} ± {:.2f}".format(*mean_interval(figures))
 
-    rows = []
-    for c in values:
+    def cells(c: float) -> list[str]:
         stable = found.stability[c]
-        rows.append(
-            [
-                "0 (flat)" if c == 0 else f"{c:g}",
-                interval([r.validation[c] for r in found.repeats]),
-                interval([r.test[c] for r in found.repeats]),
-                "" if stable is None else f"{stable.correlation:.2f}",
-                "" if stable is None else f"{stable.overlap:.0%}",
-            ]
-        )
-    best = values.index(found.best) if found.outcome == "hyperbolic" else 0
-    if found.repeats[0].pca is not None:
-        rows.append(["PCA", "", interval([r.pca for r in found.repeats if r.pca is not None]), "", ""])
-    table = Table(
-        ["c", "validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"],
-        rows,
-        f"{seeds} repeats, each with its own seed and split; ± is a 95 % interval over repeats. c is chosen on "
-        "validation rows, the verdict comes from test rows. Agreement and neighbours in common are between seeds.",
-        best,
+        scores = [interval([getattr(r, part)[c] for r in found.repeats]) for part in ("validation", "test")]
+        return [*scores, *(["", ""] if stable is None else [f"{stable.correlation:.2f}", f"{stable.overlap:.0%}"])]
+
+    linear = [r.pca for r in found.repeats if r.pca is not None]
+    note = (
+        "c is chosen on validation rows, the verdict comes from test rows. Agreement and neighbours in common are "
+        "between seeds."
     )
+    header = ["validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"]
+    table = curvature_table(found, header, cells, "", note, [["PCA", "", interval(linear), "", ""]] if linear else [])
     return Section(title, (), (), [table])
+
+
+def curvature_table(
+    found: Comparison,
+    header: Sequence[str],
+    cells: Callable[[float], list[str]],
+    of: str,
+    note: str,
+    more: Sequence[Sequence[str]] = (),
+) -> Table:
+    """A row for every curvature of a comparison, with its `cells`, and `more` rows; `of` says what was split."""
+    values = list(found.repeats[0].test)
+    rows = [["0 (flat)" if c == 0 else f"{c:g}", *cells(c)] for c in values]
+    repeats = f"{len(found.repeats)} repeats, each with its own seed and split{of}; ± is a 95 % interval over repeats."
+    best = values.index(found.best) if found.outcome == "hyperbolic" else 0
+    if (space := found.config.space) is not None:
+        note += (
+            f" c is that of the hyperbolic factors of {space}, which are flat with 0: what the flat product has too is "
+            "no gain of curvature."
+        )
+    return Table(["c", *header], [*rows, *more], f"{repeats} {note}", best)
 
 
 def diagnosis_section(found: Diagnosis, labels: Any) -> Section:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..data import Arrays, Dataset, Schema
 from ..errors import CurvaeError
 from ..models import VAE, Layout
+from ..nn.space import FactorFigures
 from .build import build
 from .config import Config, Settings
 from .rows import Matrix, Rows, Scaling
@@ -32,13 +33,11 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Stored(NamedTuple):
-    """What files hold of a trained model besides its weights."""
+    """What files hold of a trained model besides its weights: arrays by name, and what `config.json` says."""
 
     arrays: dict[str, NDArray[Any]]
-    """what is needed to use the model, by name"""
     split: dict[str, NDArray[Any]]
     description: dict[str, Any]
-    """what `config.json` says"""
 
 
 class FittedModel(ABC):
@@ -75,6 +74,14 @@ class FittedModel(ABC):
             return self.history[-1]
         return max(self.history, key=lambda record: record["validation_elbo"])
 
+    @property
+    def figures(self) -> tuple[FactorFigures, ...]:
+        """The numbers of every factor of the space, from the record of that epoch."""
+        space, last = self.model.space, self.last
+        values = [last[name] for name in space.numbers()]  # c and prior scale of one factor after the other
+        each = zip(space.figures(), values[::2], values[1::2], strict=True)
+        return tuple(one._replace(c=c, prior_scale=scale) for one, c, scale in each)
+
     @abstractmethod
     def stored(self, data: Any) -> Stored:
         """What to write; `data` is the graph that it was trained on, where it was one."""
@@ -100,7 +107,17 @@ class FittedModel(ABC):
 
 @dataclass
 class Fitted(FittedModel):
-    """A trained model of rows with what is needed to use it."""
+    """A trained model of rows with what is needed to use it.
+
+    Arguments:
+        config, model: what was trained.
+        scaling: of the columns.
+        reason: why this likelihood.
+        split: which rows it was trained on.
+        history: a record of every epoch.
+        failure: why the training ended early; the weights are those of the last good epoch.
+        layout: of the data that it was trained on.
+    """
 
     kind = "vae"
     settings = Config
@@ -109,13 +126,10 @@ class Fitted(FittedModel):
     model: VAE
     scaling: Scaling
     reason: str
-    """why this likelihood"""
     split: Split
     history: list[Record]
     failure: str | None = None
-    """why the training ended early; the weights are those of the last good epoch"""
     layout: Layout = field(default_factory=lambda: Layout(0))
-    """of the data that it was trained on"""
 
     def arrays(self, data: Arrays | Dataset | Matrix) -> Arrays:
         """New data, with all that the model must be told about them; raises where that is absent.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from ...errors import CurvaeError
-from ..files import BROKEN_GZIP, open_file, require_file
+from ..files import BROKEN_GZIP, open_file, require_file, similar_names
 from ..messages import quoted
 from ..store import fetch, places
 from .adjacency import from_matrix, read_adjacency
@@ -107,9 +106,8 @@ def load_graph(
         raw = _read(source, weighted)
         describe_nodes(raw, nodes, label, features, isolated, missing)
     except OSError as error:
-        name = error.filename or source
         raise CurvaeError(
-            f"{name} cannot be read: {error.strerror or error}; check the file and its permissions"
+            f"{error.filename or source} cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from error
     return raw.finish()
 
@@ -171,7 +169,6 @@ def _find(source: str | Path) -> Path:
 
 
 def _not_found(path: Path) -> CurvaeError:
-    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, [*beside, *BUILT_IN_GRAPHS])
+    near = similar_names(path, BUILT_IN_GRAPHS)
     hint = f"did you mean {quoted(near)}? Graphs" if near else "graphs"
     return CurvaeError(f"there is no file {path}; {hint} known by name are {', '.join(BUILT_IN_GRAPHS)}")
