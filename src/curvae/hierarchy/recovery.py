@@ -22,12 +22,9 @@ from ..data.messages import count, quoted
 from ..errors import CurvaeError
 from ..training.embedding import Embedding
 from .tree_of_map import joined
-from .trees import NamedTree
+from .trees import Array, Index, NamedTree
 
 __all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "rank_correlation", "recover"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 _PAIRS = 200_000
 _QUERIES = 500
@@ -57,21 +54,19 @@ class Match:
 
     def to_json(self) -> dict[str, Any]:
         """Counts on both sides, and notes."""
-        matched = len(self.rows)
         return {
             "by": self.by,
-            "rows": matched,
-            "unmatched_rows": len(self.node) - matched,
+            "rows": len(self.rows),
+            "unmatched_rows": len(self.node) - len(self.rows),
             "unmatched_names": self.unused,
             "notes": list(self.notes),
         }
 
     @property
     def sentence(self) -> str:
-        lost = len(self.node) - len(self.rows)
         return (
             f"{len(self.rows):,} of {count(len(self.node), 'row')} matched to nodes by {self.by}; without a match are "
-            f"{count(lost, 'row')} and {count(self.unused, 'named node')}."
+            f"{count(len(self.node) - len(self.rows), 'row')} and {count(self.unused, 'named node')}."
         )
 
 
@@ -175,11 +170,8 @@ def recover(
     progress("purity")
     chosen = np.sort(random.permutation(size)[:_JOINED])
     merges, _ = joined(points.take(chosen))
-    levels = []
-    for level in range(1, int(tree.depth[node].max()) + 1):
-        branch = tree.ancestors(node[chosen], level)
-        if not math.isnan(purity := dendrogram_purity(merges, branch)):
-            levels.append(purity)
+    branches = (tree.ancestors(node[chosen], level) for level in range(1, int(tree.depth[node].max()) + 1))
+    levels = [purity for branch in branches if not math.isnan(purity := dendrogram_purity(merges, branch))]
     return Recovery(
         rows=size,
         distortion=average,
@@ -220,8 +212,7 @@ def distortion(truth: Array, latent: Array) -> tuple[float, float]:
     """
     ratio = np.sort(latent / truth)
     # Σ|α·ratio − 1| = Σ ratio·|α − 1/ratio| is smallest at the median of 1/ratio weighted by the ratio.
-    half = int(np.searchsorted(np.cumsum(ratio[::-1]), ratio.sum() / 2))
-    middle = ratio[::-1][half]
+    middle = ratio[::-1][np.searchsorted(np.cumsum(ratio[::-1]), ratio.sum() / 2)]
     average = float(np.abs(ratio / middle - 1).mean()) if middle > 0 else 1.0
     return average, float(ratio[-1] / ratio[0]) if ratio[0] > 0 else math.inf
 

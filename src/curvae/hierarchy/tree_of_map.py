@@ -15,12 +15,9 @@ from scipy.cluster.hierarchy import linkage
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..training.embedding import Embedding
-from .trees import NamedTree
+from .trees import Array, Index, NamedTree
 
 __all__ = ["Embedded", "joined", "tree_of_embedding"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 _BLOCK = 1 << 20  # pairs measured at once
 _MOST = 10_000  # points that are joined to a tree

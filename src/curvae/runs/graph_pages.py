@@ -271,7 +271,8 @@ def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 
-def data_section(graph: Graph) -> Section:
+def data_section(graph: Graph, factors: int = 1) -> Section:
+    """What was done to a graph that is placed in a space of so many factors."""
     text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
     if graph.weights is not None:
         text.append(
@@ -279,6 +280,6 @@ def data_section(graph: Graph) -> Section:
         )
     if graph.features is not None:
         text.append(f"{len(graph.feature_names)} features were centred and scaled to unit variance.")
-    if not exact(graph.n_nodes):
+    if not exact(graph.n_nodes, factors):
         text.append("The graph is too large to look at all pairs of nodes: each step looked at a weighted sample.")
     return Section("What was done to the data", text)

@@ -26,6 +26,9 @@ from .fitted import FittedGraph
 
 __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
 
+# Nodes of a graph up to which models of products, each of which holds all pairs in memory, are trained together.
+_TOGETHER = 256
+
 Build = Callable[[GraphConfig, int, int | None], GraphVAE]
 
 
@@ -40,7 +43,9 @@ class GraphTask(Task):
     @property
     def architecture(self) -> Any:
         """What the models of one stack have in common; a large graph is trained alone."""
-        return self.config.architecture, self.sizes, None if exact(self.sizes[0]) else self.place
+        nodes = self.sizes[0]
+        together = exact(nodes) if len(self.config.factors) == 1 else nodes <= _TOGETHER
+        return self.config.architecture, self.sizes, None if together else self.place
 
 
 def plan_graphs(
