@@ -30,14 +30,24 @@ def python(code: str) -> str:
 # --- names ----------------------------------------------------------------------------------------------------------
 
 
-def test_submodules_are_imported_when_they_are_used():
-    found = python(
+@pytest.fixture(scope="module")
+def imported_lazily():
+    """What a new interpreter says of imports: before anything is used, of the submodules, and after every name."""
+    return python(
         "import sys, curvae\n"
         f"names = {SUBMODULES}\n"
         "print(set(names) <= set(dir(curvae)), [name for name in names if f'curvae.{name}' in sys.modules])\n"
         "print([getattr(curvae, name) is sys.modules[f'curvae.{name}'] for name in names])\n"
-    )
-    assert found == f"True []\n{[True] * len(SUBMODULES)}\n"
+        "for name in curvae.__all__:\n    getattr(curvae, name)\n"
+        "print('pyro' in sys.modules, 'torch' in sys.modules)\n"
+        "sys.modules['pyro'] = None\n"
+        "try:\n    curvae.distributions.to_pyro(curvae.SphericalUniform(3))\n"
+        "except ImportError as error:\n    print(error)\n"
+    ).splitlines()
+
+
+def test_submodules_are_imported_when_they_are_used(imported_lazily):
+    assert imported_lazily[:2] == ["True []", f"{[True] * len(SUBMODULES)}"]
 
 
 def test_every_name_leads_to_something():
@@ -84,19 +94,12 @@ def test_help_imports_nothing_heavy(words):
     assert found.endswith("imported: []\n") and found.count("\n") > 1
 
 
-def test_pyro_is_not_imported():
-    code = f"import sys, curvae\nfor name in curvae.__all__:\n    getattr(curvae, name)\nfound = {HEAVY}\n"
-    assert python(f"{code}print('pyro' in sys.modules, 'torch' in sys.modules)") == "False True\n"
+def test_pyro_is_not_imported(imported_lazily):
+    assert imported_lazily[2] == "False True"
 
 
-def test_pyro_is_asked_for_where_it_is_needed():
-    found = python(
-        "import sys, torch, curvae\n"
-        "sys.modules['pyro'] = None\n"
-        "try:\n    curvae.distributions.to_pyro(curvae.SphericalUniform(3))\n"
-        "except ImportError as error:\n    print(error)\n"
-    )
-    assert found == 'to_pyro needs Pyro: pip install "curvae[pyro]"\n'
+def test_pyro_is_asked_for_where_it_is_needed(imported_lazily):
+    assert imported_lazily[3:] == ['to_pyro needs Pyro: pip install "curvae[pyro]"']
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------

@@ -110,8 +110,10 @@ def _require_same_request(
         raise CurvaeError(
             f"{folder} cannot be resumed: its {CONFIG} is incomplete ({error}); start a new run"
         ) from error
-    before = {**vars(config), **vars(known), **others}
+    before = {**vars(config), **vars(known), **others, "space": _space(config)}
     now = {**settings, **source.options, **{name: value for name, value in asked.items() if value is not None}}
+    if now.get("space") is not None:  # which can be written in several ways
+        now["space"] = _space(configs(space=now["space"]))
     other = [
         f"{_shown(name, before[name])}, not {', '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
         for name, value in now.items()
@@ -125,3 +127,8 @@ def _require_same_request(
 def _shown(name: str, value: Any) -> str:
     """A parameter and its value, as messages name them."""
     return f"no {name}=…" if value is None else f"{name}={json.dumps(value)}"
+
+
+def _space(config: Settings) -> str:
+    """The factors of the latent space, written in the one way."""
+    return ",".join(factor.text for factor in config.factors)
