@@ -21,9 +21,8 @@ from ..geometry import hyperboloid as h
 from ..geometry.checks import check_batch, got, holds, offender, real
 from ..geometry.functions import logsinhc
 from . import radial
-from .constraints import Inside
 from .table import stretch
-from .validation import Shape, Validated, check_noise, check_positive, parameter
+from .validation import Inside, Shape, Validated, check_noise, check_positive, parameter
 
 __all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal", "nodes_first"]
 
@@ -56,19 +55,16 @@ class HyperbolicNormal(Validated):
         loc = real("loc", loc)
         if loc.dim() == 0 or loc.shape[-1] != manifold.dim:
             raise ValueError(f"loc must have shape (…, {manifold.dim}) for {manifold}, got {tuple(loc.shape)}")
-        if scale is not None:
-            scale = _isotropic_or_diagonal(scale, loc, (1, manifold.dim) if self._diagonal else (1,))
-        spread = self.scale_tril if scale is None else scale
-        assert spread is not None
         self.loc, self.manifold = loc, manifold
-        if scale is not None:
-            self.scale = scale
         # An instance is given one of the two ways to say a covariance, and knows its manifold.
-        given = "scale_tril" if scale is None else "scale"
+        spread, given, event_dims = self.scale_tril, "scale_tril", 2
+        if scale is not None:
+            spread = self.scale = _isotropic_or_diagonal(scale, loc, (1, manifold.dim) if self._diagonal else (1,))
+            given, event_dims = "scale", 1
+        assert spread is not None
         self.__dict__["arg_constraints"] = {"loc": self.support, given: type(self).arg_constraints[given]}
         # Widened once, so that gradients through their many uses are summed in float64.
         self._loc, self._spread = loc.double(), spread.double()
-        event_dims = 1 if scale is not None else 2
         batch_shape = torch.broadcast_shapes(loc.shape[:-1], spread.shape[:-event_dims])
         if isinstance(manifold.c, Tensor) and manifold.c.dim():
             batch_shape = check_batch(manifold.c, ("loc", "scale"), [batch_shape])
@@ -92,8 +88,7 @@ class HyperbolicNormal(Validated):
     def centred(cls, scale: Tensor | float, manifold: Manifold) -> Self:
         """The distribution around the origin, such as a prior: `scale` is a number or a tensor of the batch shape."""
         scale = torch.as_tensor(scale)
-        loc = scale.new_zeros(*scale.shape, manifold.dim)
-        new = cls(loc, scale.unsqueeze(-1), manifold, validate_args=False)
+        new = cls(scale.new_zeros(*scale.shape, manifold.dim), scale.unsqueeze(-1), manifold, validate_args=False)
         new._centred = True
         return new
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -37,13 +37,11 @@ class ProductNormal(Validated):
             shapes = ", ".join(str(tuple(factor.batch_shape)) for factor in factors)
             raise ValueError(f"the factors of a product must have one batch shape, got {shapes or 'no factor'}")
         self.factors = tuple(factors)
-        dim = sum(factor.manifold.dim for factor in factors)
-        super().__init__(factors[0].batch_shape, torch.Size([dim]), validate_args=False)
+        super().__init__(factors[0].batch_shape, torch.Size([sum(self._widths)]), validate_args=False)
 
     @property
     def support(self) -> constraints.Constraint:
-        widths = [factor.manifold.dim for factor in self.factors]
-        return constraints.cat([factor.support for factor in self.factors], -1, widths)
+        return constraints.cat([factor.support for factor in self.factors], -1, self._widths)
 
     @property
     def loc(self) -> Tensor:
@@ -52,8 +50,13 @@ class ProductNormal(Validated):
 
     mean = loc
 
-    def _split(self, x: Tensor) -> tuple[Tensor, ...]:
-        return x.split([factor.manifold.dim for factor in self.factors], -1)
+    @property
+    def _widths(self) -> list[int]:
+        return [factor.manifold.dim for factor in self.factors]
+
+    def _parts(self, x: Tensor) -> Iterator[tuple[HyperbolicNormal, Tensor]]:
+        """Each factor with its part of x."""
+        return zip(self.factors, x.split(self._widths, -1), strict=True)
 
     def entropy(self) -> Tensor:
         return torch.stack([factor.entropy() for factor in self.factors]).sum(0)
@@ -63,8 +66,7 @@ class ProductNormal(Validated):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density with respect to the product of the Riemannian measures."""
-        parts = zip(self.factors, self._split(self._checked(value)), strict=True)
-        return torch.stack([factor.log_prob(part) for factor, part in parts]).sum(0)
+        return torch.stack([factor.log_prob(part) for factor, part in self._parts(self._checked(value))]).sum(0)
 
     def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
         """Standard normal noise for draws of the given shape."""
@@ -72,13 +74,12 @@ class ProductNormal(Validated):
 
     def transform(self, noise: Tensor) -> Tensor:
         """The draw made from standard normal `noise` of shape (…, d): a pure function."""
-        parts = zip(self.factors, self._split(noise), strict=True)
-        return torch.cat([factor.transform(part) for factor, part in parts], -1)
+        return torch.cat([factor.transform(part) for factor, part in self._parts(noise)], -1)
 
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """`transform` together with the log-density of the draw."""
-        parts = zip(self.factors, self._split(noise), strict=True)
-        draws, densities = zip(*(factor.transform_and_log_prob(part) for factor, part in parts), strict=True)
+        drawn = (factor.transform_and_log_prob(part) for factor, part in self._parts(noise))
+        draws, densities = zip(*drawn, strict=True)
         return torch.cat(draws, -1), torch.stack(densities).sum(0)
 
     def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:

@@ -363,8 +363,7 @@ class PoincareBall(Manifold):
         """r ⊗ x = exp_0(r·log_0 x); r broadcasts against the batch shape."""
         dtype, (x,) = self._points(x=x)
         r = torch.as_tensor(r, dtype=x.dtype, device=x.device)
-        v = r.unsqueeze(-1) * h.logmap0(self._read(x), self._c)
-        return self._write(h.expmap0(v, self._c), dtype)
+        return self._write(h.expmap0(r.unsqueeze(-1) * h.logmap0(self._read(x), self._c), self._c), dtype)
 
     def mobius_matvec(self, m: Tensor, x: Tensor) -> Tensor:
         """M ⊗ x = exp_0(M·log_0 x); m has shape (…, k, d) and the result lies in the ball of dimension k."""

@@ -12,15 +12,14 @@ from scipy.sparse import issparse
 
 from ...errors import CurvaeError
 from ..files import BROKEN_GZIP, open_file, require_file, similar_names
+from ..matrices import read_sparse
 from ..messages import quoted
 from ..store import fetch, places
-from .adjacency import from_matrix, read_adjacency
-from .edge_arrays import from_frame, from_pairs
 from .edgelist import read_edge_list
 from .graph_data import Graph
-from .graph_libraries import from_geometric, from_networkx, is_geometric, is_networkx
 from .graphml import read_graphml
 from .nodes import Filling, NodeTable, describe_nodes
+from .objects import from_frame, from_geometric, from_matrix, from_networkx, from_pairs, is_geometric, is_networkx
 from .raw_graph import RawGraph
 
 __all__ = ["BUILT_IN_GRAPHS", "load_graph"]
@@ -122,7 +121,7 @@ def _read(source: Any, weighted: bool) -> RawGraph:
 def _read_file(path: Path, weighted: bool) -> RawGraph:
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".npz"):
-        return read_adjacency(path, weighted)
+        return from_matrix(path.name, read_sparse(path), weighted)
     if name.endswith(_UNREAD):
         raise CurvaeError(
             f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
@@ -130,7 +129,7 @@ def _read_file(path: Path, weighted: bool) -> RawGraph:
     # An edge list would read the sizes of a matrix as an edge.
     start = _start(path)
     if name.endswith(".mtx") or start.startswith(b"%%matrixmarket"):
-        return read_adjacency(path, weighted)
+        return from_matrix(path.name, read_sparse(path), weighted, first=1)  # such files count from 1
     if name.endswith(".graphml") or start.startswith((b"<?xml", b"<graphml")):
         return read_graphml(path, weighted)
     return read_edge_list(path, weighted)
