@@ -289,9 +289,7 @@ class WrappedNormal(HyperbolicNormal):
         return noise
 
     def _stretch(self, w: Tensor) -> Tensor:
-        if self.scale_tril is None:
-            return super()._stretch(w)
-        return (self._spread @ w.unsqueeze(-1)).squeeze(-1)
+        return super()._stretch(w) if self.scale_tril is None else (self._spread @ w.unsqueeze(-1)).squeeze(-1)
 
     def _whiten(self, v: Tensor) -> Tensor:
         if self.scale_tril is None:
@@ -299,9 +297,7 @@ class WrappedNormal(HyperbolicNormal):
         return torch.linalg.solve_triangular(self._spread, v.unsqueeze(-1), upper=False).squeeze(-1)
 
     def _log_det(self) -> Tensor:
-        if self.scale_tril is None:
-            return super()._log_det()
-        return self._spread.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return super()._log_det() if self.scale_tril is None else self._spread.diagonal(0, -2, -1).log().sum(-1)
 
     def _log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
         d = self.manifold.dim
