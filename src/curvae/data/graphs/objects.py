@@ -14,7 +14,7 @@ from ...errors import CurvaeError
 from .. import memory
 from ..column_values import texts_of
 from ..dataset import feature_names
-from .edge_columns import end_columns, name_nodes, weight_column
+from .edgelist import end_columns, name_nodes, weight_column
 from .raw_graph import RawGraph
 
 __all__ = ["from_frame", "from_geometric", "from_matrix", "from_networkx", "from_pairs", "is_geometric", "is_networkx"]

@@ -11,10 +11,9 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from ...errors import CurvaeError
-from ..files import BROKEN_GZIP, open_file, require_file, similar_names
+from ..files import BROKEN_GZIP, fetch, open_file, places, require_file, similar_names
 from ..matrices import read_sparse
 from ..messages import quoted
-from ..store import fetch, places
 from .edgelist import read_edge_list
 from .graph_data import Graph
 from .graphml import read_graphml
