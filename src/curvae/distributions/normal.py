@@ -74,8 +74,7 @@ class HyperbolicNormal(Validated):
             self._check_arguments()
 
     def _check_arguments(self) -> None:
-        valid = self.manifold.contains(self.loc)
-        if not holds(valid):
+        if not holds(valid := self.manifold.contains(self.loc)):
             point = offender(self.loc, valid)
             reason = "" if point is None else f", got {point.tolist()}: {self.manifold._complaint(point)}"
             raise ValueError(f"loc must lie in {self.manifold}{reason}")
@@ -175,14 +174,12 @@ class HyperbolicNormal(Validated):
         w = self._bend(noise.double(), exact=noise.dtype == torch.float64)
         v = self._stretch(w)
         S = h.expmap0(v, self._c) if self._centred else h.expmap(self.manifold._read(self._loc), v, self._c)
-        if self._strict:
-            held = self.manifold._holds(S, self._dtype)
-            if not holds(held):
-                raise ValueError(
-                    f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use Lorentz "
-                    f"coordinates, float64 or a smaller scale: its distance from loc must be smaller"
-                    f"{got(h.norm(v).expand(held.shape), held)}"
-                )
+        if self._strict and not holds(held := self.manifold._holds(S, self._dtype)):
+            raise ValueError(
+                f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use Lorentz "
+                f"coordinates, float64 or a smaller scale: its distance from loc must be smaller"
+                f"{got(h.norm(v).expand(held.shape), held)}"
+            )
         return self.manifold._write(S, self._dtype), w, v
 
     def transform(self, noise: Tensor) -> Tensor:

@@ -97,8 +97,7 @@ class HyperbolicRadius(Validated):
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile of probability `value`."""
         value = real("value", value)
-        valid = (value >= 0) & (value <= 1)
-        if self._validate_args and not holds(valid):
+        if self._validate_args and not holds(valid := (value >= 0) & (value <= 1)):
             raise ValueError(f"value must be a probability, between 0 and 1{got(value, valid)}")
         p = value.double()
         inner = p.clamp(1e-300, 1 - 2**-53)

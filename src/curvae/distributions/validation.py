@@ -29,8 +29,7 @@ def parameter(name: str, value: Tensor | float, like: Tensor | None = None) -> T
 
 
 def check_positive(name: str, value: Tensor) -> None:
-    valid = (value > 0) & value.isfinite()
-    if not holds(valid):
+    if not holds(valid := (value > 0) & value.isfinite()):
         raise ValueError(f"{name} must be positive and finite{got(value, valid)}")
 
 
@@ -86,8 +85,7 @@ class Validated(Distribution):
                 f"{tuple(expected)}"
             ) from error
         assert self.support is not None
-        valid = self.support.check(value)
-        if not holds(valid):
+        if not holds(valid := self.support.check(value)):
             raise ValueError(
                 f"Expected value argument (Tensor of shape {tuple(value.shape)}) to be within the support "
                 f"({self.support!r}) of the distribution {self!r}, but found invalid values{got(value, valid)}"

@@ -224,8 +224,7 @@ class Manifold(ABC):
     def check(self, x: Tensor) -> None:
         """Raise ValueError, with the first offending point, unless every point is inside."""
         x = checks.points("x", x, self.dim, self)
-        outside = ~self.contains(x)
-        if outside.any():
+        if (outside := ~self.contains(x)).any():
             index = tuple(outside.nonzero()[0].tolist())
             point = x.detach()[index].double()
             where = f" at index {index}" if index else ""

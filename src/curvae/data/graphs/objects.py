@@ -154,6 +154,5 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
 
 
 def _check_names(source: str, left: Any, right: Any) -> None:
-    empty = ((left == "") | (right == "")).to_numpy(bool)
-    if empty.any():
+    if (empty := ((left == "") | (right == "")).to_numpy(bool)).any():
         raise CurvaeError(f"{source}: row {int(np.argmax(empty)) + 1} names only one node; give two")
