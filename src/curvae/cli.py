@@ -261,6 +261,7 @@ def paper(
         type=click.IntRange(min=0),
         default=0,
     ),
+    option("--factor", help="Factor of a product to show, such as h1 or e2 (the first hyperbolic one)."),
     "force",
     example="view runs/cells-1 --data cells.csv --show age --show donor",
 )
@@ -269,7 +270,8 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     path, shown = runs.view_run(runs.ViewRequest(run, **asked), reporter)
     picture = f"{run.resolve().name}-map.pdf" if path.suffix == ".html" else None
     why = "the same as a picture" if picture else "the same to move about in"
-    following = runs.Step("view", (str(run),), {"output": picture, "anonymous": asked["anonymous"] or None}, why)
+    same = {"output": picture, "factor": asked["factor"], "anonymous": asked["anonymous"] or None}
+    following = runs.Step("view", (str(run),), same, why)
     return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -10,33 +11,16 @@ import torch
 from scipy import integrate, stats
 from torch.distributions import kl_divergence
 
+from another_distribution import HeavyTailed
 from curvae import Lorentz, PoincareBall, WrappedNormal
 from curvae.distributions import HyperbolicNormal
-from curvae.distributions.radial import bulk
 from curvae.distributions.step import draw_and_divergence
-from curvae.geometry.functions import logsinhc
+from curvae.models import VAE, Gaussian, Posterior, Stack, marginal_likelihood
+from curvae.nn import Space, decoder, mlp
 from distribution_checks import DistributionChecks
 
-POWER, DIM = 1.4, 3
+DIM = 3
 F64 = torch.float64
-
-
-class HeavyTailed(HyperbolicNormal):
-    """The vector from loc to the point has the direction of a normal one and its length to a power."""
-
-    def _bend(self, noise, exact):
-        return noise * noise.norm(dim=-1, keepdim=True) ** (POWER - 1)
-
-    def _log_density(self, ww, vv):
-        d = self.manifold.dim
-        log_length = ww.log() / 2 / POWER  # of the noise
-        log_density = -(2 * log_length).exp() / 2 - d / 2 * math.log(2 * math.pi)
-        log_density = log_density + d * (log_length - ww.log() / 2) - math.log(POWER)
-        return log_density - self._log_det() - (d - 1) * logsinhc(self._c * vv)
-
-    def _radius_nodes(self):
-        lengths, weights = bulk(self._spread.new_zeros(()), self.manifold.dim)
-        return lengths**POWER, weights
 
 
 class TestHeavyTailed(DistributionChecks):
@@ -100,6 +84,34 @@ def test_a_subclass_of_a_fused_distribution_is_not_taken_for_it():
     half, _ = draw_and_divergence(u, scale, *rest, Narrow)
     whole, _ = draw_and_divergence(u, scale / 2, *rest, WrappedNormal)
     torch.testing.assert_close(half, whole)
+
+
+def test_a_model_with_it_trains_alone_and_in_a_stack():
+    """The whole of a VAE, whose latent space is handed the class."""
+
+    def model(seed):
+        torch.manual_seed(seed)
+        space = Space("h2", distribution=HeavyTailed)
+        return VAE(mlp(4, 8), decoder("gyroplane", space, (8,), 4), Posterior(8, space), Gaussian(4)).double()
+
+    x = torch.randn(64, 1, dtype=F64) * torch.tensor([1.0, -2.0, 0.5, 1.5]) + 0.1 * torch.randn(64, 4)
+    models = [model(seed) for seed in range(2)]
+    assert type(models[0].encode(x)) is type(models[0].prior()) is HeavyTailed
+    noise = torch.randn(2, 1, 64, 2)
+    alone = [one.terms(x, own) for one, own in zip(deepcopy(models), noise, strict=True)]
+    stack = Stack(models)
+    for found, expected in zip(stack.terms(x.expand(2, -1, -1), noise), zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(expected), rtol=1e-9, atol=1e-9)
+    optimiser, losses = torch.optim.Adam(stack.leaves.values(), 0.02), []
+    for _ in range(80):
+        optimiser.zero_grad()
+        reconstruction, kl = stack.terms(x.expand(2, -1, -1), torch.randn_like(noise))
+        loss = (kl - reconstruction).mean((1, 2))
+        loss.sum().backward()
+        optimiser.step()
+        losses.append(loss.detach())
+    assert bool((losses[-1] < losses[0] - 1.0).all())
+    assert marginal_likelihood(models[0], x[:5], samples=100).log_prob.isfinite().all()
 
 
 def test_entropy_and_divergence():

@@ -102,6 +102,20 @@ def test_vae(dtype, learned, law, kind, diagonal):
 
 
 @LOW
+@pytest.mark.parametrize("space", ["h2:0.5,e3", "h2:learn,e1,h2"])
+@pytest.mark.parametrize("law", ["wrapped", "riemannian"])
+def test_products(dtype, space, law):
+    space = Space(space, distribution=law)
+    x, noise = torch.rand(8, 20), torch.randn(2, 8, space.dim)
+    model = VAE(mlp(20, 16), decoder("gyroplane", space, (16,), 20), Posterior(16, space), Bernoulli(20))
+    compare(model, lambda: model.elbo(x, noise=noise), dtype, 0.1)
+    graph = GraphVAE(GraphEncoder(7), Posterior(32, space), FermiDirac())
+    edges, noise = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]]), torch.randn(3, 7, space.dim)
+    adjacency = normalised_adjacency(edges, 7)
+    compare(graph, lambda: graph.elbo(adjacency, edges, noise=noise), dtype, 0.1)
+
+
+@LOW
 @LEARNED
 @pytest.mark.parametrize("law", ["wrapped", "riemannian"])
 @pytest.mark.parametrize("edge_model", [GeodesicEdges, FermiDirac])

@@ -26,7 +26,7 @@ def older(learned, c=0.7):
     curvature = Curvature(c, learnable=learned)
     with pytest.warns(DeprecationWarning, match="curvae.nn.Space"):
         parts = decoder("mobius", 2, (8,), 5, curvature), Posterior(8, 2, curvature), Prior(2, curvature)
-    return VAE(mlp(5, 8), *parts, Gaussian(5))
+        return VAE(mlp(5, 8), *parts, Gaussian(5))
 
 
 def graph(learned, c=0.7):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tomllib
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -19,7 +20,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import tables
 from benchmarks.examples import fill_outputs, pages_with_examples, run_page
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+SOURCE = ROOT / "src" / "curvae"
 
 
 def tiny(code: str) -> str:
@@ -125,3 +130,32 @@ def test_pictures_of_the_guides_are_small():
 def test_the_example_of_the_readme_is_short():
     example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
     assert len([line for line in example.splitlines() if line]) <= 15
+
+
+# --- pages for contributors -------------------------------------------------------------------------------------------
+
+
+def test_the_diagram_has_the_order_of_the_packages():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    diagram = text.split("```text\n")[1].split("```")[0]
+    shown = [name for line in re.findall(r"^  ((?:\w+, )*\w+)(?=  |$)", diagram, re.M) for name in line.split(", ")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = [set(layer.split(" | ")) for layer in contracts[0]["layers"]][1:]  # without __main__
+    assert set(shown) == set().union(*layers)
+    assert shown == sorted(shown, key=lambda name: next(i for i, layer in enumerate(layers) if name in layer))
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_and_names_exist(page):
+    """Every file in backticks, and in tables what the cell after it names in that file."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    paths = [path for path in re.findall(r"`([\w./-]+)`", text) if "/" in path and not path.startswith("checkpoint")]
+    assert len(paths) > 10
+    for path in paths:
+        assert (SOURCE / path).exists() or (ROOT / path).exists(), path
+    for path, names in re.findall(r"\| `([\w/]+\.py)` \| (.*?) \|", text):
+        code = (SOURCE / path).read_text(encoding="utf-8")
+        for name in re.findall(r"`([\w.]+)`", names):
+            assert all(re.search(rf"\b(def|class) {part}\b", code) for part in name.split(".")), f"{path}: {name}"

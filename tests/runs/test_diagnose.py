@@ -290,10 +290,10 @@ def test_runs_that_cannot_be_looked_at(run):
     )
     table = pd.read_csv(run / "embedding.csv")
     table.assign(ball_1=2.0).to_csv(run / "embedding.csv", index=False)
-    refused("diagnose", run, "--tree", "truth.csv", says=["no embedding to look at", "do not lie in the ball"])
+    refused("diagnose", run, "--tree", "truth.csv", says=["embedding.csv is not as", "contradict one another"])
     (run / "embedding.csv").unlink()
-    refused("diagnose", run, "--newick", "out.nwk", says=["no embedding to look at"])
+    refused("diagnose", run, "--newick", "out.nwk", says=["it has no map yet"])
     config = json.loads((run / "config.json").read_text())
     del config["summary"]
     (run / "config.json").write_text(json.dumps(config))
-    refused("diagnose", run, "--tree", "truth.csv", says=["no embedding to look at"])
+    refused("diagnose", run, "--tree", "truth.csv", says=["it has no map yet"])

@@ -338,7 +338,7 @@ def test_resumed_exactly(interrupted, epochs):
     found = interrupted("run", epochs)
     assert found.code == 130 and "graph and compare go on with" in found.err.splitlines()[-1]
     assert not Path("run/model.safetensors").exists()
-    refused("evaluate", "run", "t.csv", says=["not finished", "curvae graph --resume"])
+    refused("evaluate", "run", "t.csv", says=["not finished", "curvae graph and --resume"])
     with mock.patch.object(GraphEngine, "epoch", autospec=True, side_effect=GraphEngine.epoch) as steps:
         gone_on = curvae("graph", "t.csv", "-o", "run", "--resume")
     assert gone_on.code == 0 and "next: curvae compare t.csv --graph --hidden 4 --epochs 6 " in gone_on.out
@@ -525,7 +525,7 @@ def test_view_shows_the_edges(run):
     stored = config()
     stored.pop("summary")
     (run / "config.json").write_text(json.dumps(stored))
-    refused("view", run, "-o", "else.html", says=["not finished", "curvae graph --resume"])
+    refused("view", run, "-o", "else.html", says=["not finished", "curvae graph and --resume"])
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

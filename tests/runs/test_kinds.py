@@ -10,6 +10,7 @@ import pytest
 import curvae
 from curvae import CurvaeError
 from curvae.data import Graph, Schema
+from curvae.flags import shell_command
 from curvae.runs import GraphSource, Source, open_run
 from curvae.runs.kinds import RUNS
 from curvae.training import Config, FittedGraph, GraphConfig
@@ -28,9 +29,10 @@ def test_a_run_folder_opens_as_what_it_holds():
 def test_sources_name_the_kind_of_their_runs():
     for source, config in ((Source("t.csv"), Config), (GraphSource("e.csv"), GraphConfig)):
         assert RUNS[source.kind].fitted.settings is config and RUNS[source.kind].fitted.kind == source.kind
-    assert Source("t.csv").fit_command({"curvature": 0.0}) == "curvae fit t.csv --curvature 0"
-    assert GraphSource("e.csv").fit_command({}) == "curvae graph e.csv"
-    assert GraphSource("e.csv", label="team").compare_command({}) == "curvae compare e.csv --label team --graph"
+    assert shell_command(Source("t.csv").train_step(curvature=0.0)) == "curvae fit t.csv --curvature 0"
+    assert shell_command(GraphSource("e.csv").train_step()) == "curvae graph e.csv"
+    compared = shell_command(GraphSource("e.csv", label="team").compare_step())
+    assert compared.split("--")[0] == "curvae compare e.csv " and {"--graph", "--label"} < set(compared.split())
 
 
 def test_nothing_else_asks_for_the_kind():

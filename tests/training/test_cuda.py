@@ -43,13 +43,27 @@ def trained(own, epochs):
 @pytest.mark.parametrize(("form", "device"), [(np.asarray, "cuda"), (np.asarray, "cpu"), (sparse.csr_array, "cpu")])
 @pytest.mark.parametrize("window", [1, 40, 1 << 20])
 @pytest.mark.parametrize("count", [1, 3])
-def test_captured_steps_are_the_plain_ones(form, device, window, count):
+@pytest.mark.parametrize("space", ["h2", "h2:0.5,e3,h1:learn"])
+def test_captured_steps_are_the_plain_ones(form, device, window, count, space):
     """Gathered in the graph, or fed from the host; the last batch is smaller than the others."""
-    configs, x = [replace(SMALL, seed=seed, beta=1.0 + seed) for seed in range(count)], numbers(44, 5)
+    configs = [replace(SMALL, space=space, seed=seed, beta=1.0 + seed) for seed in range(count)]
+    x = numbers(44, 5)
     with mock.patch.object(engine, "WINDOW", window), mock.patch.object(engine, "_WATCHED", 3):
         found = trained(made(Captured, configs, form(x), device, 35), 3)
         expected = trained(made(BatchEngine, configs, x, "cuda", 35), 3)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("posterior", ["wrapped", "riemannian"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_products_are_trained_as_on_a_cpu(posterior, count):
+    base = replace(SMALL, space="h2:0.5,e3,h2:learn", posterior=posterior)
+    configs, x = [replace(base, seed=seed) for seed in range(count)], numbers(60, 5)
+    on_gpu, on_cpu = (fit_many(configs, x, device=device, dtype=torch.float64) for device in ("cuda", "cpu"))
+    for found, expected in zip(on_gpu, on_cpu, strict=True):
+        assert found.history[0].keys() == expected.history[0].keys() and "c_3" in found.history[0]
+        for name, value in expected.model.state_dict().items():
+            torch.testing.assert_close(found.model.state_dict()[name].cpu(), value, rtol=1e-3, atol=1e-3)
 
 
 def test_batches_are_not_mixed_up_over_many_steps():

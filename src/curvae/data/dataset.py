@@ -66,8 +66,7 @@ class Dataset:
         if len(self.names) != features or math.prod(self.shape) != features:
             raise CurvaeError(f"{count(features, 'feature')}, {count(len(self.names), 'name')} and shape {self.shape}")
         for what in ("ids", "labels", "groups", "exposure"):
-            values = getattr(self, what)
-            if values is not None and values.shape != (rows,):
+            if (values := getattr(self, what)) is not None and values.shape != (rows,):
                 raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one per row")
         if self.context is not None and self.context.shape != (rows, len(self.context_names)):
             raise CurvaeError(

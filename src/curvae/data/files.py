@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import gzip
 import stat
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import CurvaeError
 
-__all__ = ["BROKEN_GZIP", "is_packed", "open_file", "refuse_dangling", "require_file"]
+__all__ = ["BROKEN_GZIP", "is_packed", "open_file", "refuse_dangling", "require_file", "similar_names"]
 
 BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken gzip file raises
 
@@ -41,6 +43,12 @@ def require_file(path: Path) -> None:
     for is_such, what in _OTHERS:
         if is_such(mode):
             raise CurvaeError(f"{path} is {what}")
+
+
+def similar_names(path: Path, known: Iterable[str]) -> list[str]:
+    """Names like that of a file that does not exist: of files beside it, and of others that are known."""
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    return difflib.get_close_matches(path.name, [*beside, *known])
 
 
 def is_packed(path: Path) -> bool:

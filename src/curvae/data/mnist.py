@@ -109,7 +109,6 @@ def _file(folder: Path, name: str) -> Path | None:
 
 
 def _require_file(folder: Path, name: str) -> Path:
-    path = _file(folder, name)
-    if path is None:
+    if (path := _file(folder, name)) is None:
         raise CurvaeError(f"no {name} or {name}.gz in {folder.name}; put all MNIST files into one folder")
     return path

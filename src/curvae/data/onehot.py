@@ -28,12 +28,11 @@ def one_hot(x: Any, columns: Sequence[Column], source: str) -> NDArray[np.float6
     widths = [len(column.features) for column in columns]
     memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
     features = np.zeros((len(x), sum(widths)))
-    rows = np.arange(len(x))
     for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
         if column.categories is None:
             features[:, start] = x[:, j]
         else:
             known = np.isfinite(x[:, j])
-            features[rows[known], start + x[known, j].astype(np.intp)] = 1.0
+            features[known.nonzero()[0], start + x[known, j].astype(np.intp)] = 1.0
             features[~known, start : start + len(column.features)] = np.nan
     return features

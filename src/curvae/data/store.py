@@ -14,9 +14,8 @@ __all__ = ["fetch", "places"]
 
 def places(name: str) -> list[Path]:
     """Folders in which to look for a data set: under CURVAE_DATA, then in the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    roots = [Path(root) for root in (os.environ.get("CURVAE_DATA"),) if root] + [Path(cache, "curvae")]
-    return [root / name for root in roots]
+    data, cache = os.environ.get("CURVAE_DATA"), os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return [*([Path(data, name)] if data else []), Path(cache, "curvae", name)]
 
 
 def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | None = None) -> Path:

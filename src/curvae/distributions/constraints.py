@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
 from ..geometry import Manifold
 
-__all__ = ["Inside", "UnitSphere"]
+__all__ = ["Inside", "InsideProduct", "UnitSphere"]
 
 
 class Inside(Constraint):
@@ -25,6 +27,24 @@ class Inside(Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         return self.manifold.contains(value)
+
+
+class InsideProduct(Constraint):
+    """Points of a product of manifolds: the coordinates in each, one after the other."""
+
+    event_dim = 1
+
+    def __init__(self, manifolds: Sequence[Manifold]) -> None:
+        self.manifolds = tuple(manifolds)
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"InsideProduct({', '.join(map(str, self.manifolds))})"
+
+    def check(self, value: Tensor) -> Tensor:
+        parts = value.split([manifold.dim for manifold in self.manifolds], -1)
+        inside = [manifold.contains(part) for manifold, part in zip(self.manifolds, parts, strict=True)]
+        return torch.stack(inside).all(0)
 
 
 class UnitSphere(Constraint):

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints, kl_divergence, register_kl
 
+from ..geometry.checks import real
+from .constraints import InsideProduct
 from .normal import HyperbolicNormal
-from .validation import Shape, Validated
+from .validation import Shape, Validated, check_noise
 
 __all__ = ["ProductNormal"]
 
@@ -40,30 +42,39 @@ class ProductNormal(Validated):
         dim = sum(factor.manifold.dim for factor in factors)
         super().__init__(factors[0].batch_shape, torch.Size([dim]), validate_args=False)
 
-    @property
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
-        widths = [factor.manifold.dim for factor in self.factors]
-        return constraints.cat([factor.support for factor in self.factors], -1, widths)
+        return InsideProduct([factor.manifold for factor in self.factors])
 
     @property
     def loc(self) -> Tensor:
         """The centres of the factors."""
         return torch.cat([factor.mean for factor in self.factors], -1)
 
-    mean = loc
+    mean = mode = loc
 
     def _split(self, x: Tensor) -> tuple[Tensor, ...]:
         return x.split([factor.manifold.dim for factor in self.factors], -1)
+
+    def _noises(self, noise: Tensor) -> Any:
+        """Every factor with its part of the noise."""
+        check_noise(noise, self.batch_shape, self.event_shape[0])
+        return zip(self.factors, self._split(noise), strict=True)
 
     def entropy(self) -> Tensor:
         return torch.stack([factor.entropy() for factor in self.factors]).sum(0)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> ProductNormal:
-        return ProductNormal([factor.expand(batch_shape) for factor in self.factors])
+        new = self._expanded(batch_shape, _instance)
+        new.factors = tuple(factor.expand(batch_shape) for factor in self.factors)
+        return new
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density with respect to the product of the Riemannian measures."""
-        parts = zip(self.factors, self._split(self._checked(value)), strict=True)
+        value = real("value", value)
+        if value.shape[-1:] != self.event_shape:
+            raise ValueError(f"value must have shape (…, {self.event_shape[0]}), got {tuple(value.shape)}")
+        parts = zip(self.factors, self._split(value), strict=True)
         return torch.stack([factor.log_prob(part) for factor, part in parts]).sum(0)
 
     def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
@@ -72,13 +83,12 @@ class ProductNormal(Validated):
 
     def transform(self, noise: Tensor) -> Tensor:
         """The draw made from standard normal `noise` of shape (…, d): a pure function."""
-        parts = zip(self.factors, self._split(noise), strict=True)
-        return torch.cat([factor.transform(part) for factor, part in parts], -1)
+        return torch.cat([factor.transform(part) for factor, part in self._noises(noise)], -1)
 
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """`transform` together with the log-density of the draw."""
-        parts = zip(self.factors, self._split(noise), strict=True)
-        draws, densities = zip(*(factor.transform_and_log_prob(part) for factor, part in parts), strict=True)
+        made = [factor.transform_and_log_prob(part) for factor, part in self._noises(noise)]
+        draws, densities = zip(*made, strict=True)
         return torch.cat(draws, -1), torch.stack(densities).sum(0)
 
     def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
@@ -92,5 +102,7 @@ class ProductNormal(Validated):
 @register_kl(ProductNormal, ProductNormal)
 def _kl_product(p: ProductNormal, q: ProductNormal) -> Tensor:
     if len(p.factors) != len(q.factors):
-        raise NotImplementedError("KL of two products needs the same factors")
+        raise NotImplementedError(
+            f"KL of two products needs the same factors, got {len(p.factors)} and {len(q.factors)} of them"
+        )
     return torch.stack([kl_divergence(a, b) for a, b in zip(p.factors, q.factors, strict=True)]).sum(0)

@@ -27,6 +27,7 @@ class PoincareGraphVAE(MapEstimator):
     Arguments:
         n_components: dimension of the latent space.
         curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary variational graph auto-encoder.
+        space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
         posterior: distribution of posterior and prior, "wrapped" or "riemannian".
         prior_scale: standard deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
         edges: probability of an edge at distance d: "geodesic", 1 − tanh d, or "fermi_dirac" with learned radius and
@@ -34,7 +35,8 @@ class PoincareGraphVAE(MapEstimator):
         weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
         hidden: widths of the hidden layers.
         output: coordinates of `embedding_`: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for other
-            estimators) or "lorentz" (space parts on the hyperboloid).
+            estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent". Of a
+            product those of its factors one after the other.
         epochs: steps, each over the whole graph.
         learning_rate: of Adam.
         learn_curvature, learn_prior_scale: train them, starting from their values above.
@@ -49,7 +51,7 @@ class PoincareGraphVAE(MapEstimator):
         nodes_: names of the nodes.
         graph_: the graph as it was read; `graph_.notes` say what was done to it.
         history_: one record an epoch.
-        curvature_, prior_scale_: as trained.
+        curvature_, prior_scale_: as trained, arrays with one for each factor of a product.
         warnings_: what looks wrong with the graph or the map, each with its remedy.
 
     Example:
@@ -67,12 +69,13 @@ class PoincareGraphVAE(MapEstimator):
         n_components: int = 2,
         *,
         curvature: float = 1.0,
+        space: str | None = None,
         posterior: DistributionKind = "wrapped",
         prior_scale: float = 1.0,
         edges: EdgeKind = "geodesic",
         weight: float = 2.0,
         hidden: tuple[int, ...] = (32,),
-        output: Output = "ball",
+        output: Output = "auto",
         epochs: int = 800,
         learning_rate: float = 1e-2,
         learn_curvature: bool = False,
@@ -86,6 +89,7 @@ class PoincareGraphVAE(MapEstimator):
     ) -> None:
         self.n_components = n_components
         self.curvature = curvature
+        self.space = space
         self.posterior = posterior
         self.prior_scale = prior_scale
         self.edges = edges

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import CurvaeError
+from ..geometry import PoincareBall
 from ..nn import Space
 from ..training.config import Settings, require_count
 from ..training.device import choose_device
@@ -22,10 +24,10 @@ from ..training.evaluate import Embedding
 from ..training.fitted import FittedModel
 from ..training.storage import load_fitted, save_fitted
 
-__all__ = ["Array", "MapEstimator", "Output", "config_of", "coordinates", "nearest", "plain", "require"]
+__all__ = ["Array", "MapEstimator", "Output", "config_of", "coordinates", "nearest", "plain", "require", "space_parts"]
 
 Array = NDArray[Any]
-Output = Literal["ball", "tangent", "lorentz"]
+Output = Literal["auto", "ball", "tangent", "lorentz"]
 Kind = TypeVar("Kind", bound=Settings)
 
 # Names of the estimators' parameters that settings call otherwise.
@@ -75,11 +77,36 @@ def require(output: Any, **counts: Any) -> None:
         raise CurvaeError(f"output must be one of {', '.join(get_args(Output))}; got {output!r}")
 
 
+def _chart(output: Output, embedding: Embedding) -> str:
+    """What "auto" stands for."""
+    return output if output != "auto" else "ball" if len(embedding.placed) == 1 else "tangent"
+
+
 def coordinates(embedding: Embedding, output: Output) -> Array:
     """The centres in the coordinates of `output`."""
-    if output == "lorentz":
+    chart = _chart(output, embedding)
+    if chart == "lorentz":
         return embedding.space
-    return embedding.ball if output == "ball" else embedding.tangent
+    return embedding.ball if chart == "ball" else embedding.tangent
+
+
+def space_parts(points: Array, output: Output, like: Embedding) -> Array:
+    """Space parts S of points in the coordinates of `output`, in the space of an embedding: undoes `coordinates`."""
+    if points.shape[1] != like.dim:
+        raise CurvaeError(f"points have {like.dim} coordinates, got {points.shape[1]}")
+    chart = _chart(output, like)
+    if chart == "tangent":
+        return Embedding.from_tangent(points, np.ones(len(points)), like.placed).space
+    if chart == "lorentz":
+        return points
+    found = []
+    for factor, part in zip(
+        like.placed, np.split(points, np.cumsum([f.dim for f in like.placed])[:-1], 1), strict=True
+    ):
+        ball = PoincareBall(factor.dim, factor.c)
+        ball.check(z := torch.from_numpy(part))
+        found.append(ball.to_lorentz(z).numpy())
+    return np.concatenate(found, 1)
 
 
 def _learned_numbers(space: Space) -> tuple[Any, Any]:

@@ -21,7 +21,6 @@ from ..data.dataset import feature_names
 from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
 from ..errors import CurvaeError
-from ..geometry import Lorentz, PoincareBall
 from ..nn.networks import DecoderKind, NetworkKind
 from ..settings import DistributionKind
 from ..training.config import Config, require_count
@@ -32,7 +31,7 @@ from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
 from ..training.splits import random_split
 from .covariates import take_apart
-from .shared import Array, MapEstimator, Output, config_of, coordinates, nearest, plain, require
+from .shared import Array, MapEstimator, Output, config_of, coordinates, nearest, plain, require, space_parts
 
 __all__ = ["PoincareVAE"]
 
@@ -43,6 +42,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     Arguments:
         n_components: dimension of the latent space.
         curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE.
+        space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
         posterior: distribution of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: standard deviation of the prior. Only curvature·prior_scale² can be told from data.
@@ -54,7 +54,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
-            other estimators) or "lorentz" (space parts on the hyperboloid).
+            other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
+            Of a product those of its factors one after the other, "tangent" in units of their prior scales.
         epochs: passes over the data; None makes about 8,000 steps.
         batch_size, learning_rate: of Adam.
         validation: share of rows held out to watch the training.
@@ -77,7 +78,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     Attributes:
         embedding_: training rows in the coordinates of `output`.
         history_: one record an epoch.
-        curvature_, prior_scale_: as trained. Their product c·σ0² is `identifiable_`.
+        curvature_, prior_scale_, identifiable_: c, σ0 and c·σ0² as trained; arrays, one for each factor, of a product.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
         covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
             columns are counted by `n_features_in_` and named by `feature_names_in_`.
@@ -99,6 +100,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         n_components: int = 2,
         *,
         curvature: float = 1.0,
+        space: str | None = None,
         posterior: DistributionKind = "riemannian",
         decoder: DecoderKind = "gyroplane",
         network: NetworkKind = "mlp",
@@ -107,7 +109,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         likelihood: str = "auto",
         missing: Literal["error", "model"] = "error",
         hidden: int | tuple[int, ...] = (200,),
-        output: Output = "ball",
+        output: Output = "auto",
         epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 1e-3,
@@ -130,6 +132,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     ) -> None:
         self.n_components = n_components
         self.curvature = curvature
+        self.space = space
         self.posterior = posterior
         self.decoder = decoder
         self.network = network
@@ -170,7 +173,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components
+        return self._embedding.dim
 
     def _config(self) -> Config:
         return config_of(Config, self.get_params())
@@ -283,18 +286,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
         """
         check_is_fitted(self)
-        points = torch.from_numpy(np.array(check_array(X, dtype=np.float64)))
-        if points.shape[1] != self.n_components:
-            raise CurvaeError(f"points have {self.n_components} coordinates, got {points.shape[1]}")
-        c = float(self.curvature_)
-        if self.output == "ball":
-            ball = PoincareBall(self.n_components, c)
-            ball.check(points)
-            points = ball.to_lorentz(points)
-        elif self.output == "tangent":
-            points = Lorentz(self.n_components, c).expmap0(points)
+        points = space_parts(np.array(check_array(X, dtype=np.float64)), self.output, self._embedding)
         context = code_values(self.covariates_, covariates, len(points))
-        return reconstruct(self._fitted, points.numpy(), context=context)
+        return reconstruct(self._fitted, points, context=context)
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ class GraphVAE(Latent):
         if not weight > 0:
             raise ValueError(f"weight, how often every pair counts, must be a positive number, got {weight}")
         self.encoder, self.edges, self.weight = encoder, edges, weight
-        self._set_posterior(posterior, prior)
+        self._set_posterior(posterior, prior, "GraphVAE(encoder, posterior, prior, edges)")
         self._require_one_owner()
 
     def encode(self, adjacency: Tensor, features: Tensor | None = None) -> HyperbolicNormal | ProductNormal:

@@ -88,9 +88,10 @@ class Latent(nn.Module):
 
     posterior: Posterior
 
-    def _set_posterior(self, posterior: Posterior, prior: Factor | None) -> None:
-        """Take the posterior, and its prior if it was given apart, as older code does."""
+    def _set_posterior(self, posterior: Posterior, prior: Factor | None, signature: str) -> None:
+        """Take the posterior, and its prior if it was given apart, by the `signature` of older versions."""
         if prior is not None:
+            _deprecated(signature, signature.replace("prior, ", ""), stacklevel=4)
             (factor,) = posterior.space
             if prior.curvature is not factor.curvature:
                 raise ValueError(_SHARED)
@@ -165,8 +166,8 @@ def _rename_old(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) 
             state.setdefault(f"{prefix}{current}", value)
 
 
-def _deprecated(old: str, new: str) -> None:
-    warnings.warn(f"{old} is deprecated; use {new} with a curvae.nn.Space", DeprecationWarning, stacklevel=4)
+def _deprecated(old: str, new: str, stacklevel: int = 3) -> None:
+    warnings.warn(f"{old} is deprecated; use {new} with a curvae.nn.Space", DeprecationWarning, stacklevel=stacklevel)
 
 
 def Prior(  # noqa: N802 - it was a class

@@ -13,6 +13,8 @@ __all__ = ["PairSampler", "Pairs", "exact"]
 
 # Largest graph of which every pair counts at every step: 34 million pairs, some seconds of one core.
 _EXACT = 8192
+# The same for a product of spaces, whose pairs are all held in memory: about 300 bytes a pair and factor.
+_EXACT_PRODUCT = 2048
 
 # Edges of a larger graph drawn for a step, at most, and non-edges drawn for each.
 _PRESENT = 1 << 16
@@ -101,6 +103,7 @@ class PairSampler:
         return self.draw(max(1, _NEGATIVES * present), present, generator)
 
 
-def exact(n_nodes: int) -> bool:
-    """Whether all pairs of a graph of this size are to be seen at every step, up to 8192 nodes, or a sample."""
-    return n_nodes <= _EXACT
+def exact(n_nodes: int, factors: int = 1) -> bool:
+    """Whether all pairs of a graph of this size are to be seen at every step, or a sample: up to 8192 nodes in a space
+    of one factor, 2048 in a product of several."""
+    return n_nodes <= (_EXACT if factors == 1 else _EXACT_PRODUCT)

@@ -73,7 +73,7 @@ class VAE(Latent):
         if isinstance(likelihood, Factor):  # encoder, decoder, posterior, prior, likelihood, masked: as it was
             likelihood, masked, prior = masked, bool(prior), likelihood
         self.encoder, self.decoder, self.likelihood, self.masked = encoder, decoder, likelihood, masked
-        self._set_posterior(posterior, prior)
+        self._set_posterior(posterior, prior, "VAE(encoder, decoder, posterior, prior, likelihood)")
         self._require_one_owner()
         if any(factor.scale.learnable and factor.curvature.learnable for factor in self.space):
             raise ValueError(

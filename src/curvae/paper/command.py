@@ -19,19 +19,17 @@ from .running import CACHE, Store, run_experiment
 __all__ = ["paper_list", "paper_run"]
 
 
-def _folder(out: Path | None, plan: Plan) -> Path:
-    return out or (Path("runs/paper-quick") if plan.quick else Path("results/paper"))
+def _folder(out: Path | None, quick: bool) -> Path:
+    return out or Path("runs/paper-quick" if quick else "results/paper")
 
 
 def paper_list(out: Path | None, quick: bool, seed: int) -> Answer:
     """Every experiment with how much of it is done."""
-    plan = Plan(quick, seed)
     entries: list[dict[str, Any]] = []
     for experiment in EXPERIMENTS.values():
-        states = Store(_folder(out, plan), experiment, plan).states()
-        done = sum(state == "done" for state in states.values())
-        minutes = f"about {experiment.minutes:g} min on one H200"
-        text = f"{experiment.name:<9} {done}/{len(states)} shards done  {experiment.title} ({minutes})"
+        states = Store(_folder(out, quick), experiment, Plan(quick, seed)).states()
+        done = f"{list(states.values()).count('done')}/{len(states)} shards done"
+        text = f"{experiment.name:<9} {done}  {experiment.title} (about {experiment.minutes:g} min on one H200)"
         entries.append({"name": experiment.name, "title": experiment.title, "shards": states, "text": text})
     return Answer(entries, [entry["text"] for entry in entries], Step("paper", ("table1",), {"quick": True}))
 
@@ -50,7 +48,7 @@ def paper_run(
 ) -> Answer:
     """Run an experiment, or all of them."""
     plan = Plan(quick, seed)
-    folder = _folder(out, plan)
+    folder = _folder(out, quick)
     if what != "all" and what not in EXPERIMENTS:
         raise CurvaeError(f"there is no experiment {what!r}; choose one of {', '.join(EXPERIMENTS)}, or all")
     chosen = list(EXPERIMENTS.values()) if what == "all" else [EXPERIMENTS[what]]

@@ -25,8 +25,7 @@ RED, BLUE, ORANGE, GREEN = "#c0392b", "#2471a3", "#d68910", "#1e8449"
 def panels(rows: int, columns: int, size: float = 2.2) -> tuple[Figure, list[list[Axes]]]:
     """A figure with square panels, `size` inches each."""
     figure = Figure(figsize=(columns * size, rows * size), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    return figure, axes.tolist()
+    return figure, figure.subplots(rows, columns, squeeze=False).tolist()
 
 
 def _dots(ax: Axes, points: Tensor, **style: Any) -> None:
@@ -134,26 +133,21 @@ def projection() -> Figure:
         _name(ax, "a", tip, (2, 3), RED)
         _name(ax, "z", z[0], (5, 3), BLUE)
         if not c:
-            ax.set_xlim(-2.4, 2.4)
-            ax.set_ylim(-2.4, 2.4)
+            ax.set(xlim=(-2.4, 2.4), ylim=(-2.4, 2.4))
     return figure
 
 
 def acceptance() -> Figure:
     """Acceptance rates of the appendix's samplers over dimension and σ, c = 1."""
-    dims = (2, 3, 5, 10, 20)
+    shades = {2: "#a9cce3", 3: "#5dade2", 5: "#2e86c1", 10: "#1f618d", 20: "#123f5e"}  # by dimension
     scale = torch.logspace(-2, 0.5, 40)
-    rates = acceptance_rates(dims, scale)
     figure = Figure(figsize=(8.4, 2.9), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
-    shades = ("#a9cce3", "#5dade2", "#2e86c1", "#1f618d", "#123f5e")
-    for ax, (name, rate) in zip(axes, rates.items(), strict=True):
-        for d, values, colour in zip(dims, rate, shades, strict=True):
+    for ax, (name, rate) in zip(axes, acceptance_rates(list(shades), scale).items(), strict=True):
+        for (d, colour), values in zip(shades.items(), rate, strict=True):
             ax.plot(scale, values, color=colour, label=f"d = {d}")
-        ax.set_xscale("log")
+        ax.set(xscale="log", xlabel="σ", ylim=(0, 1.02))
         ax.set_title(name, fontsize=10)
-        ax.set_xlabel("σ")
-        ax.set_ylim(0, 1.02)
         ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("acceptance rate")
     axes[0].legend(frameon=False, fontsize=8, loc="lower left")
@@ -173,9 +167,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 def save(folder: Path, names: Sequence[str] = tuple(FIGURES)) -> list[Path]:
     """Draw the figures into PNG files and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
     for name in names:
-        path = folder / f"{name}.png"
-        FIGURES[name]().savefig(path, dpi=110)
-        paths.append(path)
-    return paths
+        FIGURES[name]().savefig(folder / f"{name}.png", dpi=110)
+    return [folder / f"{name}.png" for name in names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -42,17 +42,19 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Test:
-    """A difference, and how surprising it would be by chance."""
+    """A difference, and how surprising it would be by chance.
+
+    Attributes:
+        difference: the estimate.
+        half: half-width of its 95 % interval.
+        p: two-sided p-value.
+        df: degrees of freedom.
+    """
 
     difference: float
     half: float
-    """half-width of its 95 % interval"""
     p: float
-    """two-sided"""
     df: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..distributions import HyperbolicRadius
 from ..errors import CurvaeError
-from .disc import INK, Points, tensor
+from .disc import INK, Points, as_number, tensor
 from .mosaics import sample_grid
 from .style import GREY, PALETTE, inches, plain, quiet
 
@@ -64,7 +64,8 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
 
     Arguments:
         axes: two of them.
-        history: a record an epoch with "epoch" and any of "elbo", "reconstruction", "kl", "c", "validation_elbo",
+        history: a record an epoch with "epoch" and any of "elbo", "reconstruction", "kl", "c" (of a product
+            "c_1", "c_2", …), "validation_elbo",
             "validation_reconstruction", "validation_kl".
 
     Example:
@@ -93,10 +94,14 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
         ax.yaxis.label.set_color(colour)
         ax.tick_params(axis="y", labelcolor=colour)
     right.spines[:].set_visible(False)
-    c = _values(history, "c")
-    c = c[np.isfinite(c)]
-    if (c != c[:1]).any():
-        first.set_title(f"learned c: {c[0]:.3g} → {c[-1]:.3g}", fontsize=8, color=INK)
+    learned = []
+    for name in (key for key in history[0] if key == "c" or key.startswith("c_")):
+        c = _values(history, name)
+        c = c[np.isfinite(c)]
+        if (c != c[:1]).any():
+            learned.append(f"learned {name}: {c[0]:.3g} → {c[-1]:.3g}")
+    if learned:
+        first.set_title(", ".join(learned), fontsize=8, color=INK)
     return first, second
 
 
@@ -112,8 +117,8 @@ def _series(ax: Axes, history: Sequence[Mapping[str, float]], key: str, colour: 
         known = np.isfinite(value) & np.isfinite(epoch)
         x, value = epoch[known], value[known]
         if len(value):
-            dot = "o" if len(value) == 1 else ""
-            ax.plot(x, value, style, color=colour, linewidth=1.1, marker=dot, markersize=4)
+            marker = "o" if len(value) == 1 else ""
+            ax.plot(x, value, style, color=colour, linewidth=1.1, marker=marker, markersize=4)
             drawn.append(np.stack([x, value]))
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if drawn:
@@ -135,7 +140,7 @@ def radius_histogram(
     dim: int = 2,
     law: Literal["riemannian", "wrapped"] = "riemannian",
 ) -> Axes:
-    """Draw how far from the origin the embedded points lie, beside the law of the prior.
+    """Draw how far from the origin the embedded points lie, beside the distribution of the prior.
 
     Arguments:
         ax: axes.
@@ -145,8 +150,7 @@ def radius_histogram(
         dim: dimension of the latent space, for the prior.
         law: family of the prior.
     """
-    r = tensor(radii).flatten().numpy()
-    c = float(c.detach()) if isinstance(c, Tensor) else float(c)
+    r, c = tensor(radii).flatten().numpy(), as_number(c)
     if not len(r) or not np.isfinite(r).all() or (r < 0).any():
         raise CurvaeError(
             f"radii must be at least one finite number ≥ 0, got {len(r)} of which "

@@ -14,7 +14,7 @@ from ..training.paired import Outcome
 from ..training.workers import processes
 from .folders import write_report
 from .progress import Forecast, Reporter
-from .run import Run
+from .run import Run, given
 from .sources import DataSource, Step
 from .start import Started, start_run
 
@@ -55,8 +55,11 @@ class CompareResult:
     @property
     def following(self) -> Step:
         """What to do next: train with the curvature that was found best."""
-        best = self.comparison.best if self.comparison.outcome == "hyperbolic" else 0
-        return self.source.train_step(**self.settings | {"curvature": float(best)})
+        best = float(self.comparison.best if self.comparison.outcome == "hyperbolic" else 0)
+        if "space" not in self.settings:
+            return self.source.train_step(**self.settings | {"curvature": best})
+        config = type(self.comparison.config)(**self.settings).with_curvature(best)
+        return self.source.train_step(**given(config) | ({} if config.space else {"curvature": best}))
 
 
 def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> CompareResult:  # noqa: B008 - frozen

@@ -16,7 +16,6 @@ from ..data.messages import count
 from ..errors import CurvaeError
 from ..hierarchy import (
     Diagnosis,
-    Embedded,
     Match,
     Metric,
     NamedTree,
@@ -26,12 +25,14 @@ from ..hierarchy import (
     recover,
     tree_of_embedding,
 )
+from ..training.embedding import Embedding
 from ..training.files import write_text
 from ..training.locks import locked
 from ..training.storage import CONFIG, read_description
 from . import pages
-from .folders import output_file, read_embedding, write_report
+from .folders import output_file, write_report
 from .kinds import RUNS
+from .maps import open_map
 from .progress import Reporter
 from .sources import DataSource, Step
 
@@ -121,25 +122,11 @@ def is_run(path: str) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
-def _open(run: Path) -> tuple[Embedded, NDArray[np.str_], NDArray[np.str_] | None]:
+def _open(run: Path) -> tuple[Embedding, NDArray[np.str_], NDArray[np.str_] | None]:
     """The embedding of a run as its files tell it, with the ids of the rows and their labels, if they have any."""
-    description = read_description(run)
-    path = run / "embedding.csv"
-    try:
-        c = float(description["summary"]["c"])
-        frame = read_embedding(path)
-        columns = [name for name in frame if str(name).startswith("ball_")]
-        ball = frame[columns].to_numpy(np.float64)
-        texts = {name: frame[name].to_numpy(np.str_) for name in ("id", "label")}
-        if not columns or not np.isfinite(ball).all() or (c * (ball**2).sum(1) >= 1).any():
-            raise ValueError("its points do not lie in the ball")
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CurvaeError(
-            f"{run} has no embedding to look at ({reason}); give a folder that curvae fit wrote"
-        ) from error
-    labels = texts["label"] if (texts["label"] != "").any() else None
-    return Embedded(ball, c), texts["id"], labels
+    table, embedding = open_map(run, read_description(run))
+    ids, labels = (table[name].to_numpy(np.str_) for name in ("id", "label"))
+    return embedding, ids, labels if (labels != "").any() else None
 
 
 def recover_run(

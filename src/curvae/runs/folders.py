@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
 __all__ = [
+    "coordinate_columns",
     "embedding_table",
     "new_folder",
     "output_file",
@@ -46,6 +48,7 @@ _OWN = (
     "embedding.csv",
     "comparison.json",
     "map.png",
+    "map-[he][0-9]*.png",
     "curves.png",
     "report.html",
     CONFIG,
@@ -141,12 +144,34 @@ def write_report(
 def embedding_table(
     embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any, thing: str = "row"
 ) -> pd.DataFrame:
-    """The rows of `embedding.csv`, in input order and full precision; raises for rows without a place on the map."""
+    """The rows of `embedding.csv`, in input order and full precision; raises for rows without a place on the map.
+
+    Of a product, coordinates and standard deviations of a factor begin with its name: `h1_ball_1`, `h1_sigma`; those of
+    a flat factor are metric, `e2_1`. Tangent coordinates are those of all factors, in units of the prior scales.
+    """
     embedding.require_finite(ids, thing)
-    columns: dict[str, Any] = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
-    for name, values in (("ball", embedding.ball), ("tangent", embedding.tangent)):
-        columns |= {f"{name}_{i + 1}": values[:, i] for i in range(embedding.dim)}
-    return pd.DataFrame({**columns, "radius": embedding.radius, "sigma": embedding.sigma})
+    named = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
+    coordinates = coordinate_columns(embedding) | _numbered_columns("tangent", embedding.tangent)
+    sigma: dict[str, Any] = {"sigma": embedding.sigma}
+    if len(embedding.placed) > 1:
+        sigma = {f"{part.placed[0].name}_sigma": part.sigma for part in embedding.parts}
+    return pd.DataFrame({**named, **coordinates, "radius": embedding.radius, **sigma})
+
+
+def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:
+    """Coordinates in the space by the names of their columns."""
+    if len(embedding.placed) == 1:
+        return _numbered_columns("ball", embedding.ball)
+    columns: dict[str, NDArray[np.float64]] = {}
+    for part in embedding.parts:
+        name = part.placed[0].name
+        flat = name.startswith("e")
+        columns |= _numbered_columns(name if flat else f"{name}_ball", part.tangent if flat else part.ball)
+    return columns
+
+
+def _numbered_columns(name: str, values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    return {f"{name}_{i + 1}": values[:, i] for i in range(values.shape[1])}
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:

@@ -23,7 +23,8 @@ from ..training.evaluate import Embedding
 from ..training.graphs import FittedGraph, GraphComparison
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
-from .pages import LIVE, capital, curvature_table, curvature_text, movable_map, training_of
+from .factors import by_factor, place_text
+from .pages import LIVE, capital, curvature_table, movable_map, training_of
 
 __all__ = [
     "Centre",
@@ -32,6 +33,7 @@ __all__ = [
     "data_section",
     "links_section",
     "map_picture",
+    "map_pictures",
     "map_section",
     "severed",
     "training_section",
@@ -108,8 +110,8 @@ def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
 def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
     """What was found, in one or two sentences."""
     text = (
-        f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on a map of {embedding.dim} dimensions, "
-        f"{curvature_text(embedding.c)}: neighbours come first on it with mean average precision {near.map:.3f}."
+        f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on {place_text(embedding)}: neighbours come first on it "
+        f"with mean average precision {near.map:.3f}."
     )
     if links.splits:
         text += (
@@ -157,7 +159,8 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command
         if graph.labels is not None
         else f"Colours are steps along edges from node {graph.names[centre.closest]}, grey where no path leads."
     )
-    bent = ": it bends towards the centre, and distances grow towards the rim" if embedding.c else ""
+    curved = any(factor.c for factor in embedding.placed)
+    bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
     text = [
         "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours; each "
         f"line is an edge, drawn as the shortest path of the space{bent}. The model expects an edge where nodes are "
@@ -165,7 +168,18 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command
         f"{capital(centre.sentence(graph))}. The first has a ring, the second a square.",
         f"The map by itself, with names, search and selection: {view_command}",
     ]
-    return Section("The map", text, [map_picture(graph, embedding, centre)])
+    if len(embedding.placed) > 1:
+        text.insert(
+            1,
+            "The space is a product, with a map for each factor. Distances in it join those along the factors, "
+            "d² = Σ d_i²; the probability of an edge fixes their scale.",
+        )
+    return Section("The map", text, map_pictures(graph, embedding, centre))
+
+
+def map_pictures(graph: Graph, embedding: Embedding, centre: Centre) -> list[Picture]:
+    """The map of every factor."""
+    return by_factor(embedding, lambda part, place: [map_picture(graph, part, centre)])
 
 
 def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str) -> Section:
@@ -257,7 +271,8 @@ def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 
-def data_section(graph: Graph) -> Section:
+def data_section(graph: Graph, factors: int = 1) -> Section:
+    """What was done to a graph that is placed in a space of so many factors."""
     text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
     if graph.weights is not None:
         text.append(
@@ -265,6 +280,6 @@ def data_section(graph: Graph) -> Section:
         )
     if graph.features is not None:
         text.append(f"{len(graph.feature_names)} features were centred and scaled to unit variance.")
-    if not exact(graph.n_nodes):
+    if not exact(graph.n_nodes, factors):
         text.append("The graph is too large to look at all pairs of nodes: each step looked at a weighted sample.")
     return Section("What was done to the data", text)

@@ -27,10 +27,11 @@ from ..training.graphs.fitted import graph_facts
 from ..training.paired import curved_values
 from ..training.storage import MODEL
 from . import graph_pages as pages
+from .factors import map_files
 from .folders import embedding_table
 from .graph_trained import TrainedGraph
 from .progress import Forecast, Reporter
-from .run import DiagnosedData, Outcome, Place, Run, comparable, given
+from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, GraphSource, Step
 
 __all__ = ["GraphRun"]
@@ -117,7 +118,7 @@ class GraphRun(Run):
         embedding = embed_graph(fitted, graph)
         links, near = self._links(), neighbourhood(embedding, graph, seed=config.seed)
         centre = self._centre(embedding)
-        warnings = map_health(embedding, last["kl"], last["prior_scale"])
+        warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
         if near.map < _FAITHFUL:
             warnings.append(
                 f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); try a "
@@ -132,8 +133,7 @@ class GraphRun(Run):
             "graph_centre": str(graph.names[centre.closest]),
             "reconstruction": last["reconstruction"],
             "kl": last["kl"],
-            "c": last["c"],
-            "prior_scale": last["prior_scale"],
+            **{name: value for name, value in geometry(fitted).items() if name != "identifiable"},
             "seconds": round(seconds, 2),
         }
         table = embedding_table(embedding, graph.names, graph.labels, "train", "node")
@@ -147,12 +147,12 @@ class GraphRun(Run):
         verdict = pages.verdict(graph, embedding, links, near)
         if self.remarks:
             following = Step("view", (str(place.folder),), why="the map as a page to move about in")
-        elif config.curvature:
+        elif not all(factor.flat for factor in config.factors):
             following = self.source.compare_step("is curvature worth it for this graph?", **settings)
         else:
             asked = str(place.folder), self.source.path
             following = Step("evaluate", asked, why="which of the edges does it find?")
-        pictures = {"map": sections[0].pictures[0], "curves": sections[2].pictures[0]}
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]}
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
         said = [verdict, centre.sentence(graph)]
         return Outcome(fitted, embedding, table, summary, *report, said, following)
@@ -170,7 +170,7 @@ class GraphRun(Run):
     ) -> dict[str, Any]:
         graph, config = self.data, self.config
         split_edges(graph, seed=config.seed)
-        self.trainings = repeats * len(curved_values(curvatures, repeats, config.learn_curvature))
+        self.trainings = repeats * len(curved_values(curvatures, repeats, config))
         return {"fingerprint": graph.fingerprint, "nodes": graph.n_nodes, "edges": graph.n_edges}
 
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> GraphComparison:
@@ -178,7 +178,7 @@ class GraphRun(Run):
 
     def comparison_report(self, found: GraphComparison) -> tuple[list[str], list[str], list[Section]]:
         maps = [(found.embeddings[c], self._centre(found.embeddings[c])) for c in (0.0, found.best)]
-        drawn = [pages.map_picture(self.data, *one) for one in maps]
+        drawn = [picture for one in maps for picture in pages.map_pictures(self.data, *one)]
         said = ["From the models of the first split, which have seen 85 % of the edges; all edges are drawn."]
         parts = [Section("The maps", said, drawn), pages.comparison_section(found), pages.data_section(self.data)]
         return list(self.data.notes), [], parts

@@ -16,6 +16,7 @@ from ..data import Dataset, Tree
 from ..geometry import Lorentz, PoincareBall
 from ..hierarchy import Diagnosis
 from ..models import LIKELIHOODS
+from ..nn.space import FactorFigures
 from ..plotting import (
     Projection,
     beside_surrogates,
@@ -36,13 +37,13 @@ from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimens
 from ..training.fitted import Fitted, FittedModel
 from ..training.paired import mean_interval
 from ..viewer import View
+from .factors import by_factor, curvature_text, each_factor, space_text
 
 __all__ = [
     "LIVE",
     "capital",
     "comparison_section",
     "curvature_table",
-    "curvature_text",
     "data_section",
     "delta_section",
     "diagnosis_section",
@@ -60,11 +61,6 @@ __all__ = [
 ]
 
 LIVE = 20_000  # rows up to which a report holds a map that can be moved
-
-
-def curvature_text(c: float) -> str:
-    """ "c = 1 (curvature −1)"."""
-    return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
 
 
 def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
@@ -146,21 +142,29 @@ def capital(sentence: str) -> str:
 
 
 def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
-    projection = project_to_disc(embedding.ball, embedding.c)
-    pictures = [
-        map_picture(embedding, data.labels, projection=projection, label_name=data.label_name, wide=len(data) <= LIVE)
-    ]
-    if len(data.shape) == 2:
-        figure = Figure(figsize=(5.2, 5.2))
-        images = data.x.reshape(-1, *data.shape)  # images are never sparse
-        mosaic(figure.subplots(), PoincareBall(2, embedding.c), projection.points, images, cmap="gray")
-        pictures.append(picture(figure, "The images at their places.", "images at their embedding"))
+    def draw(part: Embedding, place: int) -> list[Picture]:
+        projection = project_to_disc(part.ball, part.c)
+        wide = len(data) <= LIVE
+        drawn = [map_picture(part, data.labels, projection=projection, label_name=data.label_name, wide=wide)]
+        if len(data.shape) == 2:
+            figure = Figure(figsize=(5.2, 5.2))
+            images = data.x.reshape(-1, *data.shape)  # images are never sparse
+            mosaic(figure.subplots(), PoincareBall(2, part.c), projection.points, images, cmap="gray")
+            drawn.append(picture(figure, "The images at their places.", "images at their embedding"))
+        return drawn
+
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
         f"The map by itself, with ids, search and selection: {view_command}",
     ]
-    return Section("The map", text, pictures)
+    if len(embedding.placed) > 1:
+        text.insert(
+            1,
+            "The space is a product, with a map for each factor. Distances in it are in units of each factor's prior "
+            "scale σ_i, d² = Σ (d_i/σ_i)², since a decoder may stretch every factor freely.",
+        )
+    return Section("The map", text, by_factor(embedding, draw))
 
 
 def likelihood_section(found: Likelihoods | None, rows: str, compare_command: str) -> Section:
@@ -199,10 +203,9 @@ def stability_section(found: Stability | None, command: str) -> Section:
 
 
 def training_section(fitted: Fitted, embedding: Embedding) -> Section:
-    last, config = fitted.last, fitted.config
     facts = [
-        ["c·σ0², all that the data can tell of the two", f"{last['c'] * last['prior_scale'] ** 2:.4g}"],
-        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+        ["c·σ0², all that the data can tell of the two", each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}")],
+        ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
     ]
     return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
 
@@ -213,24 +216,29 @@ def training_of(
     """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
-    last, config = fitted.last, fitted.config
-    radius = Figure(figsize=(4.2, 2.8), layout="constrained")
-    radius_histogram(
-        radius.subplots(), embedding.radius, embedding.c, last["prior_scale"], dim=config.dim, law=config.posterior
-    )
-    active = active_dimensions(embedding, last["prior_scale"])
+    last, parts = fitted.last, embedding.parts
+
+    def radii(part: Embedding, place: int) -> list[Picture]:
+        radius, scale = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.figures[place].prior_scale
+        radius_histogram(radius.subplots(), part.radius, part.c, scale, dim=part.dim, law=fitted.config.posterior)
+        caption = "Distances of the posterior centres from the origin, and the prior's."
+        return [picture(radius, caption, "histogram of radii")]
+
+    def active(one: FactorFigures, place: int) -> str:
+        return f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}"
+
     rows = [
         [f"reconstruction, nats a {unit}", f"{last['reconstruction']:.2f}"],
         [f"divergence from the prior (KL), nats a {unit}", f"{last['kl']:.2f}"],
-        ["active dimensions", f"{active} of {config.dim}"],
-        ["curvature", curvature_text(last["c"])],
-        ["prior scale σ0", f"{last['prior_scale']:.4g}"],
+        ["active dimensions", each_factor(fitted, active)],
+        ["curvature", space_text(embedding)],
+        ["prior scale σ0", each_factor(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
         *facts,
         ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
     ]
     pictures = [
         picture(figure, caption, "learning curves", wide=True),
-        picture(radius, "Distances of the posterior centres from the origin, and the prior's.", "histogram of radii"),
+        *by_factor(embedding, radii),
     ]
     return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
 
@@ -316,6 +324,11 @@ def curvature_table(
     rows = [["0 (flat)" if c == 0 else f"{c:g}", *cells(c)] for c in values]
     repeats = f"{len(found.repeats)} repeats, each with its own seed and split{of}; ± is a 95 % interval over repeats."
     best = values.index(found.best) if found.outcome == "hyperbolic" else 0
+    if (space := found.config.space) is not None:
+        note += (
+            f" c is that of the hyperbolic factors of {space}, which are flat with 0: what the flat product has too is "
+            "no gain of curvature."
+        )
     return Table(["c", *header], [*rows, *more], f"{repeats} {note}", best)
 
 

@@ -26,10 +26,11 @@ from ..training.pace import Estimate
 from ..training.rows import Scaling, layout_of
 from ..training.rows_problem import resolve
 from . import pages
+from .factors import by_factor, map_files, place_text
 from .folders import embedding_table
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
-from .run import DiagnosedData, Outcome, Place, Run, comparable, given
+from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, Source
 
 __all__ = ["RowsRun"]
@@ -133,9 +134,7 @@ class RowsRun(Run):
             "log_likelihood_rows": "validation" if apart else "train",
             "reconstruction": last["reconstruction"],
             "kl": last["kl"],
-            "c": last["c"],
-            "prior_scale": last["prior_scale"],
-            "identifiable": last["c"] * last["prior_scale"] ** 2,
+            **geometry(fitted),
             "seconds": round(seconds, 2),
             "stability": None if stable is None else vars(stable),
         }
@@ -152,10 +151,10 @@ class RowsRun(Run):
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
         verdict = (
-            f"{len(data)} rows on a map of {config.dim} dimensions, {pages.curvature_text(embedding.c)}: "
+            f"{len(data)} rows on {place_text(embedding)}: "
             f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
-        pictures = {"map": sections[0].pictures[0], "curves": sections[3].pictures[0]}
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[3].pictures[0]}
         report = f"Map of {named.path}", verdict, warnings, sections, pictures
         said = [verdict] if stable is None else [sections[2].text[0], verdict]
         following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
@@ -187,7 +186,11 @@ class RowsRun(Run):
     def comparison_report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
         data = self.data
         drawn = [
-            pages.map_picture(found.embeddings[c], data.labels, label_name=data.label_name) for c in (0.0, found.best)
+            picture
+            for c in (0.0, found.best)
+            for picture in by_factor(
+                found.embeddings[c], lambda part, _: [pages.map_picture(part, data.labels, label_name=data.label_name)]
+            )
         ]
         sections = [
             Section("The maps", (), drawn),

@@ -17,7 +17,7 @@ from ..data.missing import Missing
 from ..errors import CurvaeError
 from ..hierarchy import Diagnosis, Metric
 from ..report import Picture, Section
-from ..settings import GraphSettings, RowSettings, Settings, described
+from ..settings import GraphSettings, RowSettings, Settings, described, parse_space
 from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
 from ..training.storage import Loaded
@@ -33,21 +33,37 @@ __all__ = [
     "Sampled",
     "TrainedRun",
     "comparable",
+    "geometry",
     "given",
     "missing_as_run",
 ]
 
 
 def given(config: Settings) -> dict[str, Any]:
-    """Settings that differ from the default."""
-    default = type(config)()
-    return {name: value for name, value in vars(config).items() if value != getattr(default, name)}
+    """Settings that differ from the default; of a product, `space` says it all of the latent space."""
+    default, implied = type(config)(), () if config.space is None else ("dim", "curvature", "learn_curvature")
+    return {
+        name: value for name, value in vars(config).items() if value != getattr(default, name) and name not in implied
+    }
 
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that a comparison takes: it chooses the curvature and the split itself."""
+    """Those that a comparison takes: it chooses the curvature and the split itself.
+
+    In a product it chooses that of the hyperbolic factors; where there are none, of the first.
+    """
     known = described(GraphSettings) | described(RowSettings)
-    return {name: value for name, value in settings.items() if known[name].compared}
+    found = {name: value for name, value in settings.items() if known[name].compared}
+    if "space" in found:
+        space = ",".join(f"{factor.kind}{factor.dim}" for factor in parse_space(found["space"]))
+        found["space"] = space if "h" in space else f"h{space[1:]}"
+    return found
+
+
+def geometry(fitted: FittedModel) -> dict[str, Any]:
+    """c and prior scale, for `config.json`; of a product a list each, one number a factor."""
+    each = {name: [getattr(one, name) for one in fitted.figures] for name in ("c", "prior_scale", "identifiable")}
+    return {name: values[0] if len(values) == 1 else values for name, values in each.items()}
 
 
 @dataclass(frozen=True)

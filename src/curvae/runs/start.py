@@ -110,8 +110,10 @@ def _require_same_request(
         raise CurvaeError(
             f"{folder} cannot be resumed: its {CONFIG} is incomplete ({error}); start a new run"
         ) from error
-    before = {**vars(config), **vars(known), **others}
+    before = {**vars(config), **vars(known), **others, "space": _space(config)}
     now = {**settings, **source.options, **{name: value for name, value in asked.items() if value is not None}}
+    if now.get("space") is not None:  # which can be written in several ways
+        now["space"] = _space(configs(space=now["space"]))
     other = [
         f"{'no ' + name + '=…' if before[name] is None else name + '=' + json.dumps(before[name])}, not {value}"
         for name, value in now.items()
@@ -120,3 +122,8 @@ def _require_same_request(
     if other:
         raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
     return known, config, others
+
+
+def _space(config: Settings) -> str:
+    """The factors of the latent space, written in the one way."""
+    return ",".join(factor.text for factor in config.factors)

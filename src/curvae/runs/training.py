@@ -109,6 +109,8 @@ def epoch_progress(reporter: Reporter) -> Callable[[dict[str, Any], int], None]:
 
     def progress(record: dict[str, Any], epochs: int) -> None:
         figures = f"ELBO {record['elbo']:.2f}  rec {record['reconstruction']:.2f}  KL {record['kl']:.2f}"
-        reporter.progress("training", record["epoch"], epochs, f"{figures}  c {record['c']:.3g}")
+        curvatures = [value for name, value in record.items() if name == "c" or name.startswith("c_")]
+        shown = ", ".join(f"{c:.3g}" for c in curvatures)
+        reporter.progress("training", record["epoch"], epochs, f"{figures}  c {shown}")
 
     return progress

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
 from ..data import Schema, load
@@ -21,20 +20,21 @@ from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
 from ..data.text_tables import UNNAMED
 from ..errors import CurvaeError
-from ..geometry import Lorentz
 from ..plotting import project_to_disc
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
-from ..training.storage import COMMANDS, read_description
+from ..training.storage import read_description
 from ..viewer import View
 from . import pages
-from .folders import output_file, read_embedding
+from .factors import space_text
+from .folders import output_file
 from .kinds import run_of
+from .maps import deviations, open_map
 from .progress import Reporter
 
 __all__ = ["ViewRequest", "view_run"]
 
-_OWN = ("split", "radius", "sigma")  # columns of embedding.csv that may be shown
+_OWN = ("split", "radius")  # columns of embedding.csv that may be shown, besides standard deviations
 _LARGEST = 1_000_000
 _WRITERS: dict[str, Callable[[View, int], bytes]] = {
     ".html": lambda view, names: view.html().encode(errors="backslashreplace"),
@@ -56,17 +56,20 @@ class ViewRequest:
     thumbnails: bool = False
     data: str | None = None
     names: int = 0
+    factor: str | None = None
+    """which factor of a product to show; the first hyperbolic one by default"""
     force: bool = False
 
 
 def view_run(request: ViewRequest, reporter: Reporter = Reporter()) -> tuple[Path, View]:  # noqa: B008 - frozen
     """Write the map of a run to a page or a picture, by the ending of the file."""
     run = request.run
-    target = output_file(request.output, Path(f"{run.resolve().name}-map.html"), request.force, _WRITERS)
+    name = "-".join(filter(None, (run.resolve().name, "map", request.factor)))
+    target = output_file(request.output, Path(f"{name}.html"), request.force, _WRITERS)
     description = read_description(run)
     if request.names:
         _check_names(request, description, target)
-    view = _view(request, description)
+    view = _view(request, description, reporter)
     if target.suffix.lower() == ".html":
         reporter.say(f"inside the page: {'; '.join(view.inside)}")
     write_bytes(target, _WRITERS[target.suffix.lower()](view, request.names))
@@ -84,8 +87,13 @@ def _check_names(request: ViewRequest, description: Mapping[str, Any], target: P
         raise CurvaeError("anonymous=True leaves out names; give names=… or anonymous=True, not both")
 
 
-def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
-    table, embedding = _embedding(request.run, description)
+def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Reporter) -> View:
+    table, whole = open_map(request.run, description)
+    if len(table) > _LARGEST:
+        raise CurvaeError(
+            f"{request.run} has {len(table):,} rows and a page holds {_LARGEST:,}; embed fewer with curvae embed"
+        )
+    embedding = _factor(whole, request.factor)
     stored = description.get("data", {}).get("schema")
     schema = None if stored is None else Schema.from_json(stored)
     columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
@@ -95,7 +103,12 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
     size = count(len(table), "row" if edges is None else "node")
     if edges is not None:
         size += f", {count(edges.shape[1], 'edge')}"
-    about = [f"{size}, {pages.curvature_text(embedding.c)}"]
+    about = [f"{size}, {space_text(whole)}"]
+    if len(whole.placed) > 1:
+        name = embedding.placed[0].name
+        about.append(f"This is the factor {name}, and distances are those along it")
+        others = (f'factor="{factor.name}"' for factor in whole.placed if factor.name != name)
+        reporter.say(f"the map shows the factor {name} of the product; for another give {' or '.join(others)}")
     if embedding.dim > 2:
         about.append(pages.capital(projection.sentence))
     return pages.map_view(
@@ -111,29 +124,13 @@ def _view(request: ViewRequest, description: Mapping[str, Any]) -> View:
     )
 
 
-def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, Embedding]:
-    """The table of the rows, and where they lie."""
-    path = run / "embedding.csv"
-    if description.get("kind") == "comparison":
-        raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and view that")
-    if not path.exists() or "summary" not in description:
-        command = COMMANDS[run_of(description).fitted.kind]
-        raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
-    try:
-        table = read_embedding(path)
-        if lacking := {"id", "label", *_OWN} - set(table.columns):
-            raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
-        tangent = table.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
-        c, sigma = float(description["summary"]["c"]), table["sigma"].to_numpy(np.float64)
-        if not tangent.size or not np.isfinite(tangent).all():
-            raise ValueError("it has no coordinates")
-        space = Lorentz(tangent.shape[1], c).expmap0(torch.tensor(tangent)).numpy()
-    except (KeyError, TypeError, ValueError) as error:
-        message = " ".join(str(error).split())
-        raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error
-    if len(table) > _LARGEST:
-        raise CurvaeError(f"{run} has {len(table):,} rows and a page holds {_LARGEST:,}; embed fewer with curvae embed")
-    return table, Embedding(space, sigma, c)
+def _factor(embedding: Embedding, asked: str | None) -> Embedding:
+    """The factor that is shown: the one asked for, or the first hyperbolic one, or the first."""
+    parts = {part.placed[0].name: part for part in embedding.parts}
+    name = asked or next((name for name in parts if name.startswith("h")), next(iter(parts)))
+    if name not in parts:
+        raise CurvaeError(f"the space of the run has no factor {name!r}; it has {quoted(parts)}")
+    return parts[name]
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -141,7 +138,7 @@ def _embedding(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame,
 
 def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, name: str) -> dict[str, Any]:
     """Those to colour by: the label, called `name`, first, then those asked for."""
-    own: dict[str, Any] = {column: table[column] for column in _OWN}
+    own: dict[str, Any] = {column: table[column] for column in (*_OWN, *deviations(table))}
     if (table["label"] != "").any():
         own[name] = own["label"] = _numbers(table["label"])
     matched = _matched(request, table, schema)

@@ -120,7 +120,10 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        return self.paired.verdict(self.unit, self.best, self.factor)
+        curved, flat = f"c = {self.best:g}", "curvature 0"
+        if self.config.space is not None:
+            curved, flat = (f"the space {self.config.with_curvature(c).space}" for c in (self.best, 0.0))
+        return self.paired.verdict(self.unit, curved, flat, self.factor)
 
     @property
     def best(self) -> float:
@@ -182,7 +185,8 @@ def compare(
     Models of one architecture are trained together (`fit_many`). A split of which a model failed is left out.
 
     Arguments:
-        config: settings shared by all models; its curvature is ignored, its seed is the first repeat's.
+        config: settings shared by all models; its seed is the first repeat's. Its curvature, in a product that of every
+            hyperbolic factor, is replaced by the values compared.
         x: rows in original units, as of `fit`.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
@@ -220,7 +224,7 @@ def compare(
     judged = [
         replace(one, pca=_pca(data, splits[one.seed - config.seed], task.config, task.layout)) for one in found.repeats
     ]
-    return replace(found, repeats=judged, config=task.config, reason=task.reason)
+    return replace(found, repeats=judged, config=replace(task.config, space=config.space), reason=task.reason)
 
 
 def compare_splits(
@@ -244,7 +248,7 @@ def compare_splits(
         warn, training: as of `train_many`.
     """
     cells = [(i, c) for i in range(len(splits)) for c in values]
-    configs = [replace(config, curvature=c, seed=config.seed + i) for i, c in cells]
+    configs = [replace(config.with_curvature(c), seed=config.seed + i) for i, c in cells]
     problem, tasks = plan_tasks(configs, splits=[splits[i] for i, _ in cells])
     results = train_many(problem, tasks, warn=warn, work=_judged, **training)
     kept = by_split(results, values, config.seed, warn)
@@ -274,13 +278,13 @@ def plan(
 ) -> tuple[list[float], list[Split]]:
     """Values of c, 0 first, and the split of each repeat; raises for what cannot be compared."""
     data = Arrays.of(x)
-    values = curved_values(curvatures, repeats, config.learn_curvature)
+    values = curved_values(curvatures, repeats, config)
     splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
     if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
         raise CurvaeError(f"{len(data)} rows are too few for a comparison; at least 20 rows (or groups) are needed")
     resolved, layout, _ = resolve(config, data, splits[0])
     for c in values:
-        require_buildable(replace(resolved, curvature=c), layout)
+        require_buildable(resolved.with_curvature(c), layout)
     return values, splits
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +88,20 @@ class Embedding:
             factor = PlacedFactor("h1" if c else "e1", int(self.space.shape[1]), c)
             object.__setattr__(self, "factors", (factor,))
 
+    @classmethod
+    def from_tangent(cls, tangent: Array, sigma: Array, factors: tuple[PlacedFactor, ...]) -> Embedding:
+        """The embedding whose `tangent` this is."""
+        parts = np.split(tangent, np.cumsum([factor.dim for factor in factors])[:-1], 1)
+        units = [1.0] if len(factors) == 1 else [factor.unit for factor in factors]
+        spaces = [
+            Lorentz(factor.dim, factor.c).expmap0(torch.from_numpy(unit * part)).numpy()
+            for part, unit, factor in zip(parts, units, factors, strict=True)
+        ]
+        return cls(np.concatenate(spaces, 1), sigma, factors)
+
+    def __len__(self) -> int:
+        return len(self.space)
+
     @property
     def placed(self) -> tuple[PlacedFactor, ...]:
         """The factors of the space."""
@@ -134,7 +149,7 @@ class Embedding:
             return found[0]
         return np.concatenate([v / factor.unit for v, factor in zip(found, self.placed, strict=True)], 1)
 
-    @property
+    @cached_property
     def radius(self) -> Array:
         """Distance from the origin."""
         return _joined([part._lorentz.dist0(torch.from_numpy(part.space)) for part in self.parts], self.placed)
@@ -147,6 +162,10 @@ class Embedding:
             for part in self.parts
         ]
         return _joined(found, self.placed)
+
+    def pairs(self, first: NDArray[np.intp], second: NDArray[np.intp]) -> Array:
+        """Distances of the first to the second, one by one."""
+        return self.distances_of(np.stack([first, second], 1))
 
     def require_finite(self, names: Any = None, thing: str = "row") -> Embedding:
         """The embedding itself; raises if a row lies nowhere, as one with extreme values does."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import spearmanr
 
 from ..data import Arrays
@@ -217,9 +217,10 @@ def _alike(fitted: Sequence[Fitted], x: Sequence[Arrays]) -> list[list[int]]:
     return [places for _, places in groups]
 
 
-def active_dimensions(embedding: Embedding, prior_scale: float) -> int:
-    """Directions of the tangent space in which the posterior centres vary."""
-    v = embedding.tangent / prior_scale
+def active_dimensions(embedding: Embedding, prior_scale: ArrayLike) -> int:
+    """Directions of the tangent space in which the posterior centres vary, given the prior scale of every factor."""
+    scales = np.atleast_1d(prior_scale)
+    v = np.concatenate([part.tangent / scale for part, scale in zip(embedding.parts, scales, strict=True)], 1)
     return int((np.linalg.eigvalsh(np.atleast_2d(np.cov(v.T))) > _ACTIVE).sum())
 
 
@@ -235,16 +236,17 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
             f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
             f"fallen by {max(watched) - watched[-1]:.1f} nats; set patience to {max(10, len(watched) // 10)}, say"
         )
-    return warnings + map_health(embedding, kl, last["prior_scale"], " of validation rows" if held else "")
+    scales = [one.prior_scale for one in fitted.figures]
+    return warnings + map_health(embedding, kl, scales, " of validation rows" if held else "")
 
 
-def map_health(embedding: Embedding, kl: float, prior_scale: float, of: str = "") -> list[str]:
-    """Warnings about a map of any kind, each with its remedy.
+def map_health(embedding: Embedding, kl: float, prior_scale: ArrayLike, of: str = "") -> list[str]:
+    """Warnings about a map of any kind, each with its remedy; about every factor of a product.
 
     Arguments:
         embedding: the map.
         kl: divergence from the prior, in nats.
-        prior_scale: of the prior.
+        prior_scale: of every factor.
         of: which data the divergence is of, in words.
     """
     if kl < _EMPTY:
@@ -252,22 +254,31 @@ def map_health(embedding: Embedding, kl: float, prior_scale: float, of: str = ""
             f"the map is empty: the divergence{of} from the prior is {kl:.2g} nat, so the latent space is not used; "
             "the data may have no structure, else train longer, lower beta or widen hidden"
         ]
+    parts = zip(embedding.parts, np.atleast_1d(prior_scale), strict=True)
+    return [warning for part, scale in parts for warning in _factor_health(part, scale, len(embedding.placed) > 1)]
+
+
+def _factor_health(part: Embedding, prior_scale: float, named: bool) -> list[str]:
+    """Warnings about the map of one factor, which are about its name if it is `named`."""
+    name = part.placed[0].name
     warnings = []
-    active = active_dimensions(embedding, prior_scale)
+    active = active_dimensions(part, prior_scale)
     if active == 0:
+        where = f"in the factor {name} " if named else ""
         warnings.append(
-            "all points lie together beside the scale of the prior, so the map tells little; train longer or lower beta"
+            f"all points lie together {where}beside the scale of the prior, so the map tells little; "
+            f"train longer{', leave the factor out' if named else ''} or lower beta"
         )
-    elif active < embedding.dim:
+    elif active < part.dim:
         warnings.append(
-            f"only {active} of {embedding.dim} latent dimensions are in use; "
-            f"dimension {active} is enough, or lower beta"
+            f"only {active} of {part.dim} {f'dimensions of the factor {name}' if named else 'latent dimensions'} are "
+            f"in use; dimension {active} is enough, or lower beta"
         )
-    rim = max(float((np.sqrt(p.c) * np.linalg.norm(p.ball, axis=1) > _RIM).mean()) for p in embedding.parts)
+    rim = float((np.sqrt(part.c) * np.linalg.norm(part.ball, axis=1) > _RIM).mean())
     if rim > 0.5:
         warnings.append(
-            f"{rim:.0%} of the points sit at the rim of the disc (√c·|z| > {_RIM}), where a picture shows no "
-            "differences; lower the prior's scale or the curvature"
+            f"{rim:.0%} of the points sit at the rim of the disc{f' of the factor {name}' if named else ''} "
+            f"(√c·|z| > {_RIM}), where a picture shows no differences; lower the prior's scale or the curvature"
         )
     return warnings
 

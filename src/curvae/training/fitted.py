@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..data import Arrays, Dataset, Schema
 from ..errors import CurvaeError
 from ..models import VAE, Layout
+from ..nn.space import FactorFigures
 from .build import build
 from .config import Config, Settings
 from .rows import Matrix, Rows, Scaling
@@ -72,6 +73,14 @@ class FittedModel(ABC):
         if getattr(self.config, "patience", None) is None or self.failure is not None:
             return self.history[-1]
         return max(self.history, key=lambda record: record["validation_elbo"])
+
+    @property
+    def figures(self) -> tuple[FactorFigures, ...]:
+        """The numbers of every factor of the space, from the record of that epoch."""
+        space, last = self.model.space, self.last
+        values = [last[name] for name in space.numbers()]  # c and prior scale of one factor after the other
+        each = zip(space.figures(), values[::2], values[1::2], strict=True)
+        return tuple(one._replace(c=c, prior_scale=scale) for one, c, scale in each)
 
     @abstractmethod
     def stored(self, data: Any) -> Stored:

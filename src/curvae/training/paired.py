@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from ..errors import CurvaeError
+from ..settings import Settings
 from .config import require_count
 from .problems import Judged
 
@@ -70,15 +71,18 @@ class Paired:
             return "none"
         return "hyperbolic" if self.mean > 0 else "euclidean"
 
-    def verdict(self, unit: str, best: float, factor: float = 1.0) -> str:
-        """The answer in one sentence, in units of which there are `factor` to those of the differences."""
+    def verdict(self, unit: str, curved: str, flat: str = "curvature 0", factor: float = 1.0) -> str:
+        """The answer in one sentence, in units of which there are `factor` to those of the differences.
+
+        `curved` and `flat` are the spaces between which it decides.
+        """
         margin = f"{factor * self.interval:.2f} {unit} (p = {self.p_value:.2g})"
         gain = factor * self.mean
         if self.outcome == "none":
-            return f"No detectable difference: use curvature 0. Curved minus flat is {gain:+.2f} ± {margin}."
+            return f"No detectable difference: use {flat}. Curved minus flat is {gain:+.2f} ± {margin}."
         name = "Hyperbolic" if self.outcome == "hyperbolic" else "Euclidean"
-        advice = f"use c = {best:g}" if self.outcome == "hyperbolic" else "use curvature 0"
-        return f"{name} better by {abs(gain):.2f} ± {margin}: {advice}."
+        space = curved if self.outcome == "hyperbolic" else flat
+        return f"{name} better by {abs(gain):.2f} ± {margin}: use {space}."
 
 
 def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
@@ -87,7 +91,7 @@ def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(figures)), float(half)
 
 
-def curved_values(curvatures: Sequence[float], repeats: int, learned: bool) -> list[float]:
+def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -> list[float]:
     """Values of c to compare, 0 first; raises for what cannot be compared."""
     require_count("repeats", repeats)
     if repeats < _FEWEST:
@@ -96,8 +100,14 @@ def curved_values(curvatures: Sequence[float], repeats: int, learned: bool) -> l
         )
     if not curvatures or not all(c > 0 for c in curvatures):
         raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
-    if learned:
-        raise CurvaeError("a comparison chooses among fixed curvatures; drop learn_curvature")
+    if any(factor.learned for factor in config.factors):
+        raise CurvaeError(
+            "a comparison chooses among fixed curvatures; drop learn_curvature, or write h2 for h2:learn in the space"
+        )
+    if config.space is not None and all(factor.flat for factor in config.factors):
+        raise CurvaeError(
+            f"all factors of the space {config.space} are flat, so there is no curvature to compare; write h for e"
+        )
     return [0.0, *dict.fromkeys(float(c) for c in curvatures)]
 
 

@@ -51,7 +51,8 @@ class Task(ABC):
     @classmethod
     def label(cls, place: int, count: int, config: Settings) -> str:
         """How messages call the model at this place of a list."""
-        return f"model {place + 1} of {count} (seed {config.seed}, c = {config.curvature:g})"
+        space = f"c = {config.curvature:g}" if config.space is None else f"space {config.space}"
+        return f"model {place + 1} of {count} (seed {config.seed}, {space})"
 
 
 @dataclass(eq=False)

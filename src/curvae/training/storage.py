@@ -170,7 +170,7 @@ def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.de
     description, tensors, places = read_model(folder, kind.kind)
     try:
         fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
-        if lacking := {"epoch", "reconstruction", "kl", "c", "prior_scale"} - set(fitted.last):
+        if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
             raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
         factors = placed_factors(fitted.double().model.space, kind.units)
         embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), factors)

@@ -91,8 +91,12 @@ def pack_column(blocks: Blocks, block: str, name: str, values: ArrayLike, count:
     found = levels(values, count)
     if isinstance(found, Levels):
         blocks.add_numbers(block, found.codes + 1, max(1, len(found.texts).bit_length()))
-        texts = [shortened(text) for text in found.texts]
-        return {"name": name, "kind": "levels", "texts": texts, "shown": [int(k) for k in found.shown]}
+        return {
+            "name": name,
+            "kind": "levels",
+            "texts": [*map(shortened, found.texts)],
+            "shown": [*map(int, found.shown)],
+        }
     bits = 32 if count <= FEW else 24
     numbers = np.clip(found, -_HUGE, _HUGE).astype(np.float32)
     blocks.add_numbers(block, numbers.view(np.uint32) >> (32 - bits), bits)

@@ -42,21 +42,18 @@ def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:
     scale = (_GREYS - 1) / ((high - low) or 1.0)
     made = []
     for start in range(0, rows, EACH):
-        some = np.nan_to_num(images[start : start + EACH], nan=low)
-        part = np.stack([_shrunk(image, size) for image in some])
+        part = np.stack([_shrunk(image, size) for image in np.nan_to_num(images[start : start + EACH], nan=low)])
         lines = -(-len(part) // _COLUMNS)
         sheet = np.zeros((lines * _COLUMNS, *size), np.uint8)
         sheet[: len(part)] = np.rint((part - low) * scale).clip(0, _GREYS - 1)
-        tiled = sheet.reshape(lines, _COLUMNS, *size).swapaxes(1, 2).reshape(lines * size[0], _COLUMNS * size[1])
-        made.append(_png(tiled))
+        made.append(_png(sheet.reshape(lines, _COLUMNS, *size).swapaxes(1, 2).reshape(lines * size[0], -1)))
     return {"height": size[0], "width": size[1], "columns": _COLUMNS, "each": EACH}, made
 
 
 def _shrunk(image: NDArray[np.floating], size: tuple[int, int]) -> NDArray[np.float32]:
     if image.shape == size:
         return image.astype(np.float32)
-    picture = Image.fromarray(image.astype(np.float32))
-    return np.asarray(picture.resize(size[::-1], Image.Resampling.BOX))
+    return np.asarray(Image.fromarray(image.astype(np.float32)).resize(size[::-1], Image.Resampling.BOX))
 
 
 def _png(levels: NDArray[np.uint8]) -> str:

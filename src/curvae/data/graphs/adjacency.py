@@ -11,7 +11,7 @@ from scipy.sparse import coo_array, csr_array, triu
 from ...errors import CurvaeError
 from .. import memory
 from ..matrices import read_sparse
-from .raw_graph import WEIGHTS_LEFT_OUT, RawGraph
+from .raw_graph import RawGraph
 
 __all__ = ["from_matrix", "read_adjacency"]
 
@@ -47,10 +47,6 @@ def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> Raw
     symmetric = (known != known.T).nnz == 0
     entries = coo_array(triu(matrix) if symmetric else matrix)
     links = np.stack([axis.astype(np.int64) for axis in entries.coords], axis=1)
-    names = np.arange(first, rows + first).astype(np.str_)
-    raw = RawGraph(source, names, links, directed=not symmetric)
-    if weighted:
-        raw.set_weights(entries.data)
-    elif bool((entries.data != 1).any()):
-        raw.messages.note(WEIGHTS_LEFT_OUT)
+    raw = RawGraph(source, np.arange(first, rows + first).astype(np.str_), links, directed=not symmetric)
+    raw.set_weights(entries.data if weighted or (entries.data != 1).any() else None, weighted)
     return raw

@@ -10,7 +10,7 @@ import pandas as pd
 from ...errors import CurvaeError
 from ..column_values import texts_of
 from .edge_columns import end_columns, name_nodes, weight_column
-from .raw_graph import WEIGHTS_LEFT_OUT, RawGraph
+from .raw_graph import RawGraph
 
 __all__ = ["from_frame", "from_pairs"]
 
@@ -25,13 +25,10 @@ def from_frame(frame: pd.DataFrame, weighted: bool) -> RawGraph:
         raise CurvaeError(f"{source} has one column or none; give two that name nodes")
     left, right = (pd.Series(texts_of(frame.iloc[:, column], strip=True)) for column in end_columns(header))
     _check_names(source, left, right)
-    names, links = name_nodes(left, right)
-    raw = RawGraph(source, names, links)
-    if weighted:
-        column = weight_column(source, header, len(header))
-        raw.set_weights(frame.iloc[:, column], lambda row: f"row {row + 1}")
-    elif len(header) > 2:
-        raw.messages.note(WEIGHTS_LEFT_OUT)
+    raw = RawGraph(source, *name_nodes(left, right))
+    if weighted or len(header) > 2:
+        weights = frame.iloc[:, weight_column(source, header, len(header))]
+        raw.set_weights(weights, weighted, lambda row: f"row {row + 1}")
     return raw
 
 

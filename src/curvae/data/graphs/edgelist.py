@@ -80,7 +80,7 @@ def read_edge_list(path: Path, weighted: bool) -> RawGraph:
     if header is None:
         _judge_first(names, links, messages)
     raw = RawGraph(path.name, names, links, messages=messages)
-    raw.set_weights(weights, lambda row: f"line {lines.number(row + skipped)}")
+    raw.set_weights(weights, weighted, lambda row: f"line {lines.number(row + skipped)}")
     return raw
 
 
@@ -183,9 +183,8 @@ def _header(records: Sequence[Sequence[str]], frame: pd.DataFrame) -> list[str] 
     if not looks_like_header(records):
         return None
     header = list(records[0])
-    ends = end_columns(header)
-    again = frame.iloc[1:, list(ends)].isin([header[column] for column in ends])
-    return None if bool(again.to_numpy().any()) else header
+    ends = list(end_columns(header))
+    return None if frame.iloc[1:, ends].isin([header[column] for column in ends]).to_numpy().any() else header
 
 
 def _judge_first(names: NDArray[np.str_], links: NDArray[np.int64], messages: Messages) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import CurvaeError
 from ..column_values import texts_of
 from ..dataset import feature_names
-from .raw_graph import WEIGHTS_LEFT_OUT, RawGraph
+from .raw_graph import RawGraph
 
 __all__ = ["from_geometric", "from_networkx", "is_geometric", "is_networkx"]
 
@@ -42,10 +42,7 @@ def from_networkx(graph: Any, weighted: bool, source: str = "the networkx graph"
     raw.attributes = pd.DataFrame([data for _, data in graph.nodes(data=True)], index=range(len(names)))
     raw.attributes.columns = pd.Index([str(name) for name in raw.attributes.columns])
     found = [weight for *_, weight in graph.edges(data="weight")]
-    if weighted:
-        raw.set_weights(found)
-    elif any(weight is not None for weight in found):
-        raw.messages.note(WEIGHTS_LEFT_OUT)
+    raw.set_weights(found if weighted or any(weight is not None for weight in found) else None, weighted)
     return raw
 
 
@@ -61,12 +58,9 @@ def from_geometric(data: Any, weighted: bool) -> RawGraph:
         raise CurvaeError(f"{source} has {nodes:,} nodes and an edge to node {links.max():,}; set num_nodes")
     raw = RawGraph(source, np.arange(nodes).astype(np.str_), links)
     weights = next((w for w in (data.edge_weight, data.edge_attr) if w is not None and w.numel() == len(links)), None)
-    if weighted:
-        if weights is None:
-            raise CurvaeError(f"{source} has no edge_weight; set it, or leave out weighted=True")
-        raw.set_weights(_array(weights).reshape(-1))
-    elif weights is not None:
-        raw.messages.note(WEIGHTS_LEFT_OUT)
+    if weighted and weights is None:
+        raise CurvaeError(f"{source} has no edge_weight; set it, or leave out weighted=True")
+    raw.set_weights(None if weights is None else _array(weights).reshape(-1), weighted)
     if data.x is not None:
         raw.features = _array(data.x).reshape(nodes, -1).astype(np.float64)
         raw.feature_names = feature_names(raw.features.shape[1])

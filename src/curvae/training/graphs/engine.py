@@ -90,7 +90,8 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         several = len(models) > 1
         each = [part.batch(self.stack.dtype, dense=several or None) for part in seen]
         self._graph = tree_map(lambda *parts: torch.stack(parts), *each) if several else each[0]
-        self._sampler = None if exact(self.nodes) else PairSampler(seen[0].edges, self.nodes)
+        seen_all = exact(self.nodes, len(models[0].space))
+        self._sampler = None if seen_all else PairSampler(seen[0].edges, self.nodes)
         if several and self._sampler is not None:
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
         self.beta = self._weights(1)

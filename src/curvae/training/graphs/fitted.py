@@ -82,7 +82,9 @@ class FittedGraph(FittedModel):
         split = None
         if "split.train" in places:
             split = EdgeSplit(*(_columns(places[f"split.{name}"]) for name in _SPLIT))
-        if places["space"].shape != (nodes, config.dim) or places["sigma"].shape != (nodes,):
+        factors = len(config.factors)
+        sigma = (nodes,) if factors == 1 else (nodes, factors)
+        if places["space"].shape != (nodes, config.dim) or places["sigma"].shape != sigma:
             raise ValueError("its embedding has another number of nodes or dimensions")
         return cls(config, model, scaling, split, history), graph
 

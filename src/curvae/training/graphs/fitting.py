@@ -26,6 +26,9 @@ from .fitted import FittedGraph
 
 __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
 
+# Nodes of a graph up to which models of products, each of which holds all pairs in memory, are trained together.
+_TOGETHER = 256
+
 Build = Callable[[GraphConfig, int, int | None], GraphVAE]
 
 
@@ -40,7 +43,9 @@ class GraphTask(Task):
     @property
     def architecture(self) -> Any:
         """What the models of one stack have in common; a large graph is trained alone."""
-        return self.config.architecture, self.sizes, None if exact(self.sizes[0]) else self.place
+        nodes = self.sizes[0]
+        together = exact(nodes) if len(self.config.factors) == 1 else nodes <= _TOGETHER
+        return self.config.architecture, self.sizes, None if together else self.place
 
 
 def plan_graphs(
@@ -190,14 +195,15 @@ def compare_graph(
     A split of which a model failed is left out.
 
     Arguments:
-        config: settings shared by all models; its curvature is ignored, its seed is the first repeat's.
+        config: settings shared by all models; its seed is the first repeat's. Its curvature, in a product that of every
+            hyperbolic factor, is replaced by the values compared.
         graph: whose edges are split 85/5/10.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
         device, jobs: as of `curvae.training.compare`.
         training: scheduler, folder, resume, progress, warn and estimate, as there.
     """
-    values = curved_values(curvatures, repeats, config.learn_curvature)
+    values = curved_values(curvatures, repeats, config)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
     plan = partial(plan_graphs, graphs=graph, asked=device)
     return compare_splits(GraphComparison, plan, config, values, splits, jobs=jobs, **training)[0]

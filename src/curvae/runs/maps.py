@@ -1,0 +1,67 @@
+"""The map of a run, read from its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import CurvaeError
+from ..training.embedding import Embedding, PlacedFactor
+from ..training.storage import COMMANDS
+from .folders import coordinate_columns, read_embedding
+from .kinds import run_of
+
+__all__ = ["deviations", "open_map"]
+
+_SIGMA = re.compile(r"([he]\d+_)?sigma")
+_COORDINATE = re.compile(r"(?:([he]\d+)_)?ball_\d+|(e\d+)_\d+")
+
+
+def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, Embedding]:
+    """The table of the rows in `embedding.csv`, and where they lie; `description` is `config.json`."""
+    path = run / "embedding.csv"
+    if description.get("kind") == "comparison":
+        raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
+    if not path.exists() or "summary" not in description:
+        command = COMMANDS[run_of(description).fitted.kind]
+        raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
+    try:
+        table = read_embedding(path)
+        return table, _placed(table, description["summary"], run_of(description).fitted.units)
+    except (KeyError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split())
+        raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error
+
+
+def deviations(table: pd.DataFrame) -> list[str]:
+    """Names of the columns with standard deviations: `sigma`, or of a product `h1_sigma`, `e2_sigma`."""
+    return [name for name in map(str, table) if _SIGMA.fullmatch(name)]
+
+
+def _placed(table: pd.DataFrame, summary: Mapping[str, Any], units: bool) -> Embedding:
+    """Points from their tangent coordinates, which tell those far out apart, and the factors from the names."""
+    sigma = deviations(table)
+    if lacking := {"id", "label", "split", "radius"} - set(table) | (set() if sigma else {"sigma"}):
+        raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
+    places = [found[1] or found[2] for name in map(str, table) if (found := _COORDINATE.fullmatch(name))]
+    dims = {name: places.count(name) for name in dict.fromkeys(places)}
+    curvatures, scales = np.atleast_1d(summary["c"]), np.atleast_1d(summary["prior_scale"])
+    if len(dims) != len(curvatures):
+        raise ValueError("it has other factors than the run")
+    factors = tuple(
+        PlacedFactor(name or ("h1" if c else "e1"), dim, float(c), float(scale) if units else 1.0)
+        for (name, dim), c, scale in zip(dims.items(), curvatures, scales, strict=True)
+    )
+    tangent = table.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
+    if tangent.shape[1] != len(places) or not tangent.size or not np.isfinite(tangent).all():
+        raise ValueError("it has no coordinates")
+    sigmas = table[sigma].to_numpy(np.float64)
+    embedding = Embedding.from_tangent(tangent, sigmas if len(factors) > 1 else sigmas[:, 0], factors)
+    if not all(np.allclose(table[name], values) for name, values in coordinate_columns(embedding).items()):
+        raise ValueError("its coordinates contradict one another")
+    return embedding

@@ -1,0 +1,192 @@
+"""The latent space: how it is written, what it is made of, and that a product is what its factors are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from another_distribution import HeavyTailed
+from curvae.distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, WrappedNormal
+from curvae.errors import CurvaeError
+from curvae.nn import Curvature, Factor, Space
+from curvae.settings import FactorSettings, parse_space
+from curvae.training import Config
+from curvae.training.graphs import GraphConfig
+from products import PRODUCTS, FactorTests
+
+F64 = torch.float64
+
+
+# --- factors --------------------------------------------------------------------------------------------------------
+
+
+class TestHyperbolic(FactorTests):
+    text = "h2:1.3"
+
+
+class TestHyperbolicLine(FactorTests):
+    text = "h1:0.6"
+
+
+class TestWrapped(FactorTests):
+    text, options = "h3:0.7", {"distribution": "wrapped"}
+
+
+class TestDiagonal(FactorTests):
+    text, options = "h3:0.7", {"distribution": "wrapped", "diagonal": True}
+
+
+class TestLearned(FactorTests):
+    text, options = "h2:learn", {"distribution": "wrapped"}
+
+
+class TestFlat(FactorTests):
+    text = "e3"
+
+
+class TestAnotherDistribution(FactorTests):
+    text, options = "h3:0.7", {"distribution": HeavyTailed}
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "factors"),
+    [
+        ("h2", [(2, 1.0, False)]),
+        ("h2:1.2", [(2, 1.2, False)]),
+        ("h10:1e-3", [(10, 1e-3, False)]),
+        ("h2:learn", [(2, 1.0, True)]),
+        ("e3", [(3, 0.0, False)]),
+        ("h2:0", [(2, 0.0, False)]),
+        (" h2 , e3,h2:learn", [(2, 1.0, False), (3, 0.0, False), (2, 1.0, True)]),
+    ],
+)
+def test_texts(text, factors):
+    found = parse_space(text)
+    assert found == tuple(FactorSettings(*factor) for factor in factors)
+    assert parse_space(",".join(factor.text for factor in found)) == found
+    space = Space(text)
+    assert [(f.dim, float(f.curvature()), f.curvature.learnable) for f in space] == [
+        (dim, pytest.approx(c), learned) for dim, c, learned in factors
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "product of factors"),
+        ("h", "product of factors"),
+        ("2", "product of factors"),
+        ("h0", "product of factors"),
+        ("h2,", "product of factors"),
+        ("h2;e3", "product of factors"),
+        ("h2 e3", "product of factors"),
+        ("H2", "product of factors"),
+        ("s2", "unknown kind s"),
+        ("h2,u3", "unknown kind u"),
+        ("e3:1", "a flat factor has no curvature; write e3"),
+        ("e3:learn", "a flat factor has no curvature; write e3"),
+        ("h2:-1", "c ≥ 0"),
+        ("h2:nan", "c ≥ 0"),
+        ("h2:inf", "c ≥ 0"),
+        ("h2:learned", "c ≥ 0.*or learn"),
+        (2, "space must be a text"),
+        (["h2"], "space must be a text"),
+    ],
+)
+def test_texts_that_say_nothing_are_refused(text, message):
+    with pytest.raises(CurvaeError, match=message) as caught:
+        parse_space(text)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(CurvaeError, match=message):
+        Config(space=text)
+
+
+@pytest.mark.parametrize("kind", [Config, GraphConfig])
+def test_one_factor_is_its_short_form(kind):
+    assert kind(space="h3:1.2") == kind(dim=3, curvature=1.2) and kind(space="h3:1.2").space is None
+    assert kind(space="h2:learn") == kind(learn_curvature=True)
+    assert kind(space="e4") == kind(dim=4, curvature=0.0)
+    assert kind(space="h3:1.2", dim=3, curvature=1.2) == kind(space="h3:1.2")
+    for wrong in ({"dim": 4}, {"curvature": 0.5}, {"learn_curvature": True}):
+        with pytest.raises(CurvaeError, match=f"{next(iter(wrong))}=.*contradicts"):
+            kind(space="h3:1.2", **wrong)
+
+
+@pytest.mark.parametrize("kind", [Config, GraphConfig])
+def test_a_product_is_a_text_and_a_dimension(kind):
+    config = kind(space=" h2:1.0, e3,h2:learn ")
+    assert config.space == "h2,e3,h2:learn" and config.dim == 7
+    assert [(one.kind, one.dim, one.flat) for one in config.factors] == [
+        ("h", 2, False),
+        ("e", 3, True),
+        ("h", 2, False),
+    ]
+    assert kind.from_json(config.to_json()) == config and kind(space="h2,e3", dim=5).dim == 5
+    assert config.with_curvature(0.5).space == "h2:0.5,e3,h2:learn"
+    assert kind(space="h2,e3").with_curvature(0.0).space == "e2,e3"
+    for wrong in ({"dim": 4}, {"curvature": 0.5}, {"learn_curvature": True}):
+        with pytest.raises(CurvaeError, match=f"{next(iter(wrong))}=.*contradicts"):
+            kind(space="h2,e3", **wrong)
+
+
+# --- spaces ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", PRODUCTS)
+@pytest.mark.parametrize("distribution", ["wrapped", "riemannian"])
+def test_a_product_has_the_distributions_of_its_factors(text, distribution):
+    space = Space(text, distribution=distribution, prior_scale=1.3)
+    q, p = space.posterior(torch.randn(5, space.outputs)), space.prior()
+    assert isinstance(q, ProductNormal) and isinstance(p, ProductNormal)
+    assert q.batch_shape == (5,) and p.batch_shape == () and q.event_shape == p.event_shape == (space.dim,)
+    kind = {"wrapped": WrappedNormal, "riemannian": RiemannianNormal}[distribution]
+    for factor, of_q, of_p, c in zip(space, q.factors, p.factors, space.curvatures(), strict=True):
+        assert type(of_q) is type(of_p) is kind and of_q.manifold.dim == factor.dim
+        assert float(of_q.manifold.c) == float(of_p.manifold.c) == float(c)
+        assert float(of_p.scale) == pytest.approx(1.3) and not of_p.loc.any()
+    single = Space("h2", distribution=distribution)
+    assert isinstance(single.prior(), HyperbolicNormal) and isinstance(single.posterior(torch.zeros(3)), kind)
+
+
+def test_every_parameter_has_one_name():
+    space = Space("h2:learn,e3,h2:learn", prior_scale=2.0)
+    assert sorted(name for name, _ in space.named_parameters()) == [
+        "factors.0.curvature.log_c",
+        "factors.2.curvature.log_c",
+    ]
+    assert space.learned and not Space("h2,e3").learned
+    numbers = {name: float(value) for name, value in space.numbers().items()}
+    assert numbers == {
+        f"{name}_{i}": v for i, c in enumerate((1, 0, 1), 1) for name, v in (("c", c), ("prior_scale", 2))
+    }
+
+
+def test_factors_may_be_given_as_modules():
+    shared = Curvature(0.7)
+    space = Space([Factor(2, shared, prior_scale=0.5), Factor(3, 0.0, distribution="wrapped"), FactorSettings(1)])
+    assert [(f.name, f.dim, f.prior_scale) for f in space.figures()] == [("h1", 2, 0.5), ("e2", 3, 1.0), ("h3", 1, 1.0)]
+    assert next(iter(space)).curvature is shared and float(next(iter(space)).identifiable()) == pytest.approx(0.175)
+
+
+def test_a_prior_of_another_kind():
+    """Posteriors of one kind and a prior of another go through their own methods."""
+    space = Space([Factor(2, 0.7, distribution="wrapped", prior="riemannian"), Factor(1, 0.0)])
+    outputs, noise = torch.randn(4, space.outputs, dtype=F64), torch.randn(2, 4, 3, dtype=F64)
+    z, kl = space.draw(outputs, noise, F64)
+    q, p = space.posterior(outputs), space.prior()
+    assert type(p.factors[0]) is RiemannianNormal and type(q.factors[0]) is WrappedNormal
+    torch.testing.assert_close(kl, q.log_prob(z) - p.log_prob(z), rtol=1e-8, atol=1e-8)
+
+
+def test_spaces_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="a diagonal posterior needs"):
+        Space("h2", diagonal=True)
+    with pytest.raises(ValueError, match="distribution must be one of"):
+        Space("h2", distribution="normal")
+    with pytest.raises(CurvaeError, match="reaches out to"):
+        Space("h2,h2:1e6")
+    with pytest.raises(CurvaeError, match="must start above 0"):
+        Config(curvature=0.0, learn_curvature=True)
