@@ -87,7 +87,7 @@ def test_link_prediction_by_split(model):
         (lambda m: m.link_probability([(1, 41)]), "between 0 and 40"),
         (lambda m: m.link_probability(["n1", "n2"]), r"shape \(·, 2\)"),
         (lambda m: m.kneighbors(k=99), "k must lie between"),
-        (lambda m: clone(m).set_params(output="disc").fit(TREE), "output must be one of ball, tangent, lorentz"),
+        (lambda m: clone(m).set_params(output="disc").fit(TREE), "output must be one of auto, ball, tangent, lorentz"),
         (lambda m: clone(m).set_params(weight=-1.0).fit(TREE), "weight must be a positive number"),
         (lambda m: m.link_prediction(TREE, n_splits=0), "n_splits must be a whole number of at least 1"),
     ],
