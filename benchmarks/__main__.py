@@ -21,6 +21,7 @@ GROUPS = {
     "gyroplane": ground.gyroplane,
     "steps": steps.steps,
     "learned": stacks.learned,
+    "products": stacks.products,
     "stacks": stacks.stacks,
     "samples": ground.samples,
     "memory": stacks.memory,

@@ -21,13 +21,14 @@ from .peers import pythae_vae
 from .steps import SHAPES, OrdinaryVAE, runs, step
 from .timing import Row, compare
 
-__all__ = ["engine", "learned", "memory", "resident", "stacks"]
+__all__ = ["engine", "learned", "memory", "products", "resident", "stacks"]
 
 ROWS, COLUMNS, HIDDEN, LIKELIHOOD = SHAPES["synthetic"][:4]
 STEPS = 8  # of an epoch
 COUNTS = (1, 10, 40, 100)
 OVER_PEER, OVER_ALONE = 25.0, 3.0  # what a stack of 100 Riemannian models on two cores should reach
 OVER_FIXED = 1.3  # the most that learning a curvature may cost
+OVER_SINGLE = 1.5  # the most that a product of three factors may cost over one factor of the same dimension
 
 
 def engine(count: int, posterior: str, shape: str = "synthetic", steps: int = STEPS, **settings: Any) -> BatchEngine:
@@ -56,6 +57,19 @@ def learned(threads: int) -> list[Row]:
             for kind in ("curvature", "prior scale"):
                 what = f"learned {kind} step / fixed, {posterior}, {count} model{'s' * (count > 1)}"
                 rows.append(Row(what, threads, ms[kind], ms["fixed"], ms[kind] / ms["fixed"], OVER_FIXED))
+    return rows
+
+
+def products(threads: int) -> list[Row]:
+    """A step in a product of three factors over one in a single factor of the same dimension, of MNIST's shape."""
+    rows, spaces = [], ("h10", "h2,h2,e6", "h2,h2,h6")
+    for count in (1, 20):
+        for posterior in ("wrapped", "riemannian"):
+            made = {space: engine(count, posterior, "MNIST", 1, space=space) for space in spaces}
+            ms = compare({space: lambda e=e: e.epoch(0) for space, e in made.items()}, seconds=4.0)
+            for space in spaces[1:]:
+                what = f"step in {space} / in h10, {posterior}, {count} model{'s' * (count > 1)}"
+                rows.append(Row(what, threads, ms[space], ms["h10"], ms[space] / ms["h10"], OVER_SINGLE))
     return rows
 
 

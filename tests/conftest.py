@@ -19,6 +19,7 @@ from curvae.training import stacks
 from running import write_table
 
 torch.set_num_threads(1)
+pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
 
 
 @pytest.fixture(autouse=True)

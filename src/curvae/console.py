@@ -148,11 +148,12 @@ def program(*commands: click.Command, text: str, version: str) -> click.Group:
 def _in_flags(context: click.Context) -> Callable[[str], str]:
     """Makes messages of the library name the options of the command that runs, or else of other commands."""
     commands = context.parent.command.commands.values()  # type: ignore[union-attr]
-    known: dict[str, tuple[str, str | None]] = {}
-    for one in (*commands, context.command):
-        for parameter in one.params:
-            if isinstance(parameter, click.Option):
-                known[parameter.name] = parameter.opts[0], next(iter(parameter.secondary_opts), None)
+    known = {
+        parameter.name: (parameter.opts[0], next(iter(parameter.secondary_opts), None))
+        for one in (*commands, context.command)
+        for parameter in one.params
+        if isinstance(parameter, click.Option)
+    }
     return lambda message: in_flags(message, known)
 
 

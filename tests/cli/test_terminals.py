@@ -72,17 +72,18 @@ def test_every_command_prints_in_ascii():
     ]
     # One process for all commands, for starting takes longer than any of them.
     script = (
-        "import sys; from curvae.cli import main\n"
+        "import sys; from curvae.cli import main; from running import undrawn\n"
         "for words in eval(sys.stdin.read()):\n"
         "    sys.argv = ['curvae', *words]\n"
-        "    try: main(); code = 0\n"
+        "    try:\n"
+        "        with undrawn(): main(); code = 0\n"
         "    except SystemExit as end: code = end.code\n"
         "    print('exit', code, flush=True)\n"
     )
     found = subprocess.run(
         [sys.executable, "-c", script],
         input=ascii([tuple(word.encode().decode("ascii", "surrogateescape") for word in words) for words in commands]),
-        env={**os.environ, **ASCII},
+        env={**os.environ, **ASCII, "PYTHONPATH": os.pathsep.join(map(os.fsdecode, sys.path))},
         capture_output=True,
         check=False,
         encoding="ascii",

@@ -36,6 +36,7 @@ def tiny(code: str) -> str:
         code = f"{words}{mark}{remark}"
     code = re.sub(r"GraphConfig\((?![^()]*epochs)", "GraphConfig(epochs=2, ", code)
     code = re.sub(r"PoincareVAE\((?![^()]*hidden)", "PoincareVAE(hidden=(16,), ", code)
+    code = re.sub(r"\brange\(\d{3}\)", "range(20)", code)  # steps of a training
     for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):
         code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
     return code

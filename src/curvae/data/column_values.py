@@ -127,8 +127,7 @@ def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
     lowered = texts.str.lower()
     if not absent.all() and bool((lowered.isin(["true", "false"]) | absent).all()):
         return np.where(absent, np.nan, lowered == "true"), None, True
-    wrong = ~(texts.str.fullmatch(NUMBER).to_numpy(bool) | absent)
-    if wrong.any():
+    if (wrong := ~(texts.str.fullmatch(NUMBER).to_numpy(bool) | absent)).any():
         row = int(np.argmax(wrong))
         return np.empty(0), f"{texts[row][:40]!r} in row {row + 1}", False
     return np.where(absent, "nan", texts.to_numpy(np.str_)).astype(np.float64), None, False

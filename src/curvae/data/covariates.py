@@ -14,8 +14,7 @@ from ..errors import CurvaeError
 from .column_values import categories_of, is_text, numbers_of
 from .messages import Messages, listing, quoted
 from .missing import has_missing, missing_by_column
-from .onehot import one_hot
-from .schema import Column
+from .schema import Column, one_hot
 
 __all__ = ["code_covariates", "code_values", "fit_covariates"]
 

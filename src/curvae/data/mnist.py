@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from . import memory
 from .dataset import Dataset
-from .files import BROKEN_GZIP, open_file
+from .files import BROKEN_GZIP, fetch, open_file, places
 from .images import raw_images
 from .raw import RawData
-from .store import fetch, places
 
 __all__ = ["Split", "has_mnist", "mnist", "read_idx", "read_mnist"]
 

@@ -16,8 +16,7 @@ from ..settings.columns import yes_no
 from .dataset import Dataset, Matrix, check_ids
 from .messages import Messages, count, quoted
 from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
-from .onehot import one_hot
-from .schema import Column, Kind, NumberColumns, Schema
+from .schema import Column, Kind, NumberColumns, Schema, one_hot
 
 __all__ = ["RawData"]
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
+from . import memory
 
-__all__ = ["Column", "Kind", "NumberColumns", "PixelNames", "Schema"]
+__all__ = ["Column", "Kind", "NumberColumns", "PixelNames", "Schema", "one_hot"]
 
 Kind: TypeAlias = Literal["table", "matrix", "images"]
 _KINDS: tuple[Kind, ...] = ("table", "matrix", "images")
@@ -145,9 +146,7 @@ class Schema:
             >>> Schema("table", (Column("a=b"), Column("a", ("b", "c"))), (3,)).names
             ('a=b', 'a=b (2)', 'a=c')
         """
-        if isinstance(self.columns, NumberColumns):
-            return self.columns.names
-        return _names(self.columns)
+        return self.columns.names if isinstance(self.columns, NumberColumns) else _names(self.columns)
 
     @property
     def context_names(self) -> tuple[str, ...]:
@@ -157,9 +156,8 @@ class Schema:
     @property
     def column_names(self) -> Sequence[str]:
         """Names of the columns."""
-        if isinstance(self.columns, NumberColumns):
-            return self.columns.names
-        return [column.name for column in self.columns]
+        columns = self.columns
+        return columns.names if isinstance(columns, NumberColumns) else [column.name for column in columns]
 
     @property
     def fills(self) -> NDArray[np.float64]:
@@ -225,6 +223,30 @@ class Schema:
             f"shape {schema.shape} does not fit {len(schema.names)} features",
         )
         return schema
+
+
+def one_hot(x: Any, columns: Sequence[Column], source: str) -> NDArray[np.float64]:
+    """Replace each column of category codes by one column per category.
+
+    Arguments:
+        x: numbers, (rows, columns); in a categorical column the position of the category, or NaN.
+        columns: descriptions of the columns of x.
+        source: name of the data in messages.
+
+    Returns:
+        Features, (rows, features); all categories of a missing value are NaN.
+    """
+    widths = [len(column.features) for column in columns]
+    memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
+    features = np.zeros((len(x), sum(widths)))
+    for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
+        if column.categories is None:
+            features[:, start] = x[:, j]
+        else:
+            known = np.isfinite(x[:, j])
+            features[known.nonzero()[0], start + x[known, j].astype(np.intp)] = 1.0
+            features[~known, start : start + len(column.features)] = np.nan
+    return features
 
 
 def _names(columns: Sequence[Column]) -> tuple[str, ...]:

@@ -166,8 +166,7 @@ def _check_kind(raw: RawData, schema: Schema) -> None:
         raise CurvaeError(
             f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
         )
-    shape = raw.shape or (raw.x.shape[1],)
-    if shape != schema.shape:
+    if (shape := raw.shape or (raw.x.shape[1],)) != schema.shape:
         raise CurvaeError(
             f"{raw.source} has {'images' if raw.kind == 'images' else 'rows'} of {' × '.join(map(str, shape))} values "
             f"and the model was trained on {' × '.join(map(str, schema.shape))}; give the same"

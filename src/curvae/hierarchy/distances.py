@@ -72,8 +72,7 @@ class Rows:
 
     def normal_scores(self) -> Rows:
         """With every column turned into quantiles of a normal distribution by its ranks; equal values stay equal."""
-        scores = ndtri((rankdata(self.x, axis=0) - 0.5) / len(self))
-        return Rows(scores, self.metric, blocks=self.blocks)
+        return Rows(ndtri((rankdata(self.x, axis=0) - 0.5) / len(self)), self.metric, blocks=self.blocks)
 
     def take(self, place: Index) -> Array:
         """These rows as the metric sees them."""

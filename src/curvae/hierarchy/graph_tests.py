@@ -106,8 +106,7 @@ def _branches(forest: csr_array) -> bool:
 def _transitivity(adjacency: csr_array) -> float:
     degree = np.diff(adjacency.indptr).astype(np.float64)
     pairs = float((degree * (degree - 1)).sum())
-    closed = float((adjacency @ adjacency).multiply(adjacency).sum())
-    return closed / pairs if pairs else 0.0
+    return float((adjacency @ adjacency).multiply(adjacency).sum()) / pairs if pairs else 0.0
 
 
 def check_graph(graph: Graph) -> None:

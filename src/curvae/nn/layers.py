@@ -125,6 +125,7 @@ class Gyroplane(Curved):
         out_features: number of hyperplanes.
         curvature: of the space, if no call hands it to the layer.
         offset: "point", a free p′ as in the paper, or "scalar", p′ along a′, one number a unit.
+        flat: whether c is known to be 0, where the layer is one affine map.
 
     Example:
         >>> layer = Gyroplane(2, 200, Curvature(1.0))
@@ -138,8 +139,10 @@ class Gyroplane(Curved):
         out_features: int,
         curvature: Curvature | None = None,
         offset: Literal["point", "scalar"] = "point",
+        flat: bool = False,
     ) -> None:
         super().__init__(curvature)
+        self.flat = flat
         if offset not in ("point", "scalar"):
             raise ValueError(f'offset must be "point" or "scalar", got {offset!r}')
         self.in_features, self.out_features, self.offset_kind = in_features, out_features, offset
@@ -161,6 +164,8 @@ class Gyroplane(Curved):
 
     def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
         S = checks.points("S", S, self.in_features, "this layer")
+        if self.flat:
+            return nn.functional.linear(S, 2.0 * self.weight, -4.0 * h.dot(self.weight, self.points))
         return h.gyroplanes(S, self.weight, self.points, self._c(c))
 
     def extra_repr(self) -> str:

@@ -165,7 +165,7 @@ def decoder(
             stacklevel=2,
         )
         space = Space([Factor(space, Curvature() if curvature is None else curvature)])
-    layers = [_first(kind, factor, hidden[0], curvature) for factor in space]
+    layers = [_first(kind, factor, hidden[0], curvature, flat) for factor, flat in zip(space, space.flat, strict=True)]
     if len(layers) == 1:
         (first,) = layers
     else:
@@ -174,10 +174,10 @@ def decoder(
     return name_once(Decoder(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
 
 
-def _first(kind: DecoderKind, factor: Factor, width: int, curvature: Curvature | None) -> list[nn.Module]:
+def _first(kind: DecoderKind, factor: Factor, width: int, curvature: Curvature | None, flat: bool) -> list[nn.Module]:
     """The layers up to the first activation, for the points of a factor."""
     if kind in ("gyroplane", "gyroplane_scalar"):
-        return [Gyroplane(factor.width, width, curvature, "point" if kind == "gyroplane" else "scalar")]
+        return [Gyroplane(factor.width, width, curvature, "point" if kind == "gyroplane" else "scalar", flat)]
     if kind == "mlp":
         return [_Ball(curvature), nn.Linear(factor.width, width)]
     if kind == "mobius":

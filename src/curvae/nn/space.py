@@ -29,6 +29,10 @@ _DISTRIBUTIONS: dict[str, type[HyperbolicNormal]] = {"riemannian": RiemannianNor
 _SMALLEST = 1e-8
 
 
+# Exactly these: a subclass may be another distribution.
+_GAUSSIAN_IF_FLAT = {WrappedNormal, RiemannianNormal}
+
+
 def _distribution(given: Distribution) -> type[HyperbolicNormal]:
     if isinstance(given, type) and issubclass(given, HyperbolicNormal):
         return given
@@ -142,15 +146,31 @@ class Factor(nn.Module):
         """The normal around the origin, on `Lorentz`, in float64."""
         return self.prior_distribution.centred(self.scale().double(), self.curvature.lorentz(self.dim))
 
-    def draw(self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0) -> tuple[Tensor, Tensor]:
-        """A point made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there."""
+    def draw(
+        self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0, flat: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """A point made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
+
+        If it is known to be `flat`, it is drawn as in ordinary space.
+        """
         c = self.curvature().double()
+        if flat and {self.distribution, self.prior_distribution} <= _GAUSSIAN_IF_FLAT:
+            return self._draw_flat(outputs, noise.double(), c, dtype, room)
         if self.prior_distribution is self.distribution:
             u, scale = self._tangent(outputs)
             scale0 = self.scale().double()
             return draw_and_divergence(u, scale, noise, c, scale0, self.distribution, dtype, room)
         z, log_q = self.posterior(outputs).transform_and_log_prob(noise)
         return h.saturate(z, c, dtype, room), log_q - self.prior().log_prob(z)
+
+    def _draw_flat(
+        self, outputs: Tensor, noise: Tensor, c: Tensor, dtype: torch.dtype, room: float
+    ) -> tuple[Tensor, Tensor]:
+        u, scale = self._tangent(outputs)
+        scale0, z = self.scale().double(), torch.addcmul(u, scale, noise)
+        log_ratio = (scale / scale0).log().expand_as(u).sum(-1)
+        kl = h.dot(z, z) / (2.0 * scale0 * scale0) - h.dot(noise, noise) / 2.0 - log_ratio
+        return h.saturate(z, c, dtype, room), kl
 
     def extra_repr(self) -> str:
         return f"{self.dim}, distribution={self.distribution.__name__}, diagonal={self.diagonal}"
@@ -165,6 +185,10 @@ class Space(nn.Module):
     Arguments:
         factors: such as "h2", "h2:1.2", "h2:learn" or "h2,e3"; or `Factor` modules.
         options: `distribution`, `diagonal`, `prior_scale`, `learn_prior_scale` of every factor.
+
+    Attributes:
+        flat: which factors of a product are computed as ordinary space, at less cost. A space of a single flat factor
+            is computed as a curved one, so that models of both can be stacked.
 
     Example:
         >>> space = Space("h2:0.5,e3", distribution="wrapped")
@@ -182,6 +206,7 @@ class Space(nn.Module):
         self.dim = sum(factor.dim for factor in self)
         self.width = sum(factor.width for factor in self)
         self.outputs = sum(factor.outputs for factor in self)
+        self.flat = tuple(len(self) > 1 and factor.flat for factor in self)
 
     def __iter__(self) -> Iterator[Factor]:
         return iter(self.factors)  # type: ignore[arg-type]
@@ -237,9 +262,11 @@ class Space(nn.Module):
             return next(iter(self)).draw(outputs, noise, dtype, room)
         heads = outputs.split([factor.outputs for factor in self], -1)
         noises = noise.split([factor.dim for factor in self], -1)
-        drawn = [factor.draw(head, part, dtype, room) for factor, head, part in zip(self, heads, noises, strict=True)]
-        points, divergences = zip(*drawn, strict=True)
-        return torch.cat(points, -1), torch.stack(divergences).sum(0)
+        parts = zip(self, heads, noises, self.flat, strict=True)
+        points, divergences = zip(
+            *(one.draw(head, own, dtype, room, flat) for one, head, own, flat in parts), strict=True
+        )
+        return torch.cat(points, -1), sum(divergences[1:], divergences[0])
 
     def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
         """Points in `dtype`, held back where it cannot hold them."""

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..distributions import RiemannianNormal, WrappedNormal
+from ..distributions import HyperbolicNormal, RiemannianNormal, WrappedNormal
 from ..geometry import PoincareBall
 from ..plotting.disc import INK, density, disc, geodesics, gyroplane, project, regular_tree
 from .samplers import acceptance_rates
@@ -81,6 +81,14 @@ def geodesics_and_exponential_maps() -> Figure:
     return figure
 
 
+def _density(ax: Axes, distribution: HyperbolicNormal, title: str) -> None:
+    """The density of a distribution on the disc, its mean marked by a cross."""
+    disc(ax, distribution.manifold)  # type: ignore[arg-type]
+    density(ax, distribution)
+    ax.plot(*distribution.loc, "+", color=RED, markersize=9, markeredgewidth=1.6)
+    ax.set_title(title, fontsize=9)
+
+
 def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.0, 0.4, 0.8)) -> Figure:
     """Both normals for several means √c·‖μ‖, at the same scale."""
     ball = PoincareBall(2, c)
@@ -88,11 +96,8 @@ def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.
     distributions = (("Riemannian", RiemannianNormal), ("wrapped", WrappedNormal))
     for row, (name, distribution) in zip(axes, distributions, strict=True):
         for ax, radius in zip(row, radii, strict=True):
-            disc(ax, ball)
             mean = torch.tensor([radius / math.sqrt(c), 0.0], dtype=torch.float64)
-            density(ax, distribution(mean, scale, ball))
-            ax.plot(*mean, "+", color=RED, markersize=9, markeredgewidth=1.6)
-            ax.set_title(f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$", fontsize=9)
+            _density(ax, distribution(mean, scale, ball), f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$")
     figure.suptitle(f"density with respect to the Riemannian measure, c = {c:g}, σ = {scale:g}", fontsize=9)
     return figure
 
@@ -104,11 +109,8 @@ def anisotropic_densities() -> Figure:
     figure, axes = panels(2, 3)
     for row, radius in zip(axes, (0.0, 0.4), strict=True):
         for ax, scale in zip(row, scales, strict=True):
-            disc(ax, ball)
-            mean = torch.tensor([radius, 0.0], dtype=torch.float64)
-            density(ax, WrappedNormal(mean, torch.tensor(scale, dtype=torch.float64), ball))
-            ax.plot(*mean, "+", color=RED, markersize=9, markeredgewidth=1.6)
-            ax.set_title(f"$\\|\\mu\\| = {radius}$, σ = {scale}", fontsize=9)
+            mean, deviations = torch.tensor([[radius, 0.0], scale], dtype=torch.float64)
+            _density(ax, WrappedNormal(mean, deviations, ball), f"$\\|\\mu\\| = {radius}$, σ = {scale}")
     return figure
 
 

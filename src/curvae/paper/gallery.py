@@ -65,7 +65,11 @@ def shards(plan: Plan) -> list[Shard]:
     ]
     maps = ["maps-models", "maps-curvatures", "maps-gyroplanes", "maps-distance"]
     return [
-        Shard("geometry", {"files": list(figures.FIGURES)}, _geometry),
+        Shard(
+            "geometry",
+            {"files": list(figures.FIGURES)},
+            lambda workspace: _save(workspace, {name: draw() for name, draw in figures.FIGURES.items()}),
+        ),
         Shard("tree", _described(tree, maps) | {"gplvm_iterations": iterations}, partial(_tree, tree, iterations)),
         Shard("digits", _described(digits, ["maps-digits"]), partial(_digits, digits, rows, test)),
     ]
@@ -89,10 +93,6 @@ def _small(png: bytes) -> bytes:
     with Image.open(io.BytesIO(png)) as image:
         image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE).save(stream, "PNG", optimize=True)
     return stream.getvalue()
-
-
-def _geometry(workspace: Workspace) -> dict[str, Any]:
-    return _save(workspace, {name: draw() for name, draw in figures.FIGURES.items()})
 
 
 def _tree(configs: Sequence[Config], iterations: int, workspace: Workspace) -> dict[str, Any]:

@@ -61,9 +61,7 @@ class Store:
         """From its own file, or from the merged one, which holds all shards."""
         if self.path(shard).exists():
             return dict(read_json(self.path(shard)))
-        if self.merged().exists():
-            return read_json(self.merged())["shards"].get(shard.name)
-        return None
+        return read_json(self.merged())["shards"].get(shard.name) if self.merged().exists() else None
 
     def state(self, shard: Shard) -> State:
         if self.read(shard) is not None:

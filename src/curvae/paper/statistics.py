@@ -18,26 +18,21 @@ Mark = Literal["better", "equal", "worse"]
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A figure of the paper: mean and half-width of its 95 % interval over `n` trainings."""
+class Estimate:
+    """Mean and half-width of its 95 % interval over `n` trainings."""
 
     mean: float
     half: float
     n: int
+
+
+class Printed(Estimate):
+    """A figure of the paper."""
 
     @property
     def error(self) -> float:
         """The standard error behind the interval, if it was made with Student's t as ours are."""
         return self.half / float(stats.t.ppf(1 - LEVEL / 2, self.n - 1))
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Our figure, in the same form."""
-
-    mean: float
-    half: float
-    n: int
 
 
 @dataclass(frozen=True)
@@ -65,9 +60,7 @@ def estimate(values: Sequence[float]) -> Estimate:
         >>> round(found.mean, 3), round(found.half, 3), found.n
         (2.0, 2.484, 3)
     """
-    if len(values) < 2:
-        return Estimate(float(values[0]), math.nan, 1)
-    return Estimate(*mean_interval(values), len(values))
+    return Estimate(*(mean_interval(values) if len(values) > 1 else (float(values[0]), math.nan)), len(values))
 
 
 def _test(difference: float, error: float, df: float) -> Test:

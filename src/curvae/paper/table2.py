@@ -100,9 +100,7 @@ def kinds(base: Config, dim: int, curvatures: Sequence[float], count: int, first
 
 def sizes(plan: Plan) -> tuple[Config, int, int | None, int | None]:
     """Settings, trainings, and how many of the training and test images."""
-    if plan.quick:
-        return replace(SETTINGS, epochs=2), 2, 4000, 100
-    return SETTINGS, TRAININGS, None, None
+    return (replace(SETTINGS, epochs=2), 2, 4000, 100) if plan.quick else (SETTINGS, TRAININGS, None, None)
 
 
 def shards(plan: Plan) -> list[Shard]:

@@ -146,9 +146,7 @@ def cell_text(found: Mapping[str, Any], digits: int = 2) -> tuple[str, str]:
 
 def difference_text(test: Mapping[str, Any] | None, digits: int = 2) -> str:
     """ "−1.05 ± 0.11"."""
-    if test is None:
-        return "–"
-    return f"{number(test['difference'], digits, sign=True)} ± {test['half']:.{digits}f}"
+    return "–" if test is None else f"{number(test['difference'], digits, sign=True)} ± {test['half']:.{digits}f}"
 
 
 def comparison_texts(test: Mapping[str, Any] | None, digits: int = 2) -> list[str]:

@@ -95,8 +95,7 @@ class Trainings:
             "likelihoods": judged - trained,
             "other": time.perf_counter() - judged,
         }
-        result: dict[str, Any] = {"trainings": records, "seconds_by_part": seconds}
-        return result if gap is None else result | {"tf32_gap": gap}
+        return {"trainings": records, "seconds_by_part": seconds, **({} if gap is None else {"tf32_gap": gap})}
 
     def datasets(self) -> list[ExperimentData]:
         """Data of every training; those of one seed share it."""
@@ -125,18 +124,16 @@ class Trainings:
         return found, rough - exact
 
     def _figures(self, fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
-        figures: dict[str, Any] = {
+        learned = fitted.config.learn_curvature or fitted.config.learn_prior_scale
+        return {
             "nll": -likelihoods.mean,
             "nll_error": float(np.sqrt((likelihoods.error**2).sum()) / len(likelihoods.error)),
             "median_ess": float(np.median(likelihoods.ess)),
             **_posterior(fitted, test),
             "training_elbo": fitted.last["elbo"],
+            **({name: fitted.last[name] for name in ("c", "prior_scale")} if learned else {}),
+            **({} if fitted.failure is None else {"failure": fitted.failure}),
         }
-        if fitted.config.learn_curvature or fitted.config.learn_prior_scale:
-            figures |= {"c": fitted.last["c"], "prior_scale": fitted.last["prior_scale"]}
-        if fitted.failure is not None:
-            figures["failure"] = fitted.failure
-        return figures
 
 
 def train(

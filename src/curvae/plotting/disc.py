@@ -73,8 +73,7 @@ def inside(ball: PoincareBall, x: Points, shape: tuple[int | None, ...] = (None,
         raise CurvaeError(f"points to draw must have shape ({wanted}), got {tuple(points.shape)}")
     if not points.numel():
         raise CurvaeError(f"there are no points to draw: the shape is {tuple(points.shape)}; give at least one")
-    outside = (~ball.contains(points)).nonzero()
-    if len(outside):
+    if len(outside := (~ball.contains(points)).nonzero()):
         first = tuple(outside[0].tolist())
         raise CurvaeError(
             f"{len(outside)} of {points.numel() // 2} points do not lie in the disc c·|z|² < 1 with c = {ball.c:g}, "

@@ -162,8 +162,8 @@ def _name(
                 box = Bbox.from_extents(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
                 within = np.less_equal([*ax.bbox.min, *box.max], [*box.min, *ax.bbox.max]).all()
                 if within and not any(box.overlaps(other) for other in taken):
-                    covered = ((places > box.min) & (places < box.max)).all(1).sum()
-                    choices.append((int(covered), len(choices), x, y, box))
+                    covered = int(((places > box.min) & (places < box.max)).all(1).sum())
+                    choices.append((covered, len(choices), x, y, box))
         if not choices or (rank and min(choices)[0] > _COVERED):
             continue
         _, _, x, y, box = min(choices)

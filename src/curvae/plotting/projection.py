@@ -48,9 +48,9 @@ class Projection:
         if z.shape[-1] != d:
             raise CurvaeError(f"the projection was made for {d} dimensions, got points of shape {tuple(z.shape)}")
         # One or two dimensions are shown as they are: the radius means something.
-        if d <= 2:
-            return z @ self.axes
-        return PoincareBall(2, self.c).expmap0(_tangent(z, self.centre, self.c) @ self.axes)
+        return (
+            z @ self.axes if d <= 2 else PoincareBall(2, self.c).expmap0(_tangent(z, self.centre, self.c) @ self.axes)
+        )
 
 
 def project_to_disc(points: Points, c: Tensor | float) -> Projection:

@@ -142,7 +142,7 @@ class GraphRun(Run):
             pages.map_section(graph, embedding, centre, reporter.command(place.view_step)),
             pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings))),
             pages.training_section(fitted, embedding),
-            pages.data_section(graph),
+            pages.data_section(graph, len(config.factors)),
         ]
         verdict = pages.verdict(graph, embedding, links, near)
         if self.remarks:
@@ -180,7 +180,11 @@ class GraphRun(Run):
         maps = [(found.embeddings[c], self._centre(found.embeddings[c])) for c in (0.0, found.best)]
         drawn = [picture for one in maps for picture in pages.map_pictures(self.data, *one)]
         said = ["From the models of the first split, which have seen 85 % of the edges; all edges are drawn."]
-        parts = [Section("The maps", said, drawn), pages.comparison_section(found), pages.data_section(self.data)]
+        parts = [
+            Section("The maps", said, drawn),
+            pages.comparison_section(found),
+            pages.data_section(self.data, len(self.config.factors)),
+        ]
         return list(self.data.notes), [], parts
 
     # --- diagnosis and maps -------------------------------------------------------------------------------------------

@@ -115,13 +115,18 @@ def _require_same_request(
     if now.get("space") is not None:  # which can be written in several ways
         now["space"] = _space(configs(space=now["space"]))
     other = [
-        f"{'no ' + name + '=…' if before[name] is None else name + '=' + json.dumps(before[name])}, not {value}"
+        f"{_shown(name, before[name])}, not {', '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
         for name, value in now.items()
         if value != before[name] and not (name == "likelihood" and value == "auto")
     ]
     if other:
         raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
     return known, config, others
+
+
+def _shown(name: str, value: Any) -> str:
+    """A parameter and its value, as messages name them."""
+    return f"no {name}=…" if value is None else f"{name}={json.dumps(value)}"
 
 
 def _space(config: Settings) -> str:

@@ -26,8 +26,7 @@ from ..plotting import figure_bytes, graph_map, latent_map, mosaic
 from ..plotting.disc import Points, as_number, fit_window, half_width, tensor
 from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
 from . import assets
-from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma
-from .thumbnails import sheets
+from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma, sheets
 
 __all__ = ["View", "page"]
 

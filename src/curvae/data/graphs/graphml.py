@@ -12,7 +12,7 @@ from ...errors import CurvaeError
 from .. import memory
 from ..files import BROKEN_GZIP, open_file
 from ..messages import one_line, quoted
-from .graph_libraries import from_networkx
+from .objects import from_networkx
 from .raw_graph import RawGraph
 
 __all__ = ["read_graphml"]

@@ -62,8 +62,7 @@ class RawGraph:
         values = np.asarray(weights)
         numeric = values.dtype.kind in "biuf"
         numbers = values.astype(np.float64) if numeric else np.array([_number(value) for value in values.tolist()])
-        wrong = ~(np.isfinite(numbers) & (numbers > 0))
-        if wrong.any():
+        if (wrong := ~(np.isfinite(numbers) & (numbers > 0))).any():
             link = int(np.argmax(wrong))
             place = f"the edge of {quoted(self.names[self.links[link]])}" if where is None else where(link)
             weight, number = values.tolist()[link], numbers[link]
@@ -141,8 +140,7 @@ class RawGraph:
             self.messages.note(
                 f"kept without an edge: {count(int(alone.sum()), 'node')}: {quoted(graph.names[alone])}."
             )
-        sizes = np.bincount(graph.components)
-        if len(sizes) > 1:
+        if len(sizes := np.bincount(graph.components)) > 1:
             self.messages.note(
                 f"the graph has {len(sizes):,} components, the largest of {count(int(sizes.max()), 'node')}."
             )

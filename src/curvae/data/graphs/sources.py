@@ -11,25 +11,30 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from ...errors import CurvaeError
-from ..files import BROKEN_GZIP, open_file, require_file, similar_names
+from ..files import BROKEN_GZIP, fetch, open_file, places, require_file, similar_names
+from ..matrices import read_sparse
 from ..messages import quoted
-from ..store import fetch, places
-from .adjacency import from_matrix, read_adjacency
-from .edge_arrays import from_frame, from_pairs
 from .edgelist import read_edge_list
 from .graph_data import Graph
-from .graph_libraries import from_geometric, from_networkx, is_geometric, is_networkx
 from .graphml import read_graphml
 from .nodes import Filling, NodeTable, describe_nodes
+from .objects import from_frame, from_geometric, from_matrix, from_networkx, from_pairs, is_geometric, is_networkx
 from .raw_graph import RawGraph
 
 __all__ = ["BUILT_IN_GRAPHS", "GRAPH_FILES", "load_graph"]
 
 _FOLDER = "graphs"
 _ADDRESS = "https://raw.githubusercontent.com/HazyResearch/hyperbolics/"
+
+
+def _read_matrix(path: Path, weighted: bool) -> RawGraph:
+    """Read an adjacency matrix. Matrix Market files count from 1."""
+    return from_matrix(path.name, read_sparse(path), weighted, first=0 if path.suffix.lower() == ".npz" else 1)
+
+
 GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
-    ".npz": read_adjacency,
-    ".mtx": read_adjacency,
+    ".npz": _read_matrix,
+    ".mtx": _read_matrix,
     ".graphml": read_graphml,
 }
 """how the names of graph files end, before .gz, and what reads them; others are lists of edges"""
@@ -138,7 +143,7 @@ def _read_file(path: Path, weighted: bool) -> RawGraph:
     # An edge list would read the sizes of a matrix as an edge.
     start = _start(path)
     if start.startswith(b"%%matrixmarket"):
-        return read_adjacency(path, weighted)
+        return _read_matrix(path, weighted)
     if start.startswith((b"<?xml", b"<graphml")):
         return read_graphml(path, weighted)
     return read_edge_list(path, weighted)
