@@ -30,7 +30,17 @@ from running import SMALL, config, curvae, refused, settings, untouched, write_t
 
 ROWS = ("--label", "kind", *SMALL)
 # Prior scales that differ: distances are in units of them.
-LEARNED = ("--space", "h2:0.5,e3,h1", "--learn-prior-scale", "--learning-rate", "0.05", "--epochs", "6")
+LEARNED = (
+    "--space",
+    "h2:0.5,e3,h1",
+    "--learn-prior-scale",
+    "--learning-rate",
+    "0.02",
+    "--hidden",
+    "32",
+    "--epochs",
+    "6",
+)
 
 
 @pytest.fixture(scope="module")
