@@ -109,7 +109,7 @@ def measure() -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """The rows of the page's table."""
-    lines = ["| law | d | training steps | variance | 95 % interval | time of a gradient |"]
+    lines = ["| distribution | d | training steps | variance | 95 % interval | time of a gradient |"]
     lines.append("|---|---|---|---|---|---|")
     for case in result["results"]:
         value, low, high = (f"{100 * (ratio - 1):+.2f}" for ratio in (case["ratio"], *case["interval"]))

@@ -6,8 +6,11 @@ import math
 import os
 from pathlib import Path
 
-# Read when scipy is first imported; without it scikit-learn skips its check of array API inputs.
-os.environ["SCIPY_ARRAY_API"] = "1"
+# Read when numpy, scipy and torch are first imported, here and in processes that tests start.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
+os.environ["SCIPY_ARRAY_API"] = "1"  # without it scikit-learn skips its check of array API inputs
 
 import pytest
 import torch
@@ -16,6 +19,7 @@ from curvae.training import stacks
 from running import write_table
 
 torch.set_num_threads(1)
+pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
 
 
 @pytest.fixture(autouse=True)

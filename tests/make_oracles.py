@@ -1,21 +1,31 @@
-"""Writes data/radius_quantiles.json: quantiles of the radius law and their derivatives in q, by mpmath alone.
+"""Writes what takes long to integrate, on the grid of dimensions, curvatures and scales, by mpmath alone.
 
-Run with `python tests/make_oracles.py` (some minutes). Each entry says: noise of length x in dimension d has the same
-quantile as radius t at shape q, and dt/dq at that quantile is w.
+Run with `python tests/make_oracles.py` (some minutes). Each entry of `data/radius_quantiles.json` says: noise of length
+x in dimension d has the same quantile as radius t at shape q, and dt/dq at that quantile is w. Each entry of
+`data/log_normalisers.json` has d, q, the logarithm of the normalising integral and its derivative in q.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import mpmath as mp
 import torch
 
-from oracles import CURVATURES, DIMS, SCALES, log_normaliser, log_normaliser_slope, mpf, radius_density, tail, tilt
+from oracles import (
+    CELLS,
+    DIMS,
+    integrated_log_normaliser,
+    integrated_log_normaliser_slope,
+    key,
+    mpf,
+    radius_density,
+    tail,
+    tilt,
+)
+from paths import DATA
 
 QUANTILES = (-4.5, -0.5, 3.5)  # of the standard normal
-PATH = Path(__file__).parent / "data" / "radius_quantiles.json"
 
 
 def solve(share, q, dim: int, lower: bool, start):
@@ -23,7 +33,7 @@ def solve(share, q, dim: int, lower: bool, start):
     t, sign = start, 1 if lower else -1
     for _ in range(60):
         mass = tail(t, q, dim, lower)
-        density = radius_density(t, q, dim) / mp.exp(log_normaliser(q, dim))
+        density = radius_density(t, q, dim) / mp.exp(integrated_log_normaliser(q, dim))
         step = -sign * (mp.log(mass) - mp.log(share)) * mass / density
         step = max(min(step, t), -t / 2)
         t += step
@@ -32,12 +42,25 @@ def solve(share, q, dim: int, lower: bool, start):
     raise RuntimeError(f"no convergence at q = {q}, dim = {dim}")
 
 
-def main() -> None:
-    shapes = {}
-    for c in CURVATURES:
-        for s in SCALES:
-            c32, s32 = (float(torch.tensor(v, dtype=torch.float32)) for v in (c, s))
-            shapes[mp.nstr(mpf(c32) * mpf(s32) ** 2, 30)] = mpf(c32) * mpf(s32) ** 2
+def shapes() -> list:
+    """The q = c·σ² of the grid, at numbers that float32 holds."""
+    found = {}
+    for c, s in CELLS:
+        c32, s32 = (float(torch.tensor(v, dtype=torch.float32)) for v in (c, s))
+        q = mpf(c32) * mpf(s32) ** 2
+        found[key(q)] = q
+    return sorted(found.items(), key=lambda item: item[1])
+
+
+def normalisers() -> list:
+    return [
+        [dim, name, *(mp.nstr(f(q, dim), 25) for f in (integrated_log_normaliser, integrated_log_normaliser_slope))]
+        for dim in DIMS
+        for name, q in shapes()
+    ]
+
+
+def quantiles() -> list:
     entries = []
     for dim in DIMS:
         for z in QUANTILES:
@@ -47,17 +70,21 @@ def main() -> None:
             x = mpf(torch.tensor(float(x), dtype=torch.float32))  # noise that float32 holds
             share = tail(x, mp.mpf(0), dim, lower)
             t = x
-            for name, q in sorted(shapes.items(), key=lambda item: item[1]):
+            for name, q in shapes():
                 t = solve(share, q, dim, lower, max(t, (dim - 1) * mp.sqrt(q) + z))
-                mass, slope = tail(t, q, dim, lower), log_normaliser_slope(q, dim)
+                mass, slope = tail(t, q, dim, lower), integrated_log_normaliser_slope(q, dim)
                 excess = tail(t, q, dim, lower, lambda u, q=q, dim=dim: tilt(u, q, dim)) - mass * slope
-                density = radius_density(t, q, dim) / mp.exp(log_normaliser(q, dim))
+                density = radius_density(t, q, dim) / mp.exp(integrated_log_normaliser(q, dim))
                 w = -(1 if lower else -1) * excess / density
                 entries.append([dim, float(x), name, mp.nstr(t, 20), mp.nstr(w, 20)])
         print(dim, flush=True)
-    PATH.parent.mkdir(exist_ok=True)
-    PATH.write_text("[\n" + ",\n".join(json.dumps(e) for e in entries) + "\n]\n")
+    return entries
+
+
+def write(name: str, entries: list) -> None:
+    (DATA / name).write_text("[\n" + ",\n".join(json.dumps(e) for e in entries) + "\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write("log_normalisers.json", normalisers())
+    write("radius_quantiles.json", quantiles())

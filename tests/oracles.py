@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import mpmath as mp
 import torch
 
+from paths import DATA
+
 mp.mp.dps = 30
 
 Vector = list[Any]
 DIMS = (1, 2, 3, 5, 10, 20, 50, 100)
 CURVATURES = (0.0, 1e-6, 0.1, 0.7, 1.0, 1.4, 10.0)
 SCALES = (1e-4, 1e-3, 1e-2, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+CELLS = [(c, s) for c in CURVATURES for s in SCALES]
 
 
 def mpf(x: float | torch.Tensor) -> Any:
@@ -114,8 +118,8 @@ def window(q: Any, dim: int) -> tuple[Any, Any]:
 
 
 @cache
-def log_normaliser(q: Any, dim: int) -> Any:
-    """log I(q)."""
+def integrated_log_normaliser(q: Any, dim: int) -> Any:
+    """log I(q), by quadrature."""
     return mp.log(integral(lambda t: radius_density(t, q, dim), *window(q, dim)))
 
 
@@ -128,16 +132,40 @@ def tilt(t: Any, q: Any, dim: int) -> Any:
 
 
 @cache
-def log_normaliser_slope(q: Any, dim: int) -> Any:
+def integrated_log_normaliser_slope(q: Any, dim: int) -> Any:
     """∂/∂q log I(q), by differentiating under the integral."""
     total = integral(lambda t: radius_density(t, q, dim) * tilt(t, q, dim), *window(q, dim))
-    return total / mp.exp(log_normaliser(q, dim))
+    return total / mp.exp(integrated_log_normaliser(q, dim))
+
+
+@cache
+def stored_normalisers() -> dict[tuple[int, str], tuple[str, str]]:
+    """The two integrals above on the grid of dimensions, curvatures and scales, as `make_oracles.py` wrote them."""
+    entries = json.loads((DATA / "log_normalisers.json").read_text(encoding="utf-8"))
+    return {(dim, q): (value, slope) for dim, q, value, slope in entries}
+
+
+def key(q: Any) -> str:
+    """A shape q as the stored tables write it."""
+    return mp.nstr(q, 30)
+
+
+def log_normaliser(q: Any, dim: int) -> Any:
+    """log I(q): the stored integral where there is one."""
+    found = stored_normalisers().get((dim, key(q)))
+    return mp.mpf(found[0]) if found else integrated_log_normaliser(q, dim)
+
+
+def log_normaliser_slope(q: Any, dim: int) -> Any:
+    """∂/∂q log I(q): the stored integral where there is one."""
+    found = stored_normalisers().get((dim, key(q)))
+    return mp.mpf(found[1]) if found else integrated_log_normaliser_slope(q, dim)
 
 
 def tail(t: Any, q: Any, dim: int, lower: bool, weight: Callable[[Any], Any] = lambda _: mp.mpf(1)) -> Any:
     """∫_0^t or ∫_t^∞ of the normalised density times a weight."""
     ends = (max(mp.mpf(0), t - 11), t) if lower else (t, t + 11)
-    scale = mp.exp(log_normaliser(q, dim))
+    scale = mp.exp(integrated_log_normaliser(q, dim))
     return integral(lambda u: radius_density(u, q, dim) * weight(u), *ends) / scale
 
 

@@ -50,7 +50,7 @@ class FactorTests:
         (figures,), (factor,) = space.figures(), space
         assert len(space) == 1 and figures.dim == space.dim == factor.dim and figures.name == f"{self.text[0]}1"
         assert space.width == factor.width >= factor.dim and space.outputs == factor.outputs
-        assert (figures.c == 0) == factor.flat and figures.c == space.curvatures()[0].item()
+        assert (figures.c == 0) == factor.flat and figures.c == float(space.curvatures()[0].detach())
         assert set(space.numbers()) == {"c", "prior_scale"}
         second = self.space(f",{self.text}")
         assert [one.name for one in second.figures()] == [f"{self.text[0]}{i}" for i in (1, 2)]

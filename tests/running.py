@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,31 @@ import pandas as pd
 
 from curvae.cli import main
 
-__all__ = ["SMALL", "Outcome", "config", "curvae", "refused", "settings", "snapshot", "untouched", "write_table"]
+__all__ = [
+    "SMALL",
+    "Outcome",
+    "config",
+    "curvae",
+    "refused",
+    "settings",
+    "snapshot",
+    "undrawn",
+    "untouched",
+    "write_table",
+]
 
 # A model that trains in a blink.
 SMALL = ("--hidden", "8", "--epochs", "2", "--batch-size", "16")
 
 
-def _undrawn() -> dict[str, Any]:
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Reports of runs with pictures that cost nothing."""
     charts = ("beside_surrogates", "curves", "dendrogram", "radius_histogram", "reconstructions")
     names = ("Figure", "latent_map", "mosaic", "sample_grid", *charts)
-    return {name: mock.Mock() for name in names} | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
+    drawn = {name: mock.Mock() for name in names} | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
+    with mock.patch.multiple("curvae.runs.pages", **drawn), mock.patch("curvae.runs.graph_pages.graph_map"):
+        yield
 
 
 @dataclass(frozen=True)
@@ -58,8 +73,7 @@ def curvae(*words: object, pictures: bool = False) -> Outcome:
         mock.patch("sys.argv", ["curvae", *map(str, words)]),
         redirect_stdout(out),
         redirect_stderr(err),
-        nullcontext() if pictures else mock.patch.multiple("curvae.runs.pages", **_undrawn()),
-        nullcontext() if pictures else mock.patch("curvae.runs.graph_pages.graph_map"),
+        nullcontext() if pictures else undrawn(),
     ):
         try:
             main()

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__, summaries
-from .console import Answer, command, program, run_program
+from .console import Answer, Later, command, program, run_program
 from .errors import CurvaeError
-from .flags import setting_options, shell_command
+from .flags import setting_options
 from .options import FILE, option, refuse
 from .settings import GraphSettings, RowSettings, described
 
 if TYPE_CHECKING:
-    from .runs.progress import Reporter
+    from . import runs
+    from .runs import Reporter
+else:
+    runs = Later("curvae.runs")
 
 __all__ = ["app", "main"]
 
@@ -33,13 +36,11 @@ _GRAPH = ("nodes", "features", "weighted", "isolated")
 )
 def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     """Find a hierarchy in built-in data, and none in flat data; writes a report."""
-    from .runs import demonstrate
-
-    page, found = demonstrate(output, seed, quick, reporter)
+    page, found = runs.demonstrate(output, seed, quick, reporter)
     return Answer(
         {"report": str(page), **{name: result.to_json() for name, result in found.items()}},
         [f"report: {page}"],
-        shell_command(["fit", "branching-diffusion"], {"prior_scale": 1.7}),
+        runs.Step("fit", ("branching-diffusion",), {"prior_scale": 1.7}),
     )
 
 
@@ -57,9 +58,7 @@ def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
 )
 def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     """Train a model on data; writes a run folder with the map, the model and a report."""
-    from .runs import Source
-
-    return _trained(Source, data, asked, reporter)
+    return _trained(runs.Source, data, asked, reporter)
 
 
 @command(
@@ -87,9 +86,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
 )
 def graph(reporter: Reporter, data: str, **asked: Any) -> Answer:
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
-    from .runs import GraphSource
-
-    return _trained(GraphSource, data, {"repeats": asked.pop("splits"), **asked}, reporter)
+    return _trained(runs.GraphSource, data, {"repeats": asked.pop("splits"), **asked}, reporter)
 
 
 def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -100,10 +97,8 @@ def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, 
 
 
 def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> Answer:
-    from .runs import TrainRequest, train_run
-
     source, asked = _split(kind, data, asked)
-    result = train_run(TrainRequest(source, **asked), reporter)
+    result = runs.train_run(runs.TrainRequest(source, **asked), reporter)
     files = [f"report: {result.folder / 'report.html'}", f"embedding: {result.folder / 'embedding.csv'}"]
     return Answer({"run": str(result.folder), **result.summary}, files, result.following)
 
@@ -120,12 +115,10 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
 )
 def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
-    from .runs import embed_run
-
-    path = embed_run(run, data, reporter=reporter, **asked)
-    following = shell_command(["evaluate", str(run), data], {"missing": asked["missing"]})
+    path = runs.embed_run(run, data, reporter=reporter, **asked)
+    following = runs.Step("evaluate", (str(run), data), {"missing": asked["missing"]})
     if summaries.covariate_values(run):  # new data need them to be evaluated, but not to be embedded
-        following = shell_command(["view", str(run)])
+        following = runs.Step("view", (str(run),))
     return Answer({"embedding": str(path)}, [f"embedding: {path}"], following)
 
 
@@ -141,9 +134,7 @@ def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
 )
 def impute(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     """Fill in missing values with what the model of a run, trained with --missing model, expects there."""
-    from .runs import impute_run
-
-    found = impute_run(run, data, reporter=reporter, **asked)
+    found = runs.impute_run(run, data, reporter=reporter, **asked)
     return Answer(
         {"imputed": str(found.path), "values": found.values, "rows": found.rows},
         [f"imputed: {found.path}, {found.values:,} values in {found.rows:,} rows"],
@@ -172,12 +163,10 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
 
     From a model of counts with an exposure, rows of exposure 1.
     """
-    from .runs import sample_run
-
     if wrong := [entry for entry in covariates if "=" not in entry]:
         raise CurvaeError(f"--covariate takes COLUMN=VALUE, such as batch=a; got {wrong[0]!r}")
     values = dict(entry.partition("=")[::2] for entry in covariates)
-    found = sample_run(run, count, covariates=values, **asked)
+    found = runs.sample_run(run, count, covariates=values, **asked)
     paths = [str(path) for path in found.paths]
     return Answer({"samples": paths}, [f"samples: {path}" for path in paths], found.following)
 
@@ -193,13 +182,11 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
 )
 def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **asked: Any) -> Answer:
     """Marginal log-likelihood of data under the model of a run; of a graph, how well its edges are found."""
-    from .runs import evaluate_run
-
-    found = evaluate_run(run, data, samples, reporter=reporter, **asked)
+    found = runs.evaluate_run(run, data, samples, reporter=reporter, **asked)
     rows = "samples" in found
     lines = summaries.likelihood_lines(found) if rows else summaries.link_lines(found)
-    covariates = {"covariates": summaries.covariate_values(run)}
-    return Answer(found, lines, shell_command(["sample", str(run), "-n", "100" if rows else "10"], covariates))
+    drawn = {"count": 100 if rows else 10, "covariates": summaries.covariate_values(run)}
+    return Answer(found, lines, runs.Step("sample", (str(run),), drawn))
 
 
 @command(
@@ -221,20 +208,18 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
 )
 def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, **asked: Any) -> Answer:
     """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
-    from .runs import CompareRequest, GraphSource, Source, compare_run
-
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
         raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
     rows, graphs = (
         {*described(settings), *(field.name for field in fields(kind))}
-        for settings, kind in ((RowSettings, Source), (GraphSettings, GraphSource))
+        for settings, kind in ((RowSettings, runs.Source), (GraphSettings, runs.GraphSource))
     )
     refuse("with --graph" if graph else "without --graph", rows - graphs if graph else graphs - rows)
-    source, more = _split(GraphSource if graph else Source, data, asked)
+    source, more = _split(runs.GraphSource if graph else runs.Source, data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
-    result = compare_run(CompareRequest(source, curvatures=values, **more), reporter)
+    result = runs.compare_run(runs.CompareRequest(source, curvatures=values, **more), reporter)
     folder, found = result.folder, result.comparison
     return Answer({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], result.following)
 
@@ -282,14 +267,12 @@ def paper(
 )
 def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     """The map of a run as one page to move about in, or as a picture."""
-    from .runs import ViewRequest, view_run
-
-    path, shown = view_run(ViewRequest(run, **asked), reporter)
-    picture = ["-o", f"{run.resolve().name}-map.pdf"] if path.suffix == ".html" else []
-    same = {"factor": asked["factor"], "anonymous": asked["anonymous"] or None}
-    following = shell_command(["view", str(run), *picture], same)
-    what = "the same as a picture" if picture else "the same to move about in"
-    return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], f"{following}    {what}")
+    path, shown = runs.view_run(runs.ViewRequest(run, **asked), reporter)
+    picture = f"{run.resolve().name}-map.pdf" if path.suffix == ".html" else None
+    why = "the same as a picture" if picture else "the same to move about in"
+    same = {"output": picture, "factor": asked["factor"], "anonymous": asked["anonymous"] or None}
+    following = runs.Step("view", (str(run),), same, why)
+    return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
 
 
 # Options of `diagnose` that have no meaning for distances, a graph or a run.
@@ -334,43 +317,37 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
 )
 def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, **asked: Any) -> Answer:
     """Is there a hierarchy in data? Of a run: how well does its map recover a known tree?"""
-    from .runs import DiagnoseRequest, GraphSource, Source, diagnose_data
-    from .runs.diagnosing import figures, is_run
-
-    if tree is not None or newick is not None or is_run(data):
+    if tree is not None or newick is not None or runs.is_run(data):
         refuse("with a run", _OF_DATA)
         return _recovered(reporter, data, tree, newick, asked["seed"], asked["force"])
     if asked["graph"]:
         refuse("with --graph", (*_OF_TABLES, "distances"))
     if asked["distances"]:
         refuse("with --distances", _OF_VALUES)
-    source, asked = _split(Source, data, asked)
+    source, asked = _split(runs.Source, data, asked)
     if asked.pop("graph"):
-        source = GraphSource(data)
-    request = DiagnoseRequest(source, **asked)
-    found = diagnose_data(request, reporter)
+        source = runs.GraphSource(data)
+    request = runs.DiagnoseRequest(source, **asked)
+    found = runs.diagnose_data(request, reporter)
     report = None if request.output is None else str(request.output)
-    lines = [found.sentence, *figures(found), *([] if report is None else [f"report: {report}"])]
+    lines = [found.sentence, *runs.figures(found), *([] if report is None else [f"report: {report}"])]
     return Answer({"report": report, **found.to_json()}, lines, request.following(found))
 
 
 def _recovered(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, seed: int, force: bool) -> Answer:
     """How well the map of a run recovers a tree, or the tree of the map in a file, or both."""
-    from .runs import export_tree, recover_run
-    from .runs.diagnosing import recovered
-
     if tree is None and newick is None:
         raise CurvaeError(f"{data} is a run; compare it with --tree FILE, or write its tree with --newick FILE")
     result: dict[str, Any] = {}
     lines = []
     if tree is not None:
-        match, found = recover_run(Path(data), tree, seed=seed, reporter=reporter)
-        result, lines = {"match": match.to_json(), **found.to_json()}, recovered(match, found)
+        match, found = runs.recover_run(Path(data), tree, seed=seed, reporter=reporter)
+        result, lines = {"match": match.to_json(), **found.to_json()}, runs.recovered(match, found)
     if newick is not None:
-        result |= export_tree(Path(data), newick, seed=seed, force=force)
+        result |= runs.export_tree(Path(data), newick, seed=seed, force=force)
         lines.append(f"newick: {newick}")
-    following = ["diagnose", data, "--newick", "tree.nwk"] if newick is None else ["view", data]
-    return Answer(result, lines, shell_command(following))
+    following = runs.Step("diagnose", (data,), {"newick": "tree.nwk"}) if newick is None else runs.Step("view", (data,))
+    return Answer(result, lines, following)
 
 
 @command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")

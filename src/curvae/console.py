@@ -7,19 +7,33 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .errors import CurvaeError
-from .flags import SettingOption, in_flags
+from .flags import SettingOption, in_flags, shell_command
 from .options import SHARED, option, printed
 from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
 
-__all__ = ["Answer", "command", "program", "run_program"]
+if TYPE_CHECKING:
+    from .runs import Step
+
+__all__ = ["Answer", "Later", "command", "program", "run_program"]
 
 _NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
+
+
+class Later:
+    """A module that is imported when it is first used, so that help need not wait for it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
 
 
 @dataclass(frozen=True)
@@ -29,12 +43,12 @@ class Answer:
     Arguments:
         result: for programs, printed as JSON.
         lines: for people.
-        following: the next command to type.
+        following: what to do next.
     """
 
     result: Any
     lines: Sequence[str]
-    following: str = ""
+    following: Step | None = None
 
     def show(self, as_json: bool) -> None:
         """Print it on the output."""
@@ -44,7 +58,7 @@ class Answer:
             encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
             print(json_text(self.result, ascii_only="utf" not in encoding.lower()))
             return
-        for line in (*self.lines, *([f"next: {self.following}"] if self.following else [])):
+        for line in (*self.lines, *([f"next: {shell_command(self.following)}"] if self.following else [])):
             print(one_line(line))
 
 
@@ -134,11 +148,12 @@ def program(*commands: click.Command, text: str, version: str) -> click.Group:
 def _in_flags(context: click.Context) -> Callable[[str], str]:
     """Makes messages of the library name the options of the command that runs, or else of other commands."""
     commands = context.parent.command.commands.values()  # type: ignore[union-attr]
-    known: dict[str, tuple[str, str | None]] = {}
-    for one in (*commands, context.command):
-        for parameter in one.params:
-            if isinstance(parameter, click.Option):
-                known[parameter.name] = parameter.opts[0], next(iter(parameter.secondary_opts), None)
+    known = {
+        parameter.name: (parameter.opts[0], next(iter(parameter.secondary_opts), None))
+        for one in (*commands, context.command)
+        for parameter in one.params
+        if isinstance(parameter, click.Option)
+    }
     return lambda message: in_flags(message, known)
 
 

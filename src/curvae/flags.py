@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_origin
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_origin
 
 import click
 
 from .errors import CurvaeError
-from .settings import OPTIONS, GraphSettings, RowSettings, Setting, Settings, described
+from .settings import GraphSettings, RowSettings, Setting, Settings, described
 
-__all__ = ["SettingOption", "flag", "in_flags", "setting_options", "shell_command"]
+if TYPE_CHECKING:
+    from .runs import Step
+
+__all__ = ["SettingOption", "command_line", "flag", "in_flags", "setting_options", "shell_command"]
+
+
+# Parameters whose option is called otherwise: short ones, and those that are given once for each entry.
+_FLAGS = {"covariates": "--covariate", "output": "-o", "count": "-n"}
 
 
 def flag(name: str) -> str:
@@ -23,7 +32,7 @@ def flag(name: str) -> str:
         >>> flag("batch_size")
         '--batch-size'
     """
-    return f"--{OPTIONS.get(name, name).replace('_', '-')}"
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
 class SettingOption(click.Option):
@@ -91,30 +100,41 @@ def setting_options(*kinds: type[Settings], compared: bool = False) -> list[Sett
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
-def shell_command(words: Sequence[str], options: Mapping[str, Any] | None = None) -> str:
-    """A command of the program as it is typed.
+def shell_command(step: Step) -> str:
+    """A step as a command of the program, and why.
 
-    Arguments:
-        words: its name and arguments.
-        options: values by the names of parameters. What is None is left out, a tuple is an option for each entry, and
-            widths of layers are one option.
+    What is None is left out, a tuple is an option for each entry, and widths of layers are one option.
 
     Example:
-        >>> shell_command(["compare", "my cells.csv"], {"label": "type", "prior_scale": 1.7, "diagonal": True})
+        >>> from curvae.runs import Step
+        >>> shell_command(Step("compare", ("my cells.csv",), {"label": "type", "prior_scale": 1.7, "diagonal": True}))
         "curvae compare 'my cells.csv' --label type --prior-scale 1.7 --diagonal"
-        >>> shell_command(["fit", "cells.csv"], {"hidden": (64, 32), "covariates": ("batch", "donor"), "tf32": False})
+        >>> settings = {"hidden": (64, 32), "covariates": ("batch", "donor"), "tf32": False, "exposure": None}
+        >>> shell_command(Step("fit", ("cells.csv",), settings))
         'curvae fit cells.csv --hidden 64,32 --covariate batch --covariate donor --no-tf32'
     """
-    typed = list(words)
-    for name, value in (options or {}).items():
+    typed = ["curvae", step.action, *step.arguments]
+    for name, value in step.options.items():
         if isinstance(value, bool):
             typed.append(flag(name) if value else f"--no-{flag(name)[2:]}")
-        elif isinstance(value, tuple | list) and all(isinstance(entry, int) for entry in value):
-            typed += [flag(name), ",".join(map(str, value))] if value else []
+        elif isinstance(value, tuple) and value and isinstance(value[0], int):
+            typed += [flag(name), ",".join(map(str, value))]
         elif value is not None:
-            for entry in value if isinstance(value, tuple | list) else (value,):
+            for entry in value if isinstance(value, tuple) else (value,):
                 typed += [flag(name), f"{entry:g}" if isinstance(entry, float) else str(entry)]
-    return shlex.join(["curvae", *typed])
+    return shlex.join(typed) + (f"    {step.why}" if step.why else "")
+
+
+def command_line() -> str:
+    """The command as it was typed, without folders of files outside the working directory."""
+    return shlex.join(["curvae", *map(_without_folder, sys.argv[1:])])
+
+
+def _without_folder(word: str) -> str:
+    # A path may be glued to its option: --output=/a/b, -o/a/b.
+    start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
+    option, rest = word[:start], word[start:]
+    return option + (Path(rest).name if Path(rest).is_absolute() else rest)
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -158,6 +178,8 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
             values = json.loads(value)
         except ValueError:
             return found[0]
+        if isinstance(values, list) and all(isinstance(entry, int | float) for entry in values):
+            values = ",".join(map(str, values))
         entries = values if isinstance(values, list) else [values]
         return " ".join(f"{on} {shlex.quote(str(entry))}" for entry in entries)
 

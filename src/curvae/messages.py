@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from .flags import command_line, shell_command
 from .runs.progress import Reporter
 from .terminal import one_line
 
@@ -23,8 +25,9 @@ def speaking(quiet: bool, words: Callable[[str], str]) -> Iterator[Reporter]:
         quiet: whether to say nothing.
         words: puts a message of the library into the words of the command line.
     """
+    silent = Reporter(command=shell_command, started=command_line())
     if quiet:
-        yield Reporter()
+        yield silent
         return
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
@@ -44,7 +47,7 @@ def speaking(quiet: bool, words: Callable[[str], str]) -> Iterator[Reporter]:
         console.print(before + escape(one_line(words(text))), highlight=False, soft_wrap=True)
 
     try:
-        yield Reporter(say=say, warn=lambda text: say(text, "[yellow]warning:[/] "), progress=progress)
+        yield replace(silent, say=say, warn=lambda text: say(text, "[yellow]warning:[/] "), progress=progress)
     finally:
         if tasks:
             bars.stop()

@@ -14,14 +14,12 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
     lines = []
     for name, part in found["parts"].items():
         margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
-        lines.append(
+        lines += [
             f"{name}, {part['rows']} rows: log-likelihood {part['log_likelihood']:.2f}{margin} nats a row; "
-            f"in original units {part['log_likelihood_original_units']:.2f}"
-        )
-        lines.append(
+            f"in original units {part['log_likelihood_original_units']:.2f}",
             f"  effective sample size {part['median_effective_sample_size']:.0f} of {found['samples']}, "
-            f"standard error {part['median_standard_error']:.2g} (medians)"
-        )
+            f"standard error {part['median_standard_error']:.2g} (medians)",
+        ]
         if part["rows_with_few_effective_samples"]:
             lines.append(
                 f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "

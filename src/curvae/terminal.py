@@ -14,8 +14,7 @@ from typing import Any, Self
 
 __all__ = ["BROKEN_PIPE", "Signals", "SteadyStream", "one_line", "steady_output"]
 
-BROKEN_PIPE = 128 + 13
-"""exit code of a program whose reader went away, as of one that SIGPIPE ends"""
+BROKEN_PIPE = 128 + 13  # exit code of a program whose reader went away, as of one that SIGPIPE ends
 
 # Characters that end a line or steer a terminal, as a Python string would write them.
 _CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}

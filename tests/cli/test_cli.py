@@ -264,7 +264,7 @@ def test_options_that_cannot_be(options, says):
 
 def test_other_options_that_cannot_be(run):
     write_table(Path("t.csv"))
-    untouched("fit", "t.csv", "--resume", says=["-o RUN"])
+    untouched("fit", "t.csv", "--resume", says=["--resume needs the run folder; give it with -o"])
     untouched("compare", "t.csv", "--repeats", "2", says=["at least 3 repeats"])
     untouched("compare", "t.csv", "--repeats", "9" * 12, says=["repeats must be at most 10,000"])
     untouched("compare", "t.csv", "--curvatures", "1,x", says=["0.3,1", "'1,x'"])
@@ -272,7 +272,7 @@ def test_other_options_that_cannot_be(run):
     untouched("compare", "t.csv", "--curvatures", "nan", says=["c > 0"])
     untouched("compare", "t.csv", "--curvatures", "1e9", says=["lower the curvature"])
     untouched("sample", run, "-n", "0", says=["at least 1"])
-    untouched("sample", run, "-n", "9" * 15, says=["GB of memory", "-n"])
+    untouched("sample", run, "-n", "9" * 15, says=["GB of memory", "lower -n"])
     untouched("sample", run, "--seed", "9" * 30, says=["--seed"])
     untouched("evaluate", run, "cells.csv", "--samples", "0", says=["at least 1"])
     untouched("evaluate", run, "cells.csv", "--samples", "9" * 12, says=["samples must be at most 1,000,000", "time"])

@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from curvae.cli import main
+from processes import child
 from running import SMALL, curvae, refused, write_table
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and files of Unix")
@@ -69,17 +72,18 @@ def test_every_command_prints_in_ascii():
     ]
     # One process for all commands, for starting takes longer than any of them.
     script = (
-        "import sys; from curvae.cli import main\n"
+        "import sys; from curvae.cli import main; from running import undrawn\n"
         "for words in eval(sys.stdin.read()):\n"
         "    sys.argv = ['curvae', *words]\n"
-        "    try: main(); code = 0\n"
+        "    try:\n"
+        "        with undrawn(): main(); code = 0\n"
         "    except SystemExit as end: code = end.code\n"
         "    print('exit', code, flush=True)\n"
     )
     found = subprocess.run(
         [sys.executable, "-c", script],
         input=ascii([tuple(word.encode().decode("ascii", "surrogateescape") for word in words) for words in commands]),
-        env={**os.environ, **ASCII},
+        env={**os.environ, **ASCII, "PYTHONPATH": os.pathsep.join(map(os.fsdecode, sys.path))},
         capture_output=True,
         check=False,
         encoding="ascii",
@@ -164,30 +168,55 @@ def test_a_terminal_that_is_gone_does_not_end_a_training(left):
 # --- signals --------------------------------------------------------------------------------------------------------
 
 
+def started(words):
+    """The program itself."""
+    command = [sys.executable, "-m", "curvae", *words]
+    with Path("out").open("w") as out, Path("err").open("w") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err)
+    return process.pid, lambda: process.wait(120)
+
+
+def forked(words):
+    """The same from a process that has imported everything already."""
+
+    def work():
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), number)
+        sys.argv = ["curvae", *words]
+        main()
+
+    process = child(work)
+
+    def end():
+        process.join(120)
+        return process.exitcode
+
+    return process.pid, end
+
+
 @pytest.mark.parametrize(
-    ("signals", "code", "word"),
+    ("start", "signals", "code", "word"),
     [
-        ([signal.SIGTERM], 143, "terminated"),
-        ([signal.SIGINT, signal.SIGINT], 130, "interrupted"),
-        ([signal.SIGINT] * 5, 130, "interrupted"),
+        (forked, [signal.SIGTERM], 143, "terminated"),
+        (started, [signal.SIGINT, signal.SIGINT], 130, "interrupted"),
+        (forked, [signal.SIGINT] * 5, 130, "interrupted"),
     ],
-    ids=lambda value: "-".join(number.name for number in value) if isinstance(value, list) else "",
+    ids=["SIGTERM", "SIGINT twice", "SIGINT five times"],
 )
-def test_signals_end_a_training_that_can_be_resumed(signals, code, word):
-    words = (*FIT[:-4], "--epochs", "100000", "--batch-size", "16")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "curvae", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    checkpoint = Path("run/checkpoint/state.safetensors")
+def test_signals_end_a_training_that_can_be_resumed(often, start, signals, code, word):
+    pid, end = start((*FIT[:-4], "--epochs", "100000", "--batch-size", "16"))
+    checkpoint, began = Path("run/checkpoint/state.safetensors"), time.monotonic()
     while not checkpoint.exists():
-        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < began + 120, Path("err").read_text()
         time.sleep(0.05)
     for number in signals:
-        process.send_signal(number)
+        with suppress(ProcessLookupError):  # it has ended already
+            os.kill(pid, number)
         time.sleep(0.02)
-    out, err = process.communicate(timeout=120)
+    returned = end()
+    out, err = (Path(name).read_text() for name in ("out", "err"))
     # Once Python is on its way out, a signal is left to the system.
-    assert process.returncode in (code, *(-number for number in signals[1:])), err
+    assert returned in (code, *(-number for number in signals[1:])), err
     assert out == "" and "Traceback" not in err and "Exception" not in err, err
     assert err.splitlines()[-1].startswith(f"curvae: {word}; ") and err.splitlines()[-1].endswith("--resume")
     assert err.count(word) == 1

@@ -110,9 +110,10 @@ def test_run_folders(make: Make, name: str) -> None:
     Path("run", name).unlink()
     says = make(Path("run", name))
     if name == "embedding.csv":
-        if make not in (dangling, circle):  # a run without a map is not finished
-            refused("view", "run", says=[f"embedding.csv {says}"])
-        refused("diagnose", "run", "--newick", "t.nwk", says=[f"embedding.csv {says}"])
+        # A run without a map is not finished.
+        said = "not finished" if make in (dangling, circle) else f"embedding.csv {says}"
+        refused("view", "run", says=[said])
+        refused("diagnose", "run", "--newick", "t.nwk", says=[said])
     else:
         refuses(lambda: PoincareVAE.load("run"), f"{name} {says}")
 

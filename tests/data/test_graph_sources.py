@@ -17,7 +17,10 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from curvae.data import load_graph
+from curvae.data import load, load_graph
+from curvae.data.graphs.raw_graph import RawGraph
+from curvae.data.graphs.sources import GRAPH_FILES
+from curvae.errors import CurvaeError
 from paths import ROOT
 from reading import PEOPLE, PLAIN, random_graph, weights, write
 from reading import graph_refusal as refusal
@@ -397,3 +400,14 @@ def test_the_checksums_are_those_of_the_document() -> None:
     document = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     for name, published in BUILT_IN_GRAPHS.items():
         assert f"`{name}`" in document and f"| `{published.file}` |" in document and published.checksum in document
+
+
+def test_a_format_of_graphs_is_registered_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    links = np.array([[0, 1]])
+    monkeypatch.setitem(GRAPH_FILES, ".gml", lambda path, weighted: RawGraph(path.name, np.array(["a", "b"]), links))
+    for name in ("g.GML", "g.gml.gz"):
+        path = tmp_path / name
+        path.write_bytes(b"anything")
+        assert load_graph(path).names.tolist() == ["a", "b"]
+        with pytest.raises(CurvaeError, match="is a graph; use load_graph"):
+            load(path)

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from curvae.data import Schema, load, load_graph, memory
+from curvae.data.tables import TABLES
 from curvae.errors import CurvaeError
 from reading import refusal, write
 
@@ -434,3 +435,12 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parquet_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert "pip install 'curvae[parquet]'" in refusal(write(tmp_path, PLAIN, "t.parquet"))
+
+
+def test_a_format_of_tables_is_registered_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLES, ".rows", lambda path: pd.DataFrame({"a": [1, 2], "kind": ["x", "y"]}))
+    data, _ = load(write(tmp_path, "anything", "t.ROWS"), label="kind")
+    assert data.x.tolist() == [[1.0], [2.0]] and data.labels is not None and data.labels.tolist() == ["x", "y"]
+    assert ".rows" in refusal(tmp_path / "nothing.csv")
+    graph = load_graph([("1", "2")], nodes=tmp_path / "t.ROWS", label="kind")
+    assert graph.labels is not None and graph.labels.tolist() == ["x", "y"]

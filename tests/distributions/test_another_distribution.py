@@ -17,9 +17,21 @@ from curvae.distributions import HyperbolicNormal
 from curvae.distributions.step import draw_and_divergence
 from curvae.models import VAE, Gaussian, Posterior, Stack, marginal_likelihood
 from curvae.nn import Space, decoder, mlp
+from distribution_checks import DistributionChecks
 
 DIM = 3
 F64 = torch.float64
+
+
+class TestHeavyTailed(DistributionChecks):
+    def make(self, dtype=F64, loc=None, scale=None, **changes):
+        space = PoincareBall(DIM, 0.7)
+        loc = space.expmap0(torch.tensor([0.3, -0.2, 0.1], dtype=F64)).expand(3, DIM) if loc is None else loc
+        scale = torch.tensor([[0.3], [0.6], [0.9]], dtype=F64) if scale is None else scale
+        return HeavyTailed(loc.to(dtype), scale.to(dtype), space, **changes)
+
+    def parameters(self):
+        return {"loc": self.make().loc, "scale": self.make().scale}
 
 
 def distribution(scale=0.6, c=0.7, manifold=Lorentz, shift=0.4):
@@ -35,15 +47,12 @@ def test_draws_follow_the_density(manifold, c):
     q = distribution(c=c, manifold=manifold)
     r = q.manifold.dist(q.loc, q.sample((4000,))).numpy()
 
-    def radial_density(radius):
-        frame = torch.zeros(DIM, dtype=F64)
-        frame[0] = radius / float(q.manifold._factor0)
-        here = HeavyTailed(torch.zeros(DIM, dtype=F64), q.scale, q.manifold)
-        sinh = math.sinh(math.sqrt(c) * radius) / math.sqrt(c) if c else radius
-        return math.exp(here.log_prob(q.manifold.expmap0(frame))) * 4 * math.pi * sinh**2
-
     grid = np.linspace(1e-9, 30.0, 1201)
-    density = np.array([radial_density(radius) for radius in grid])
+    frame = torch.zeros(len(grid), DIM, dtype=F64)
+    frame[:, 0] = torch.from_numpy(grid) / float(q.manifold._factor0)
+    here = HeavyTailed(torch.zeros(DIM, dtype=F64), q.scale, q.manifold)
+    sinh = np.sinh(math.sqrt(c) * grid) / math.sqrt(c) if c else grid
+    density = here.log_prob(q.manifold.expmap0(frame)).exp().numpy() * 4 * math.pi * sinh**2
     cdf = integrate.cumulative_simpson(density, x=grid, initial=0)
     assert cdf[-1] == pytest.approx(1, abs=1e-4)
     assert stats.kstest(r, lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3

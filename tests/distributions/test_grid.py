@@ -15,26 +15,27 @@ import torch
 
 from curvae import HyperbolicRadius, Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
 from oracles import (
-    CURVATURES,
+    CELLS,
     DIMS,
-    SCALES,
     at_radius,
-    ball_dist,
+    dot,
+    integrated_log_normaliser,
+    integrated_log_normaliser_slope,
+    key,
     log_area,
     log_normaliser,
     log_normaliser_slope,
     log_riemannian,
     log_wrapped,
-    lorentz_to_ball,
     mpf,
     random_directions,
     relative,
+    stored_normalisers,
     vector,
     worst,
 )
 from paths import DATA
 
-CELLS = [(c, s) for c in CURVATURES for s in SCALES]
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-11}
 GRADIENT = {torch.float32: 1e-4, torch.float64: 1e-8}
 
@@ -76,56 +77,92 @@ def by_radius(law: type, r, sigma, k, dim: int):
     return gaussian + (dim - 1) * (1 / r - mp.sqrt(k) * mp.coth(x))
 
 
-def exact_gradients(law: type, chart: type, centre, point, direction, s, c, dim: int):
-    """In loc along a direction, in scale and in c: distances by high-precision differences, the rest by the chain rule
-    from the density's definition and the derivative of its normalising integral."""
-    with mp.workdps(50):
-        C, P, D = vector(centre), vector(point), vector(direction)
+def separation(chart: type, centre, point, direction):
+    """The paper's distance of centre + t·direction from a point as a function of t and c, from products of vectors."""
+    C, P, D = vector(centre), vector(point), vector(direction)
+    cc, cd, dd, cp, dp, pp = dot(C, C), dot(C, D), dot(D, D), dot(C, P), dot(D, P), dot(P, P)
+
+    def distance(t, c):
+        xx, xy, yy = cc + 2 * t * cd + t * t * dd, cp + t * dp, pp
+        if chart is Lorentz:  # to the ball
+            a, b = 1 + mp.sqrt(1 + c * xx), 1 + mp.sqrt(1 + c * yy)
+            xx, xy, yy = xx / a**2, xy / (a * b), yy / b**2
+        gap = xx - 2 * xy + yy
+        if c == 0:
+            return 2 * mp.sqrt(gap)
+        return mp.acosh(1 + 2 * c * gap / ((1 - c * xx) * (1 - c * yy))) / mp.sqrt(c)
+
+    return distance
+
+
+def exact_gradients(chart: type, centre, point, direction, s, c, dim: int):
+    """For both laws, in loc along a direction, in scale and in c: distances by high-precision differences, the rest by
+    the chain rule from the density's definition and the derivative of its normalising integral."""
+    with mp.workdps(60):
         k, sigma = mpf(c), mpf(s)
-
-        def distance(t, u):
-            moved = [x + t * y for x, y in zip(C, D, strict=True)]
-            if chart is Lorentz:
-                return ball_dist(lorentz_to_ball(moved, u), lorentz_to_ball(P, u), u)
-            return ball_dist(moved, P, u)
-
+        distance = separation(chart, centre, point, direction)
         r = distance(mp.mpf(0), k)
-        slope = by_radius(law, r, sigma, k, dim)
-        by_loc = slope * mp.diff(lambda t: distance(t, k), 0)
+        moved_by_loc = mp.diff(lambda t: distance(t, k), 0)
         # At c = 0 a one-sided difference: the distance is only defined for c ≥ 0.
         moved_by_c = mp.diff(lambda u: distance(mp.mpf(0), u), k if k else mp.mpf("1e-22"))
-        by_scale, by_c = r * r / sigma**3 - dim / sigma, slope * moved_by_c
-    if law is RiemannianNormal:
-        tilted = log_normaliser_slope(k * sigma**2, dim)
-        return by_loc, by_scale - 2 * k * sigma * tilted, by_c - sigma**2 * tilted
+        by_scale = r * r / sigma**3 - dim / sigma
+        slopes = {law: by_radius(law, r, sigma, k, dim) for law in (WrappedNormal, RiemannianNormal)}
     x = mp.sqrt(k) * r
     shrink = (1 - x * mp.coth(x)) / (2 * k) if x > 1e-8 else -r * r / 6
-    return by_loc, by_scale, by_c + (dim - 1) * shrink
+    tilted = log_normaliser_slope(k * sigma**2, dim)
+    by_normaliser = {
+        WrappedNormal: (0, (dim - 1) * shrink),
+        RiemannianNormal: (-2 * k * sigma * tilted, -(sigma**2) * tilted),
+    }
+    return {
+        law: (slope * moved_by_loc, by_scale + by_normaliser[law][0], slope * moved_by_c + by_normaliser[law][1])
+        for law, slope in slopes.items()
+    }
 
 
+def placed(chart: type, dim: int, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A centre and a point for every cell, as numbers that float32 holds."""
+    c, _ = grid(torch.float32)
+    centre = torch.stack(
+        [at_radius(a, 0.5 / math.sqrt(max(ci, 1.0)), float(k)) for (ci, _), k in zip(CELLS, c, strict=True)]
+    )
+    radii = [typical_radius(dim, float(k), si) for (_, si), k in zip(CELLS, c, strict=True)]
+    if chart is PoincareBall:
+        radii = [min(r, 6 / math.sqrt(ci)) if ci else r for (ci, _), r in zip(CELLS, radii, strict=True)]
+    point = Lorentz(dim, c).expmap(centre, torch.tensor(radii)[:, None] * b)
+    if chart is Lorentz:
+        return centre, point
+    return PoincareBall(dim, c).from_lorentz(centre), PoincareBall(dim, c).from_lorentz(point)
+
+
+@pytest.mark.parametrize("chart", [Lorentz, PoincareBall])
 @pytest.mark.parametrize("dim", DIMS)
-def test_gradients_of_the_log_density(dim):
-    """In loc, scale and c, for both laws, both charts and both dtypes."""
+def test_gradients_of_the_log_density(dim, chart):
+    """In loc, scale and c, for both laws and both dtypes."""
     a, b = random_directions(2, dim, dim).float()
-    for (ci, si), chart in itertools.product(CELLS, (Lorentz, PoincareBall)):
-        c, s = (torch.tensor(v, dtype=torch.float32) for v in (ci, si))
-        centre = at_radius(a, 0.5 / math.sqrt(max(ci, 1.0)), float(c))
-        radius = typical_radius(dim, float(c), si)
-        if chart is PoincareBall and ci:
-            radius = min(radius, 6 / math.sqrt(ci))
-        point = Lorentz(dim, c).expmap(centre, b * radius)
-        if chart is PoincareBall:
-            centre, point = (PoincareBall(dim, c).from_lorentz(x) for x in (centre, point))
-        direction = b + a
-        for law in (WrappedNormal, RiemannianNormal):
-            exact = exact_gradients(law, chart, centre, point, direction, s, c, dim)
-            for dtype in (torch.float32, torch.float64):
-                leaves = [x.to(dtype).clone().requires_grad_() for x in (centre, s, c)]
-                q = law(leaves[0], leaves[1], chart(dim, leaves[2]), validate_args=False)
-                g_loc, g_s, g_c = torch.autograd.grad(q.log_prob(point.to(dtype)), leaves)
-                got = (g_loc.double() @ direction.double(), g_s, g_c)
-                errors = [relative(g, e) for g, e in zip(got, exact, strict=True)]
-                assert worst(errors) < GRADIENT[dtype], (law.__name__, chart.__name__, ci, si, dtype, errors)
+    c, s = grid(torch.float32)
+    (centre, point), direction = placed(chart, dim, a, b), b + a
+    exact = [
+        exact_gradients(chart, *cell, dim)
+        for cell in zip(centre, point, direction.expand_as(centre), s, c, strict=True)
+    ]
+    for law, dtype in itertools.product((WrappedNormal, RiemannianNormal), TOLERANCE):
+        leaves = [x.to(dtype).clone().requires_grad_() for x in (centre, s, c)]
+        q = law(leaves[0], leaves[1][:, None], chart(dim, leaves[2]), validate_args=False)
+        g_loc, g_s, g_c = torch.autograd.grad(q.log_prob(point.to(dtype)).sum(), leaves)
+        for i, cell in enumerate(CELLS):
+            got = (g_loc[i].double() @ direction.double(), g_s[i], g_c[i])
+            errors = [relative(g, e) for g, e in zip(got, exact[i][law], strict=True)]
+            assert worst(errors) < GRADIENT[dtype], (law.__name__, cell, dtype, errors)
+
+
+def test_the_stored_integrals_are_those_of_the_definition():
+    for (dim, name), (value, slope) in list(stored_normalisers().items())[::37]:
+        q = mp.mpf(name)
+        assert abs(mp.mpf(value) - integrated_log_normaliser(q, dim)) < mp.mpf("1e-22") * max(1, abs(mp.mpf(value)))
+        assert abs(mp.mpf(slope) - integrated_log_normaliser_slope(q, dim)) < mp.mpf("1e-20") * max(
+            1, abs(mp.mpf(slope))
+        )
 
 
 ORACLE: dict[int, dict[str, list[tuple[float, str, str]]]] = {}
@@ -137,19 +174,23 @@ for _dim, _x, _q, _t, _w in json.loads((DATA / "radius_quantiles.json").read_tex
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-6), (torch.float64, 1e-9)])
 def test_radius_and_its_gradients(dim, dtype, tolerance):
     """A draw has the quantile of its noise, and moves with scale and c as the quantile does (see make_oracles.py)."""
-    for ci, si in CELLS:
-        sigma, k = (torch.tensor(v, dtype=torch.float32).to(dtype).requires_grad_() for v in (ci, si)[::-1])
-        s, q = mpf(sigma.detach()), mpf(k.detach()) * mpf(sigma.detach()) ** 2
-        cases = ORACLE[dim][mp.nstr(q, 30)]
-        noise = torch.zeros(len(cases), dim, dtype=dtype)
-        noise[:, 0] = torch.tensor([x for x, _, _ in cases])
-        r = HyperbolicRadius(dim, sigma, k, validate_args=False).transform(noise)
-        for value, (_, t, w) in zip(r, cases, strict=True):
-            g_s, g_c = torch.autograd.grad(value, (sigma, k), retain_graph=True)
+    c, s = grid(dtype)
+    shapes = [mpf(ci) * mpf(si) ** 2 for ci, si in zip(c, s, strict=True)]
+    cases = [ORACLE[dim][key(q)] for q in shapes]
+    noise = torch.zeros(len(CELLS), len(cases[0]), dim, dtype=dtype)
+    noise[..., 0] = torch.tensor([[x for x, _, _ in cell] for cell in cases])
+    # A scale and a curvature for every draw, for gradients one by one.
+    sigma, k = (v[:, None].repeat(1, noise.shape[1]).requires_grad_() for v in (s, c))
+    r = HyperbolicRadius(dim, sigma, k, validate_args=False).transform(noise)
+    found = (r, *torch.autograd.grad(r.sum(), (sigma, k)))
+    for i, (cell, q) in enumerate(zip(CELLS, shapes, strict=True)):
+        size = mpf(s[i])
+        for j, (_, t, w) in enumerate(cases[i]):
             t, w = mp.mpf(t), mp.mpf(w)
-            assert relative(value.detach(), s * t, floor=0) < tolerance, (ci, si)
-            assert relative(g_s, t + 2 * q * w) < GRADIENT[dtype], (ci, si)
-            assert relative(g_c, s**3 * w) < GRADIENT[dtype], (ci, si)
+            value, g_s, g_c = (tensor.detach()[i, j] for tensor in found)
+            assert relative(value, size * t, floor=0) < tolerance, cell
+            assert relative(g_s, t + 2 * q * w) < GRADIENT[dtype], cell
+            assert relative(g_c, size**3 * w) < GRADIENT[dtype], cell
 
 
 @pytest.mark.parametrize("dim", DIMS)

@@ -57,8 +57,10 @@ def spreads(d: int) -> dict[str, dict[str, Any]]:
 
 
 def normals(cls: type[Distribution]) -> Iterator[Case]:
-    kinds = ("number", "scalar", "isotropic") + (("diagonal", "full") if cls is WrappedNormal else ())
-    for chart, c, d in itertools.product(CHARTS, CURVATURES, DIMENSIONS):
+    """Isotropic scales everywhere, and one other kind in turn, such that each meets every curvature and dimension."""
+    others = ("number", "scalar") + (("diagonal", "full") if cls is WrappedNormal else ())
+    for place, (chart, c, d) in enumerate(itertools.product(CHARTS, CURVATURES, DIMENSIONS)):
+        kinds = ("isotropic", others[(place + place // len(DIMENSIONS)) % len(others)])
         space = chart(d, c)
         loc = space.expmap0(torch.linspace(-0.4, 0.5, 6 * d, dtype=torch.float64).reshape(3, 2, d) / math.sqrt(d))
         for kind in kinds:

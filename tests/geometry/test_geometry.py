@@ -313,8 +313,8 @@ def test_frechet_mean_minimises_and_differentiates(make, c):
     pull = (w.unsqueeze(-1) * space.logmap(mean.unsqueeze(-2).expand_as(x), x)).sum(-2)
     assert pull.abs().max() < 1e-11 * w.sum()
     if c:
-        single = lambda x: space.frechet_mean(x, w)  # noqa: E731
-        assert torch.autograd.gradcheck(single, (x,), eps=1e-5, atol=1e-6)
+        few = x.detach()[0, :4].requires_grad_()
+        assert torch.autograd.gradcheck(lambda x: space.frechet_mean(x, w[0, :4]), (few,), eps=1e-5, atol=1e-6)
 
 
 def test_frechet_mean_of_far_points():

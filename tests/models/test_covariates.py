@@ -440,7 +440,7 @@ def test_the_command_line_from_fit_to_samples(table):
     found = curvae("evaluate", "run", "t.csv", "--samples", "20", "--json")
     assert set(found.json["parts"]) == {"train", "validation"}
     assert curvae("fit", "t.csv", "-o", "run", "--resume", "--epochs", "2").code == 0
-    refused("fit", "t.csv", "--covariate", "age", "-o", "run", "--resume", says=["covariates"])
+    refused("fit", "t.csv", "--covariate", "age", "-o", "run", "--resume", says=["--covariate age, not age;"])
 
 
 def test_next_commands_of_a_run_with_covariates_work(table):

@@ -307,6 +307,7 @@ def test_a_mixed_table_on_the_command_line(tmp_path: Path, monkeypatch):
     people().to_csv("people.csv", index=False)
     fitted = curvae("fit", "people.csv", "--categorical", "colour", *SHORT, "-o", "run")
     assert "likelihood mixed: 2 columns of numbers, 1 of yes and no, 1 of categories" in fitted.err
+    assert f"{len(people())} rows, 4 columns; " in fitted.err
     assert config()["config"]["likelihood"]["likelihood"] == "mixed" and config()["layout"]["blocks"] == [3, 0, 1, 0]
     report = Path("run/report.html").read_text(encoding="utf-8")
     assert "Columns of numbers were centred and scaled" in report and "Every number is shown from its mean" in report

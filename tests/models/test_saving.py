@@ -24,9 +24,13 @@ def vae(learned, kind="mobius", c=0.7):
 def older(learned, c=0.7):
     """A model as it was built before there were spaces: layers that own the curvature, and a prior of its own."""
     curvature = Curvature(c, learnable=learned)
-    with pytest.warns(DeprecationWarning, match="curvae.nn.Space"):
+
+    def make():
         parts = decoder("mobius", 2, (8,), 5, curvature), Posterior(8, 2, curvature), Prior(2, curvature)
-    return VAE(mlp(5, 8), *parts, Gaussian(5))
+        return VAE(mlp(5, 8), *parts, Gaussian(5))
+
+    with pytest.warns(DeprecationWarning, match="curvae.nn.Space"):
+        return make()
 
 
 def graph(learned, c=0.7):

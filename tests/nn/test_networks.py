@@ -260,9 +260,7 @@ def test_a_run_on_images(tmp_path):
     settings = {"network": "conv", "hidden": (6,), "epochs": 1, "likelihood": "bernoulli"}
     result = train_run(TrainRequest(Source(str(path)), settings, tmp_path / "run"))
     description = json.loads((result.folder / "config.json").read_text(encoding="utf-8"))
-    assert description["config"]["networks"]["network"] == "conv" and "--network conv" in result.source.command(
-        "compare", settings=result.settings
-    )
+    assert description["config"]["networks"]["network"] == result.following.options["network"] == "conv"
     found = evaluate_run(tmp_path / "run", str(path), 20)
     assert all(np.isfinite(part["log_likelihood"]) for part in found["parts"].values())
     assert PoincareVAE.load(tmp_path / "run").image_shape == (8, 9)

@@ -5,27 +5,38 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import joblib
 import pytest
 
 from paths import ROOT
+from running import undrawn
 
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import tables
 from benchmarks.examples import fill_outputs, pages_with_examples, run_page
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+SOURCE = ROOT / "src" / "curvae"
 
 
 def tiny(code: str) -> str:
-    """An example with the shortest of trainings."""
-    if re.match(r"curvae (fit|compare|graph) ", code) and "--epochs" not in code:
-        command, mark, remark = code.partition("#")
-        code = f"{command} --epochs 2 {mark}{remark}"
+    """An example with the shortest of trainings, of small networks."""
+    if command := re.match(r"curvae (fit|compare|graph) ", code):
+        words, mark, remark = code.partition("#")
+        words += "" if "--epochs" in words else " --epochs 2 "
+        words += "" if "--hidden" in words or command[1] == "graph" else " --hidden 16 "
+        code = f"{words}{mark}{remark}"
     code = re.sub(r"GraphConfig\((?![^()]*epochs)", "GraphConfig(epochs=2, ", code)
+    code = re.sub(r"PoincareVAE\((?![^()]*hidden)", "PoincareVAE(hidden=(16,), ", code)
+    code = re.sub(r"\brange\(\d{3}\)", "range(20)", code)  # steps of a training
     for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):
         code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
     return code
@@ -40,7 +51,8 @@ def test_examples_run(name, tmp_path, monkeypatch):
         pytest.importorskip("pyro")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 1)  # no processes to start
-    found = run_page(text, tiny)
+    with nullcontext() if name == "guide-table" else undrawn():  # one page with all pictures
+        found = run_page(text, tiny)
     assert any(example["printed"] for example in found)
 
 
@@ -118,3 +130,32 @@ def test_pictures_of_the_guides_are_small():
 def test_the_example_of_the_readme_is_short():
     example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
     assert len([line for line in example.splitlines() if line]) <= 15
+
+
+# --- pages for contributors -------------------------------------------------------------------------------------------
+
+
+def test_the_diagram_has_the_order_of_the_packages():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    diagram = text.split("```text\n")[1].split("```")[0]
+    shown = [name for line in re.findall(r"^  ((?:\w+, )*\w+)(?=  |$)", diagram, re.M) for name in line.split(", ")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = [set(layer.split(" | ")) for layer in contracts[0]["layers"]][1:]  # without __main__
+    assert set(shown) == set().union(*layers)
+    assert shown == sorted(shown, key=lambda name: next(i for i, layer in enumerate(layers) if name in layer))
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_and_names_exist(page):
+    """Every file in backticks, and in tables what the cell after it names in that file."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    paths = [path for path in re.findall(r"`([\w./-]+)`", text) if "/" in path and not path.startswith("checkpoint")]
+    assert len(paths) > 10
+    for path in paths:
+        assert (SOURCE / path).exists() or (ROOT / path).exists(), path
+    for path, names in re.findall(r"\| `([\w/]+\.py)` \| (.*?) \|", text):
+        code = (SOURCE / path).read_text(encoding="utf-8")
+        for name in re.findall(r"`([\w.]+)`", names):
+            assert all(re.search(rf"\b(def|class) {part}\b", code) for part in name.split(".")), f"{path}: {name}"

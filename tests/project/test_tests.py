@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 
 from paths import ROOT
 
@@ -19,7 +19,5 @@ def test_folders_are_those_of_the_library():
 def test_no_test_module_imports_another():
     names = {path.stem for path in MODULES}
     for path in [*MODULES, TESTS / "conftest.py"]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {part for name in found for part in name.split(".")} & names, path
+        found = re.findall(r"^ *(?:import|from) +([\w., ]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not {part for line in found for part in re.split(r"\W+", line)} & names, path

@@ -34,7 +34,7 @@ from curvae.plotting import graph_map
 from curvae.plotting.graph_maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
 from curvae.training import stacks
-from curvae.training.evaluate import Embedding, distances
+from curvae.training.evaluate import Embedding
 from curvae.training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph
 from curvae.training.graphs.engine import GraphEngine
 from curvae.training.graphs.evaluate import embed_graph, neighbourhood
@@ -282,7 +282,7 @@ def test_each_command_prints_the_next_one_and_that_works():
 def test_the_next_command_of_a_graph_that_cannot_be_split():
     write_edges("two.csv", [("a", "b")])
     found = graph("two.csv", "-o", "run")
-    assert "next: curvae view run " in found.out and "needs a graph of 20 edges or more" in found.err
+    assert "next: curvae view run " in found.out and "rounds down to no edge" in found.err
 
 
 def test_a_map_that_shows_few_edges_is_warned_of():
@@ -338,7 +338,7 @@ def test_resumed_exactly(interrupted, epochs):
     found = interrupted("run", epochs)
     assert found.code == 130 and "graph and compare go on with" in found.err.splitlines()[-1]
     assert not Path("run/model.safetensors").exists()
-    refused("evaluate", "run", "t.csv", says=["not finished", "curvae graph --resume"])
+    refused("evaluate", "run", "t.csv", says=["not finished", "curvae graph and --resume"])
     with mock.patch.object(GraphEngine, "epoch", autospec=True, side_effect=GraphEngine.epoch) as steps:
         gone_on = curvae("graph", "t.csv", "-o", "run", "--resume")
     assert gone_on.code == 0 and "next: curvae compare t.csv --graph --hidden 4 --epochs 6 " in gone_on.out
@@ -358,7 +358,7 @@ def test_resume_refuses_what_would_change_the_run(run):
     refused("graph", *own, "--label", "age", says=["label team, not age"])
     refused("graph", *own, "--splits", "4", says=["splits 3, not 4"])
     refused("graph", "friends.csv", "-o", run, "--resume", says=["--nodes people.csv"])
-    refused("graph", "friends.csv", "--resume", says=["curvae graph EDGES -o RUN --resume"])
+    refused("graph", "friends.csv", "--resume", says=["--resume needs the run folder; give it with -o"])
     refused("fit", "people.csv", "-o", run, "--resume", says=["holds a model of a graph", "curvae fit"])
     assert snapshot(Path()) == before
     write_edges("friends.csv", TREE[:-1])
@@ -525,7 +525,7 @@ def test_view_shows_the_edges(run):
     stored = config()
     stored.pop("summary")
     (run / "config.json").write_text(json.dumps(stored))
-    refused("view", run, "-o", "else.html", says=["not finished", "curvae graph --resume"])
+    refused("view", run, "-o", "else.html", says=["not finished", "curvae graph and --resume"])
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -611,7 +611,7 @@ def test_a_split_is_stored_with_the_model(tmp_path):
         ),
         ("a,b\nb,c\n", ["--curvature", "-1"], ["curvature must be c ≥ 0"]),
         ("a,b\nb,c\n", ["--weight", "0"], ["weight must be a positive number"]),
-        ("a,b\nb,c\n", ["--hidden", "many"], ["--hidden takes widths"]),
+        ("a,b\nb,c\n", ["--hidden", "many"], ["--hidden", "is no list of widths"]),
         ("a,b\nb,c\n", ["--posterior", "riemannian", "--diagonal"], ["diagonal"]),
         ("a,b\nb,c\n", ["--prior-scale", "90"], ["lower the curvature"]),
         ("a,b\nb,c\n", ["--splits", "-1"], ["--splits"]),
@@ -659,7 +659,7 @@ def test_closeness_is_that_of_networkx(monkeypatch):
     np.testing.assert_array_equal(centrality.steps_from(found, 3), [steps.get(k, math.inf) for k in order])
     # A large graph: some nodes asked, in small blocks, without bias.
     monkeypatch.setattr(centrality, "_ALL", 10)
-    monkeypatch.setattr(centrality, "_ASKED", 20)
+    monkeypatch.setattr(centrality, "_SAMPLED", 20)
     monkeypatch.setattr(centrality, "_BLOCK", 100)
     tries = np.array([centrality.closeness(found, seed) for seed in range(200)])
     gap = tries.mean(0) - [expected[k] / 44 for k in order]
@@ -669,11 +669,11 @@ def test_closeness_is_that_of_networkx(monkeypatch):
 def test_neighbourhoods_of_some_nodes():
     found = load_graph(nx.gnp_random_graph(30, 0.15, seed=2))
     points = np.random.default_rng(0).normal(size=(found.n_nodes, 2))
-    table = distances(points, points, 1.0)
+    embedding = Embedding(points, np.ones(found.n_nodes), 1.0)
+    table = embedding.distances()
     chosen = np.array([3, 7, 20])
     apart = [neighbourhood_map(found, table[[node]], np.array([node])) for node in chosen]
     assert neighbourhood_map(found, table[chosen], chosen) == pytest.approx(np.mean(apart))
-    embedding = Embedding(points, np.ones(found.n_nodes), 1.0)
     whole = neighbourhood(embedding, found)
     assert whole.map == pytest.approx(neighbourhood_map(found, table)) and not whole.sampled
     some = neighbourhood(embedding, found, limit=10, seed=1)

@@ -94,17 +94,17 @@ def test_a_comparison_on_other_data_is_refused(begun):
 
 def test_a_comparison_with_other_settings_is_refused(begun):
     words = comparison("--resume")
-    untouched(*words, "--prior-scale", "2", "--hidden", "9", says=["prior_scale 1.0, not 2.0", "hidden (6,), not (9,)"])
+    untouched(*words, "--prior-scale", "2", "--hidden", "9", says=["--prior-scale 1.0, not 2.0 and --hidden 6, not 9;"])
     untouched(*words, "--epochs", "7", says=["epochs 3, not 7"])
     untouched(*words, "--repeats", "5", says=["repeats 4, not 5"])
-    untouched(*words, "--curvatures", "0.5,1", says=["curvatures [0.5], not [0.5, 1.0]"])
+    untouched(*words, "--curvatures", "0.5,1", says=["--curvatures 0.5, not 0.5, 1.0;"])
     untouched(*words, "--label", "a", says=["label kind, not a"])
     # The same may be said again.
     assert curvae(*words, "-q", *WORDS).code == 0
 
 
 def test_comparisons_that_cannot_be_resumed(begun):
-    untouched("compare", "t.csv", "--resume", says=["--resume needs the run folder: curvae compare DATA -o RUN"])
+    untouched("compare", "t.csv", "--resume", says=["--resume needs the run folder; give it with -o"])
     untouched("compare", "t.csv", "-o", "nowhere", "--resume", says=["not a folder", "curvae compare wrote"])
     untouched("fit", "t.csv", "-o", "run", "--resume", says=["run holds a comparison, not a model"])
     Path("empty").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -237,13 +238,23 @@ def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):
 
 
 def test_the_library_names_no_flags():
-    """But in commands to type, which begin with `curvae` or `pip`."""
+    """But in a command of `pip`."""
     for path in (ROOT / "src" / "curvae").rglob("*.py"):
         if path.name in ("cli.py", "flags.py", "options.py") or path.parent.name in ("paper", "settings"):
             continue
         for line in re.findall(r"raise CurvaeError\((.*?)\)\n", path.read_text(encoding="utf-8"), re.DOTALL):
-            said = re.sub(r"(curvae|pip install|_COMMANDS)[^;]*", "", line)
-            assert not re.search(r"--[a-z]", said), f"{path.name}: {line}"
+            said = re.sub(r"pip install[^;]*", "", line)
+            assert not re.search(r"--[a-z]| -[no]\b", said), f"{path.name}: {line}"
+
+
+def test_runs_know_no_options():
+    """What to do next is data, which the command line turns into a command."""
+    for path in (ROOT / "src" / "curvae" / "runs").glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+                assert not re.search(r"(^|[\s(])(--[a-z]|-[a-z]\b)", node.value), f"{path.name}: {node.value}"
 
 
 # --- files of earlier versions --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from curvae.models import pairs
 from curvae.training import fit, fit_many
 from curvae.training.embedding import Embedding, PlacedFactor
 from curvae.training.evaluate import embed, likelihoods, reconstruct
-from curvae.training.graphs import GraphConfig, embed_graph, fit_graph, fit_graphs, problem
+from curvae.training.graphs import GraphConfig, embed_graph, fit_graph, fit_graphs, fitting
 from curvae.training.graphs.engine import GraphEngine, Observed
 from trainings import SMALL, assert_same, interrupted, rows, state
 
@@ -165,7 +165,7 @@ def test_products_see_a_sample_of_the_pairs_of_smaller_graphs(monkeypatch, graph
         model = fit_graph(replace(config, epochs=2), graph).model
         found[len(model.space)] = GraphEngine([model], [config], [seen])._sampler
     assert found[1] is None and found[3] is not None
-    monkeypatch.setattr(problem, "_TOGETHER", 29)  # models are trained one at a time
+    monkeypatch.setattr(fitting, "_TOGETHER", 29)  # models are trained one at a time
     both = fit_graphs([replace(GRAPH, seed=i) for i in range(2)], graph)
     assert all(one.failure is None for one in both)
     assert_same(state(both[1]), state(fit_graph(replace(GRAPH, seed=1), graph)))

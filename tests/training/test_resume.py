@@ -250,10 +250,10 @@ def test_resume_after_the_data_changed_is_refused(begun):
 
 def test_resume_with_other_settings_is_refused(begun):
     words = fit_command("--resume")
-    untouched(*words, "--curvature", "2", "--hidden", "9", says=["curvature 1.0, not 2.0", "hidden (8,), not (9,)"])
+    untouched(*words, "--curvature", "2", "--hidden", "9", says=["--curvature 1.0, not 2.0", "--hidden 8, not 9"])
     untouched(*words, "--epochs", "7", says=["epochs 6, not 7"])
     untouched(*words, "--seed", "0", says=["seed 4, not 0"])
-    untouched("fit", "t.csv", "-o", "run", "--resume", "--id", "kind", says=["id None, not kind"])
+    untouched("fit", "t.csv", "-o", "run", "--resume", "--id", "kind", says=["no --id, not kind"])
     untouched("fit", "t.csv", "-o", "run", "--resume", "--label", "a", says=["label kind, not a"])
     untouched(*words, "--missing", "mean", says=["missing error, not mean"])
     # The same settings may be said again.

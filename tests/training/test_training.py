@@ -213,7 +213,8 @@ STATE = "checkpoint/state.safetensors"
 
 def fitted(dim=2, kl=3.0, prior_scale=1.0, **more):
     record = {"epoch": 1, "kl": kl, "prior_scale": prior_scale, "c": 1.0, **more}
-    return mock.Mock(config=Config(dim=dim), history=[record], last=record)
+    figures = [mock.Mock(prior_scale=prior_scale)]
+    return mock.Mock(config=Config(dim=dim), history=[record], last=record, figures=figures)
 
 
 def points(tangent, c=1.0):

@@ -7,10 +7,10 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,6 +25,7 @@ from curvae.errors import CurvaeError
 from curvae.training import Config, build, engine, fit_many, pace, workers
 from curvae.training.comparison import compare
 from curvae.training.engine import losses
+from processes import child, kill, wait
 from running import SMALL as OPTIONS
 from running import curvae, refused, write_table
 
@@ -131,21 +132,31 @@ def test_checkpoints_of_processes_are_those_of_one(tmp_path):
     assert_all_same(found, fit_many(CONFIGS, X))
 
 
-ENDLESS = """
-import numpy as np
-from curvae.training import Config, fit_many
-configs = [Config(hidden=(4,), epochs=1_000_000, seed=seed) for seed in range(2)]
-fit_many(configs, np.random.default_rng(0).normal(size=(60, 3)), jobs=2, progress=lambda done, total: print(done))
-"""
+def test_processes_find_the_folder_after_a_change_of_directory(tmp_path, monkeypatch):
+    """Processes are kept for the next call, and stay in the directory where they were started."""
+    for name in ("first", "second"):
+        (tmp_path / name / "run").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / name)
+        warnings = []
+        fit_many([SMALL, replace(SMALL, hidden=(9,))], X, folder=Path("run"), jobs=2, warn=warnings.append)
+        assert not warnings and list((tmp_path / name / "run" / "checkpoint").iterdir())
 
 
-def test_processes_end_with_the_one_that_started_them():
+def endless():
+    configs = [Config(hidden=(4,), epochs=1_000_000, seed=seed) for seed in range(2)]
+    fit_many(configs, X, jobs=2, progress=lambda done, total: done and Path("begun").touch())
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
     psutil = pytest.importorskip("psutil")
-    with subprocess.Popen([sys.executable, "-u", "-c", ENDLESS], stdout=subprocess.PIPE, text=True) as owner:
-        while not int(owner.stdout.readline()):
-            pass  # until they train
-        trained = [p for p in psutil.Process(owner.pid).children() if "LokyProcess" in " ".join(p.cmdline())]
-        owner.kill()
+    monkeypatch.chdir(tmp_path)
+    owner = child(endless)
+    while not Path("begun").exists():  # until they train
+        assert owner.is_alive()
+        time.sleep(0.05)
+    trained = [p for p in psutil.Process(owner.pid).children() if "LokyProcess" in " ".join(p.cmdline())]
+    kill(owner)
+    assert wait(owner)
     _, alive = psutil.wait_procs(trained, timeout=60)
     for process in alive:
         process.kill()
@@ -361,13 +372,3 @@ def test_without_dask_the_line_to_install_it():
         pytest.raises(CurvaeError, match='a Dask cluster needs dask: pip install "curvae.cluster."'),
     ):
         compare(SMALL, X, scheduler="tcp://127.0.0.1:9")
-
-
-def test_processes_find_the_folder_after_a_change_of_directory(tmp_path, monkeypatch):
-    """Processes are kept for the next call, and stay in the directory where they were started."""
-    for name in ("first", "second"):
-        (tmp_path / name / "run").mkdir(parents=True)
-        monkeypatch.chdir(tmp_path / name)
-        warnings = []
-        fit_many([SMALL, replace(SMALL, hidden=(9,))], X, folder=Path("run"), jobs=2, warn=warnings.append)
-        assert not warnings and list((tmp_path / name / "run" / "checkpoint").iterdir())

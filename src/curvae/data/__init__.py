@@ -1,7 +1,6 @@
 """Data: tables, matrices, images, MNIST and synthetic trees are read as a `Dataset`, graphs as a `Graph`."""
 
-from .arrays import Arrays
-from .dataset import Dataset, from_arrays
+from .dataset import Arrays, Dataset, from_arrays
 from .graphs import EdgeSplit, Graph, load_graph, split_edges
 from .mnist import mnist
 from .schema import Column, Schema

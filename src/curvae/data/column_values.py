@@ -100,8 +100,7 @@ def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
     places = {category: float(place) for place, category in enumerate(column.categories)}
     # In a table of samples, texts that look like formulas are guarded.
     codes = texts.map({guard(category): place for category, place in places.items()} | places)
-    unseen = sorted(set(texts[codes.isna()]) - MISSING)
-    if unseen:
+    if unseen := sorted(set(texts[codes.isna()]) - MISSING):
         raise CurvaeError(
             f"column {column.name!r} of {path.name} holds categories that the model was not trained on: "
             f"{quoted(unseen)}; it knows {quoted(column.categories)}"
@@ -127,15 +126,11 @@ def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
     absent = texts.isin(list(MISSING)).to_numpy()
     lowered = texts.str.lower()
     if not absent.all() and bool((lowered.isin(["true", "false"]) | absent).all()):
-        truths = (lowered == "true").to_numpy().astype(np.float64)
-        truths[absent] = np.nan
-        return truths, None, True
-    wrong = ~(texts.str.fullmatch(NUMBER).to_numpy(bool) | absent)
-    if wrong.any():
+        return np.where(absent, np.nan, lowered == "true"), None, True
+    if (wrong := ~(texts.str.fullmatch(NUMBER).to_numpy(bool) | absent)).any():
         row = int(np.argmax(wrong))
         return np.empty(0), f"{texts[row][:40]!r} in row {row + 1}", False
-    numbers: NDArray[np.float64] = np.where(absent, "nan", texts.to_numpy(np.str_)).astype(np.float64)
-    return numbers, None, False
+    return np.where(absent, "nan", texts.to_numpy(np.str_)).astype(np.float64), None, False
 
 
 def texts_of(values: Any, strip: bool = False) -> NDArray[np.str_]:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from .column_values import categories_of, is_text, numbers_of
 from .messages import Messages, listing, quoted
-from .missing import has_missing, missing_counts
-from .onehot import one_hot
-from .schema import Column
+from .missing import has_missing, missing_by_column
+from .schema import Column, one_hot
 
 __all__ = ["code_covariates", "code_values", "fit_covariates"]
 
@@ -61,8 +60,7 @@ def _column(path: Path, values: Any, name: str, categorical: bool, messages: Mes
 def _numbers(path: Path, frame: pd.DataFrame, columns: tuple[Column, ...]) -> NDArray[np.float64]:
     numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Messages())
     if has_missing(numbers):
-        counted = zip(columns, missing_counts(numbers), strict=True)
-        where = listing(f"{column.name!r} ({n:,})" for column, n in counted if n)
+        where = missing_by_column(numbers, [column.name for column in columns])
         raise CurvaeError(
             f"covariates of {path.name} have missing or infinite values, counted by column: {where}; "
             "fill them in, or remove these rows"

@@ -1,4 +1,4 @@
-"""The rows to embed, with their names, labels and notes about how they were read."""
+"""The rows to embed, with their names, labels and notes about how they were read; the arrays that a model takes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,73 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from ..errors import CurvaeError
-from .arrays import Arrays, Matrix
 from .messages import Messages, count, quoted
 from .missing import resolve
 
-__all__ = ["Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays", "hash_rows"]
+__all__ = ["Arrays", "Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays", "hash_rows"]
+
+Matrix: TypeAlias = NDArray[np.float32] | NDArray[np.float64] | csr_array
 
 _CHUNK = 2**22  # cells hashed at a time
 _TEXTS = 2**16  # texts hashed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """The inputs of a model for some rows, in original units.
+
+    Arguments:
+        x: the values, (rows, features), dense or sparse.
+        context: covariates as numbers, (rows, covariates), or None.
+        size: exposure of each row, such as the library size of a cell, (rows,), or None.
+        blocks: number of one-hot features that each column of the source became: 0 for a column of numbers, 1 for a
+            column of yes and no, otherwise its number of categories; () if all columns are numbers.
+        shape: shape of one row: (height, width) for images, () for a plain row.
+        missing: whether entries of x may be NaN, which the model then handles.
+
+    Example:
+        >>> Arrays(np.eye(3), size=np.arange(3.0)).take([2, 0]).size.tolist()
+        [2.0, 0.0]
+    """
+
+    x: Any
+    context: NDArray[np.float64] | None = None
+    size: NDArray[np.float64] | None = None
+    blocks: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    missing: bool = False
+
+    @classmethod
+    def of(cls, data: Arrays | Dataset | Matrix, blocks: tuple[int, ...] = ()) -> Arrays:
+        """Make arrays from a matrix and its blocks, or take those of a data set."""
+        if isinstance(data, Arrays):
+            return data
+        known = getattr(data, "arrays", None)
+        return known if isinstance(known, Arrays) else cls(data, blocks=blocks)
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    @property
+    def features(self) -> int:
+        return int(self.x.shape[1])
+
+    @property
+    def per_row(self) -> dict[str, Any]:
+        """The arrays with one entry per row that are not None, by name."""
+        named = {"x": self.x, "context": self.context, "size": self.size}
+        return {name: array for name, array in named.items() if array is not None}
+
+    def take(self, index: Any) -> Arrays:
+        """Select rows by an index, a mask or a slice."""
+        return replace(self, **{name: array[index] for name, array in self.per_row.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +118,7 @@ class Dataset:
         if len(self.names) != features or math.prod(self.shape) != features:
             raise CurvaeError(f"{count(features, 'feature')}, {count(len(self.names), 'name')} and shape {self.shape}")
         for what in ("ids", "labels", "groups", "exposure"):
-            values = getattr(self, what)
-            if values is not None and values.shape != (rows,):
+            if (values := getattr(self, what)) is not None and values.shape != (rows,):
                 raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one per row")
         if self.context is not None and self.context.shape != (rows, len(self.context_names)):
             raise CurvaeError(
@@ -77,6 +128,11 @@ class Dataset:
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns; one of categories counts once, however many features it became."""
+        return len(self.blocks) or int(self.x.shape[1])
 
     @cached_property
     def arrays(self) -> Arrays:

@@ -1,16 +1,29 @@
-"""Open files, which may be gzipped; refuse folders, pipes and devices."""
+"""Open files, which may be gzipped; refuse folders, pipes and devices; find data sets on disk, or download them."""
 
 from __future__ import annotations
 
+import difflib
 import gzip
+import os
 import stat
 import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import CurvaeError
+from .messages import listing, one_line
 
-__all__ = ["BROKEN_GZIP", "is_packed", "open_file", "refuse_dangling", "require_file"]
+__all__ = [
+    "BROKEN_GZIP",
+    "fetch",
+    "is_packed",
+    "open_file",
+    "places",
+    "refuse_dangling",
+    "require_file",
+    "similar_names",
+]
 
 BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken gzip file raises
 
@@ -43,6 +56,12 @@ def require_file(path: Path) -> None:
             raise CurvaeError(f"{path} is {what}")
 
 
+def similar_names(path: Path, known: Iterable[str]) -> list[str]:
+    """Names like that of a file that does not exist: of files beside it, and of others that are known."""
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    return difflib.get_close_matches(path.name, [*beside, *known])
+
+
 def is_packed(path: Path) -> bool:
     """Whether the name of a file says that it is gzipped."""
     return path.suffix.lower() == ".gz"
@@ -53,3 +72,37 @@ def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
     require_file(path)
     opener: Any = gzip.open if is_packed(path) else open
     return opener(path, mode, **options)
+
+
+def places(name: str) -> list[Path]:
+    """Folders in which to look for a data set: under CURVAE_DATA, then in the user's cache."""
+    data, cache = os.environ.get("CURVAE_DATA"), os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return [*([Path(data, name)] if data else []), Path(cache, "curvae", name)]
+
+
+def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | None = None) -> Path:
+    """Download the files of a data set into the user's cache, where `places` finds them.
+
+    Arguments:
+        name: name of the folder.
+        address: URL to which the names of the files are appended.
+        checksums: SHA-256 of each file, by name.
+        what: name of the data set in messages; by default that of the folder.
+    """
+    what = what or name
+    folder = places(name)[-1]
+    try:
+        import pooch
+    except ImportError as error:
+        raise CurvaeError(
+            f"{what} is neither in CURVAE_DATA nor in {folder.parent}; pip install 'curvae[data]' to download it"
+        ) from error
+    try:
+        for file, checksum in checksums.items():
+            pooch.retrieve(address + file, known_hash=f"sha256:{checksum}", fname=file, path=folder)
+    except (OSError, ValueError) as error:
+        raise CurvaeError(
+            f"{what} could not be downloaded from {address} ({one_line(error)}); put {listing(checksums)} into a "
+            f"folder {name!r} and set CURVAE_DATA to the folder that holds it"
+        ) from error
+    return folder

@@ -29,7 +29,7 @@ _GREY_MODES = ("1", "L", "LA")
 
 def raw_images(source: str, pixels: NDArray[Any], messages: Messages | None = None) -> RawData:
     """Take images from an array, (rows, height, width); bytes are divided by 255, other values are kept."""
-    messages = Messages() if messages is None else messages
+    messages = messages or Messages()
     rows, height, width = pixels.shape
     flat = pixels.reshape(rows, height * width)
     if flat.dtype == np.uint8:
@@ -107,13 +107,13 @@ def _grey(folder: Path, name: str) -> tuple[NDArray[np.float32], bool]:
             raise _broken(name, error) from error
         if image.mode.startswith("I"):
             return np.divide(np.asarray(image), 65535, dtype=np.float32, casting="unsafe"), False
-        colours = image.convert("RGBA") if image.mode == "P" else image  # a palette may hold transparency
-        colours = colours if image.mode in _GREY_MODES else colours.convert("RGB")
-        return np.divide(np.asarray(colours.convert("L")), 255, dtype=np.float32), _is_coloured(np.asarray(colours))
-
-
-def _is_coloured(pixels: NDArray[Any]) -> bool:
-    return pixels.ndim == 3 and pixels.shape[2] == 3 and bool((pixels != pixels[..., :1]).any())
+        if image.mode in _GREY_MODES:
+            return np.divide(np.asarray(image.convert("L")), 255, dtype=np.float32), False
+        # A palette may hold transparency.
+        colours = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+        red, green, blue = np.moveaxis(np.asarray(colours), 2, 0)
+        coloured = bool(((red != green) | (red != blue)).any())
+        return np.divide(np.asarray(colours.convert("L")), 255, dtype=np.float32), coloured
 
 
 def _open(folder: Path, name: str) -> Image.Image:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse, load_npz
+from scipy.sparse import issparse, load_npz
 
 from ..errors import CurvaeError
 from . import memory
@@ -54,32 +54,24 @@ def read_sparse_matrix(path: Path) -> RawData:
 
 def read_sparse(path: Path) -> Any:
     """Read a matrix from a file of `scipy.sparse.save_npz` or a Matrix Market file."""
-    return _load_npz(path) if path.suffix.lower() == ".npz" else _load_market(path)
+    packed = path.suffix.lower() == ".npz"
+    try:
+        return _load_npz(path) if packed else read_matrix_market(path)
+    except CurvaeError:
+        raise
+    except Exception as error:  # a broken file can make the reader raise anything
+        dense = "a matrix of scipy.sparse.save_npz (for a dense one use numpy.save)"
+        raise _unreadable(path, dense if packed else "Matrix Market", error) from error
 
 
 def _load_npz(path: Path) -> Any:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        memory.require(2 * size, path.name)
-        matrix = load_npz(path)
-        if matrix.format in ("csr", "csc", "bsr"):
-            # scipy does not check indices, and an index out of range would read foreign memory.
-            matrix.check_format(full_check=True)
-    except CurvaeError:
-        raise
-    except Exception as error:  # a broken file can make the reader raise anything
-        raise _unreadable(path, "a matrix of scipy.sparse.save_npz (for a dense one use numpy.save)", error) from error
+    with zipfile.ZipFile(path) as archive:
+        memory.require(2 * sum(member.file_size for member in archive.infolist()), path.name)
+    matrix = load_npz(path)
+    if matrix.format in ("csr", "csc", "bsr"):
+        # scipy does not check indices, and an index out of range would read foreign memory.
+        matrix.check_format(full_check=True)
     return matrix
-
-
-def _load_market(path: Path) -> csr_array:
-    try:
-        return read_matrix_market(path)
-    except CurvaeError:
-        raise
-    except Exception as error:  # a broken file can make the reader raise anything
-        raise _unreadable(path, "Matrix Market", error) from error
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> CurvaeError:

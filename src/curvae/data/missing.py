@@ -21,6 +21,7 @@ __all__ = [
     "extremes",
     "fill",
     "has_missing",
+    "missing_by_column",
     "missing_counts",
     "places",
     "resolve",
@@ -53,14 +54,18 @@ def missing_counts(x: Any) -> NDArray[np.intp]:
     return len(x) - np.isfinite(x).sum(0)
 
 
+def missing_by_column(x: Any, names: Sequence[str]) -> str:
+    """List the columns with missing values, each with their number, for messages."""
+    return listing(f"{name!r} ({n:,})" for name, n in zip(names, missing_counts(x), strict=True) if n)
+
+
 def column_means(x: Any) -> NDArray[np.float64]:
     """Mean of each column without its missing values, (columns,); 0 for an empty column."""
     if not (issparse(x) or has_missing(x)):
         return x.mean(axis=0, dtype=np.float64)
     present = np.maximum(x.shape[0] - missing_counts(x), 1)
     if issparse(x):
-        values = np.where(np.isfinite(x.data), x.data, 0.0)
-        return np.bincount(x.indices, values, minlength=x.shape[1]) / present
+        return np.bincount(x.indices, np.where(np.isfinite(x.data), x.data, 0.0), minlength=x.shape[1]) / present
     return np.sum(x, axis=0, dtype=np.float64, where=np.isfinite(x)) / present
 
 
@@ -108,8 +113,7 @@ def resolve(
     """
     if not has_missing(x):
         return x, None
-    counts = missing_counts(x)
-    where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
+    where = missing_by_column(x, names)
     if missing == "error":
         raise MissingValuesError(f"missing or infinite values, counted by column: {where}")
     rows, columns = places(x)

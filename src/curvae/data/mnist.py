@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from . import memory
 from .dataset import Dataset
-from .files import BROKEN_GZIP, open_file
+from .files import BROKEN_GZIP, fetch, open_file, places
 from .images import raw_images
 from .raw import RawData
-from .store import fetch, places
 
 __all__ = ["Split", "has_mnist", "mnist", "read_idx", "read_mnist"]
 
@@ -109,7 +108,6 @@ def _file(folder: Path, name: str) -> Path | None:
 
 
 def _require_file(folder: Path, name: str) -> Path:
-    path = _file(folder, name)
-    if path is None:
+    if (path := _file(folder, name)) is None:
         raise CurvaeError(f"no {name} or {name}.gz in {folder.name}; put all MNIST files into one folder")
     return path

@@ -16,8 +16,7 @@ from ..settings.columns import yes_no
 from .dataset import Dataset, Matrix, check_ids
 from .messages import Messages, count, quoted
 from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
-from .onehot import one_hot
-from .schema import Column, Kind, NumberColumns, Schema
+from .schema import Column, Kind, NumberColumns, Schema, one_hot
 
 __all__ = ["RawData"]
 
@@ -67,8 +66,13 @@ class RawData:
         x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
-        rows: dict[str, Any] = {"ids": ids, "labels": self.labels, "groups": self.groups}
-        rows |= {"exposure": self.exposure, "context": self.context}
+        rows: dict[str, Any] = {
+            "ids": ids,
+            "labels": self.labels,
+            "groups": self.groups,
+            "exposure": self.exposure,
+            "context": self.context,
+        }
         if missing == "model" and (empty := empty_rows(x)).size:
             raise CurvaeError(f"{self.source} has rows without a single value: {quoted(ids[empty])}; remove them")
         if kept is not None:

@@ -6,14 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from itertools import chain, count
+from operator import eq
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
+from . import memory
 
-__all__ = ["Column", "Kind", "NumberColumns", "PixelNames", "Schema"]
+__all__ = ["Column", "Kind", "NumberColumns", "PixelNames", "Schema", "one_hot"]
 
 Kind: TypeAlias = Literal["table", "matrix", "images"]
 _KINDS: tuple[Kind, ...] = ("table", "matrix", "images")
@@ -60,24 +63,14 @@ class _Made(Sequence[Item]):
     def _item(self, place: int) -> Item:
         raise NotImplementedError
 
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Item, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> Item | tuple[Item, ...]:
+    def __getitem__(self, place: Any) -> Any:
         places = range(len(self))[place]
         return tuple(map(self._item, places)) if isinstance(places, range) else self._item(places)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_equal, self, other))
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _equal(one: object, other: object) -> bool:
-    return one == other
 
 
 class PixelNames(_Made[str]):
@@ -153,9 +146,7 @@ class Schema:
             >>> Schema("table", (Column("a=b"), Column("a", ("b", "c"))), (3,)).names
             ('a=b', 'a=b (2)', 'a=c')
         """
-        if isinstance(self.columns, NumberColumns):
-            return self.columns.names
-        return _names(self.columns)
+        return self.columns.names if isinstance(self.columns, NumberColumns) else _names(self.columns)
 
     @property
     def context_names(self) -> tuple[str, ...]:
@@ -178,8 +169,8 @@ class Schema:
     @property
     def categorical(self) -> bool:
         """Whether some column is categorical."""
-        columns = () if isinstance(self.columns, NumberColumns) else self.columns
-        return any(column.categories is not None for column in columns)
+        numbers = isinstance(self.columns, NumberColumns)  # of which there may be millions
+        return not numbers and any(column.categories is not None for column in self.columns)
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -196,13 +187,16 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain values for JSON."""
-        roles = {"label": self.label, "id": self.id, "group": self.group}
-        if self.exposure is not None:
-            roles["exposure"] = self.exposure
-        columns = {"columns": [_column_to_json(column) for column in self.columns]}
-        if self.covariates:
-            columns["covariates"] = [_column_to_json(column) for column in self.covariates]
-        return {"kind": self.kind, "shape": list(self.shape), **roles, **columns}
+        return {
+            "kind": self.kind,
+            "shape": list(self.shape),
+            "label": self.label,
+            "id": self.id,
+            "group": self.group,
+            **({} if self.exposure is None else {"exposure": self.exposure}),
+            "columns": [_column_to_json(column) for column in self.columns],
+            **({"covariates": [_column_to_json(column) for column in self.covariates]} if self.covariates else {}),
+        }
 
     @classmethod
     def from_json(cls, d: Any) -> Schema:
@@ -231,6 +225,30 @@ class Schema:
         return schema
 
 
+def one_hot(x: Any, columns: Sequence[Column], source: str) -> NDArray[np.float64]:
+    """Replace each column of category codes by one column per category.
+
+    Arguments:
+        x: numbers, (rows, columns); in a categorical column the position of the category, or NaN.
+        columns: descriptions of the columns of x.
+        source: name of the data in messages.
+
+    Returns:
+        Features, (rows, features); all categories of a missing value are NaN.
+    """
+    widths = [len(column.features) for column in columns]
+    memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
+    features = np.zeros((len(x), sum(widths)))
+    for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
+        if column.categories is None:
+            features[:, start] = x[:, j]
+        else:
+            known = np.isfinite(x[:, j])
+            features[known.nonzero()[0], start + x[known, j].astype(np.intp)] = 1.0
+            features[~known, start : start + len(column.features)] = np.nan
+    return features
+
+
 def _names(columns: Sequence[Column]) -> tuple[str, ...]:
     """Unique names of the features that columns become."""
     taken = {column.name for column in columns if column.categories is None}
@@ -244,24 +262,20 @@ def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
     """Append a number to names that are taken, and take them all."""
     found = []
     for name in names:
-        own, number = name, 1
-        while own in taken:
-            number += 1
-            own = f"{name} ({number})"
-        taken.add(own)
-        found.append(own)
+        spellings = chain([name], (f"{name} ({number})" for number in count(2)))
+        found.append(next(spelling for spelling in spellings if spelling not in taken))
+        taken.add(found[-1])
     return found
 
 
 def _column_to_json(column: Column) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": column.name, "fill": column.fill}
-    if column.scale != 1:
-        entry["scale"] = column.scale
-    if column.categories is not None:
-        entry["categories"] = list(column.categories)
-    if column.binary:
-        entry["binary"] = True
-    return entry
+    return {
+        "name": column.name,
+        "fill": column.fill,
+        **({} if column.scale == 1 else {"scale": column.scale}),
+        **({} if column.categories is None else {"categories": list(column.categories)}),
+        **({"binary": True} if column.binary else {}),
+    }
 
 
 def _column_from_json(entry: Any, place: int) -> Column:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
 from ..errors import CurvaeError
 from .dataset import Dataset
-from .files import require_file
-from .graphs.sources import BUILT_IN_GRAPHS
+from .files import require_file, similar_names
+from .graphs.sources import BUILT_IN_GRAPHS, GRAPH_FILES
 from .images import read_folder
 from .matrices import raw_matrix, read_npy, read_sparse_matrix
 from .messages import quoted
@@ -19,18 +18,17 @@ from .mnist import has_mnist, read_mnist
 from .raw import RawData
 from .schema import Schema
 from .synthetic import branching_diffusion, flat
-from .tables import Roles, read_table
+from .tables import TABLES, Roles, read_table
 
-__all__ = ["BUILT_IN", "load"]
+__all__ = ["BUILT_IN", "MATRICES", "load"]
 
-_TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".parquet")
-_GRAPHS = (".graphml", ".graphml.gz", ".edges", ".edges.gz")
-_MATRICES: dict[str, Callable[[Path], RawData]] = {
+MATRICES: dict[str, Callable[[Path], RawData]] = {
     ".npy": read_npy,
     ".npz": read_sparse_matrix,
     ".mtx": read_sparse_matrix,
     ".mtx.gz": read_sparse_matrix,
 }
+"""how the names of files of matrices and arrays end, and what reads them"""
 
 
 def _built_in(data: Dataset, name: str) -> RawData:
@@ -114,13 +112,13 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
         require_file(path)
-    if path.name.lower().endswith(_GRAPHS) if exists else str(source) in BUILT_IN_GRAPHS:
+    if _is_graph(path) if exists else str(source) in BUILT_IN_GRAPHS:
         raise CurvaeError(
             f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
         )
     if not exists and str(source) not in BUILT_IN:
         raise _not_found(path)
-    if path.is_file() and path.name.lower().endswith(_TABLES):
+    if path.is_file() and path.name.lower().endswith(tuple(TABLES)):
         return read_table(path, roles, schema)
     if roles.asked:
         raise CurvaeError(
@@ -130,30 +128,34 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
         return BUILT_IN[str(source)]()
     if path.is_dir():
         return _read_directory(path)
-    for suffix, reader in _MATRICES.items():
+    for suffix, reader in MATRICES.items():
         if path.name.lower().endswith(suffix):
             return reader(path)
     raise CurvaeError(f"{path.name} has an unknown file extension; use one of {_endings()}")
 
 
+def _is_graph(path: Path) -> bool:
+    """Whether the name of a file says that it holds a graph and nothing else."""
+    name = path.name.lower().removesuffix(".gz")
+    return name.endswith(tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in MATRICES))
+
+
 def _read_directory(path: Path) -> RawData:
     if has_mnist(path):
         return read_mnist("all", path)
-    raw = read_folder(path)
-    if raw is None:
+    if (raw := read_folder(path)) is None:
         raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
     return raw
 
 
 def _not_found(path: Path) -> CurvaeError:
-    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, [*beside, *BUILT_IN])
+    near = similar_names(path, BUILT_IN)
     hint = f"did you mean {quoted(near)}? Built" if near else "built"
     return CurvaeError(f"there is no file {path}; {hint} in are {', '.join(BUILT_IN)}; files may end in {_endings()}")
 
 
 def _endings() -> str:
-    return ", ".join((*_TABLES, *_MATRICES))
+    return ", ".join((*TABLES, *MATRICES))
 
 
 def _check_kind(raw: RawData, schema: Schema) -> None:
@@ -164,10 +166,8 @@ def _check_kind(raw: RawData, schema: Schema) -> None:
         raise CurvaeError(
             f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
         )
-    shape = raw.shape or (raw.x.shape[1],)
-    if shape != schema.shape:
-        thing = "images of" if raw.kind == "images" else "rows of"
+    if (shape := raw.shape or (raw.x.shape[1],)) != schema.shape:
         raise CurvaeError(
-            f"{raw.source} has {thing} {' × '.join(map(str, shape))} values and the model was trained on "
-            f"{' × '.join(map(str, schema.shape))}; give the same"
+            f"{raw.source} has {'images' if raw.kind == 'images' else 'rows'} of {' × '.join(map(str, shape))} values "
+            f"and the model was trained on {' × '.join(map(str, schema.shape))}; give the same"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +23,7 @@ from .schema import Column, Schema
 from .text import MISSING
 from .text_tables import UNNAMED, name_columns, read_text
 
-__all__ = ["Roles", "read_frame", "read_table", "require_column"]
+__all__ = ["TABLES", "Roles", "named_frame", "read_frame", "read_table", "require_column"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
     """Read a table and sort its columns by their roles.
 
     Arguments:
-        path: a text table (.csv, .tsv, .txt, also .gz) or a .parquet file.
+        path: a file whose name ends in one of `TABLES`.
         roles: columns that the caller gives a role.
         schema: schema of the data that a model was trained on, or None to fit one.
     """
@@ -71,11 +71,9 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
 def read_frame(
     path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
 ) -> pd.DataFrame:
-    """Read a table as a frame; see `read_text` for the arguments."""
-    if path.suffix.lower() == ".parquet":
-        frame = _read_parquet(path)
-    else:
-        frame = read_text(path, known, texts, messages, first)
+    """Read a table as a frame; see `read_text`, which also reads files with other endings, for the arguments."""
+    reader = next((one for ending, one in TABLES.items() if one and path.name.lower().endswith(ending)), None)
+    frame = read_text(path, known, texts, messages, first) if reader is None else reader(path)
     if not len(frame):
         raise CurvaeError(f"{path.name} has a header but no rows; add rows")
     return frame
@@ -94,10 +92,21 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             frame: pd.DataFrame = file.read().to_pandas()
     except (arrow.ArrowException, OSError) as error:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
+    return named_frame(path, frame)
+
+
+def named_frame(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of pandas as a table: its index, if it says anything, is the first column, and all names are texts."""
     if not frame.index.equals(pd.RangeIndex(len(frame))):
         frame = frame.reset_index(names=frame.index.name or f"{UNNAMED}0")
-    frame.columns = pd.Index(name_columns(path, [str(name) for name in frame.columns]))
-    return frame
+    return frame.set_axis(name_columns(path, [str(name) for name in frame.columns]), axis=1)
+
+
+TABLES: dict[str, Callable[[Path], pd.DataFrame] | None] = {
+    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")),
+    ".parquet": _read_parquet,
+}
+"""how the names of tables end, and what reads such a file as a frame; None stands for a text table"""
 
 
 def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, messages: Messages) -> RawData:

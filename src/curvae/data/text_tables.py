@@ -105,8 +105,8 @@ class _Table:
 
     def not_numeric(self, frame: pd.DataFrame) -> list[str]:
         """Columns that were read as text although they may be numbers."""
-        numeric = pd.api.types.is_numeric_dtype
-        return [name for name in self.names if name not in self.letters and not numeric(frame[name])]
+        texts = [name for name in self.names if name not in self.letters]
+        return [name for name in texts if not pd.api.types.is_numeric_dtype(frame[name])]
 
     def parse(self, decimal: str) -> pd.DataFrame:
         """Read the file with this decimal mark."""
@@ -157,8 +157,7 @@ def _header(path: Path, records: list[list[str]], known: Collection[str], messag
     first = [cell if cell in known else spellings.get(cell, cell) for cell in records[0]]
     second = records[1] if len(records) > 1 else first
     numbers = all(re.fullmatch(f"{NUMBER}|{COMMA_NUMBER}", cell) for cell in first)
-    counted = len(first) > 2 and first == [str(i) for i in range(len(first))]
-    if numbers and counted:
+    if len(first) > 2 and first == [str(i) for i in range(len(first))]:
         messages.note("the first line counts from 0 and was taken as column names.")
     elif numbers and not set(first) & set(known):
         messages.warn(

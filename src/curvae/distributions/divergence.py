@@ -35,8 +35,7 @@ def _kl_radius(p: HyperbolicRadius, q: HyperbolicRadius) -> Tensor:
     if p.dim != q.dim or not _same_curvature(p.c, q.c):
         raise NotImplementedError("KL(HyperbolicRadius ‖ HyperbolicRadius) needs equal dim and c")
     s, t = p._sigma, q._sigma
-    log_ratio = radial.log_normaliser(q._q, p.dim) - radial.log_normaliser(p._q, p.dim)
-    log_ratio = log_ratio + p.dim * (t.log() - s.log())
+    log_ratio = radial.log_normaliser(q._q, p.dim) - radial.log_normaliser(p._q, p.dim) + p.dim * (t.log() - s.log())
     square = radial.mean_power(p._q, p.dim, 2)
     return _result(log_ratio + square * ((s / t) ** 2 - 1) / 2, p, q, p.scale.dtype, q.scale.dtype)
 
@@ -52,8 +51,7 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
             f"KL({type(p).__name__} ‖ {type(q).__name__}) needs both on the same space, got {p.manifold} and "
             f"{q.manifold}"
         )
-    gaussian = p._gaussian_if_flat and q._gaussian_if_flat
-    if gaussian and (p.manifold.dim == 1 or _flat(p.manifold.c)):
+    if p._gaussian_if_flat and q._gaussian_if_flat and (p.manifold.dim == 1 or _flat(p.manifold.c)):
         return _result(_kl_gaussian(p, q), p, q, p._dtype, q._dtype)
     if not (_isotropic(p) and _isotropic(q)):
         raise NotImplementedError(

@@ -21,9 +21,8 @@ from ..geometry import hyperboloid as h
 from ..geometry.checks import check_batch, got, holds, offender, real
 from ..geometry.functions import logsinhc
 from . import radial
-from .constraints import Inside
 from .table import stretch
-from .validation import Shape, Validated, check_noise, check_positive, parameter
+from .validation import Inside, Shape, Validated, check_noise, check_positive, parameter
 
 __all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal", "nodes_first"]
 
@@ -56,19 +55,16 @@ class HyperbolicNormal(Validated):
         loc = real("loc", loc)
         if loc.dim() == 0 or loc.shape[-1] != manifold.dim:
             raise ValueError(f"loc must have shape (…, {manifold.dim}) for {manifold}, got {tuple(loc.shape)}")
-        if scale is not None:
-            scale = _isotropic_or_diagonal(scale, loc, (1, manifold.dim) if self._diagonal else (1,))
-        spread = self.scale_tril if scale is None else scale
-        assert spread is not None
         self.loc, self.manifold = loc, manifold
-        if scale is not None:
-            self.scale = scale
         # An instance is given one of the two ways to say a covariance, and knows its manifold.
-        given = "scale_tril" if scale is None else "scale"
+        spread, given, event_dims = self.scale_tril, "scale_tril", 2
+        if scale is not None:
+            spread = self.scale = _isotropic_or_diagonal(scale, loc, (1, manifold.dim) if self._diagonal else (1,))
+            given, event_dims = "scale", 1
+        assert spread is not None
         self.__dict__["arg_constraints"] = {"loc": self.support, given: type(self).arg_constraints[given]}
         # Widened once, so that gradients through their many uses are summed in float64.
         self._loc, self._spread = loc.double(), spread.double()
-        event_dims = 1 if scale is not None else 2
         batch_shape = torch.broadcast_shapes(loc.shape[:-1], spread.shape[:-event_dims])
         if isinstance(manifold.c, Tensor) and manifold.c.dim():
             batch_shape = check_batch(manifold.c, ("loc", "scale"), [batch_shape])
@@ -78,8 +74,7 @@ class HyperbolicNormal(Validated):
             self._check_arguments()
 
     def _check_arguments(self) -> None:
-        valid = self.manifold.contains(self.loc)
-        if not holds(valid):
+        if not holds(valid := self.manifold.contains(self.loc)):
             point = offender(self.loc, valid)
             reason = "" if point is None else f", got {point.tolist()}: {self.manifold._complaint(point)}"
             raise ValueError(f"loc must lie in {self.manifold}{reason}")
@@ -92,8 +87,7 @@ class HyperbolicNormal(Validated):
     def centred(cls, scale: Tensor | float, manifold: Manifold) -> Self:
         """The distribution around the origin, such as a prior: `scale` is a number or a tensor of the batch shape."""
         scale = torch.as_tensor(scale)
-        loc = scale.new_zeros(*scale.shape, manifold.dim)
-        new = cls(loc, scale.unsqueeze(-1), manifold, validate_args=False)
+        new = cls(scale.new_zeros(*scale.shape, manifold.dim), scale.unsqueeze(-1), manifold, validate_args=False)
         new._centred = True
         return new
 
@@ -180,14 +174,12 @@ class HyperbolicNormal(Validated):
         w = self._bend(noise.double(), exact=noise.dtype == torch.float64)
         v = self._stretch(w)
         S = h.expmap0(v, self._c) if self._centred else h.expmap(self.manifold._read(self._loc), v, self._c)
-        if self._strict:
-            held = self.manifold._holds(S, self._dtype)
-            if not holds(held):
-                raise ValueError(
-                    f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use Lorentz "
-                    f"coordinates, float64 or a smaller scale: its distance from loc must be smaller"
-                    f"{got(h.norm(v).expand(held.shape), held)}"
-                )
+        if self._strict and not holds(held := self.manifold._holds(S, self._dtype)):
+            raise ValueError(
+                f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use Lorentz "
+                f"coordinates, float64 or a smaller scale: its distance from loc must be smaller"
+                f"{got(h.norm(v).expand(held.shape), held)}"
+            )
         return self.manifold._write(S, self._dtype), w, v
 
     def transform(self, noise: Tensor) -> Tensor:
@@ -294,9 +286,7 @@ class WrappedNormal(HyperbolicNormal):
         return noise
 
     def _stretch(self, w: Tensor) -> Tensor:
-        if self.scale_tril is None:
-            return super()._stretch(w)
-        return (self._spread @ w.unsqueeze(-1)).squeeze(-1)
+        return super()._stretch(w) if self.scale_tril is None else (self._spread @ w.unsqueeze(-1)).squeeze(-1)
 
     def _whiten(self, v: Tensor) -> Tensor:
         if self.scale_tril is None:
@@ -304,9 +294,7 @@ class WrappedNormal(HyperbolicNormal):
         return torch.linalg.solve_triangular(self._spread, v.unsqueeze(-1), upper=False).squeeze(-1)
 
     def _log_det(self) -> Tensor:
-        if self.scale_tril is None:
-            return super()._log_det()
-        return self._spread.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return super()._log_det() if self.scale_tril is None else self._spread.diagonal(0, -2, -1).log().sum(-1)
 
     def _log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
         d = self.manifold.dim

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.distributions import constraints, kl_divergence, register_kl
 
 from ..geometry.checks import real
-from .constraints import InsideProduct
 from .normal import HyperbolicNormal
-from .validation import Shape, Validated, check_noise
+from .validation import InsideProduct, Shape, Validated, check_noise
 
 __all__ = ["ProductNormal"]
 

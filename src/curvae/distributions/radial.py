@@ -22,7 +22,7 @@ from ..geometry.functions import logsinhc
 from ..geometry.primitive import Primitive, constant
 
 __all__ = [
-    "SECOND_DERIVATIVE",
+    "Undifferentiated",
     "bulk",
     "chi_log_cdfs",
     "log_area",
@@ -42,11 +42,6 @@ _WINDOW = 8.5
 _TAIL_WINDOW = 9.5
 _NODES = 64
 _TAIL_NODES = 40
-
-SECOND_DERIVATIVE = (
-    "a second derivative of a draw is not available: the derivative of a quantile is tabulated, not differentiated; "
-    "use first derivatives of draws, or differentiate log_prob, entropy or kl_quadrature, which have all orders"
-)
 
 
 @constant
@@ -231,12 +226,8 @@ def with_slopes(value: Tensor, inputs: Sequence[Tensor], slopes: Sequence[Tensor
     return value
 
 
-class _Slopes(Primitive):
-    """`quantile_slopes`, as the derivative of `_Quantile`: it has none itself."""
-
-    @staticmethod
-    def forward(t: Tensor, q: Tensor, lower_tail: Tensor, upper_tail: Tensor, dim: int) -> tuple[Tensor, ...]:
-        return quantile_slopes(t, q, lower_tail, upper_tail, dim)
+class Undifferentiated(Primitive):
+    """The derivative of a draw, which has none itself: a subclass gives `forward`."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -244,7 +235,17 @@ class _Slopes(Primitive):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        raise NotImplementedError(SECOND_DERIVATIVE)
+        raise NotImplementedError(
+            "a second derivative of a draw is not available: the derivative of a quantile is tabulated, not "
+            "differentiated; use first derivatives of draws, or differentiate log_prob, entropy or kl_quadrature, "
+            "which have all orders"
+        )
+
+
+class _Slopes(Undifferentiated):
+    """`quantile_slopes`, as the derivative of `_Quantile`."""
+
+    forward = staticmethod(quantile_slopes)
 
 
 class _Quantile(Primitive):

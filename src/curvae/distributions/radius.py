@@ -11,9 +11,8 @@ from torch.distributions import constraints
 
 from ..geometry.checks import check_curvature, got, holds, real
 from . import radial
-from .constraints import UnitSphere
 from .table import stretch
-from .validation import Shape, Validated, check_noise, check_positive, parameter
+from .validation import Shape, UnitSphere, Validated, check_noise, check_positive, parameter
 
 __all__ = ["HyperbolicRadius", "SphericalUniform"]
 
@@ -53,8 +52,7 @@ class HyperbolicRadius(Validated):
         self.c = parameter("c", c, like=self.scale).to(self.scale)
         # Widened once, so that gradients through their many uses are summed in float64.
         self._sigma, self._wide_c = self.scale.double(), self.c.double()
-        batch_shape = torch.broadcast_shapes(self.scale.shape, self.c.shape)
-        super().__init__(batch_shape, torch.Size(), validate_args)
+        super().__init__(torch.broadcast_shapes(self.scale.shape, self.c.shape), torch.Size(), validate_args)
         if self._validate_args:
             check_positive("scale", self.scale)
             check_curvature(self.c)
@@ -75,8 +73,8 @@ class HyperbolicRadius(Validated):
         """The radius of the draw made from standard normal `noise` of shape (…, dim)."""
         check_noise(noise, self.batch_shape, self.dim)
         square = noise.double().square().sum(-1)
-        exact = self.scale.dtype == torch.float64
-        return self._result(self._sigma * stretch(square, self._q, self.dim, exact) * square.sqrt())
+        kappa = stretch(square, self._q, self.dim, exact=self.scale.dtype == torch.float64)
+        return self._result(self._sigma * kappa * square.sqrt())
 
     def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
         shape = self._extended_shape(sample_shape) + (self.dim,)
@@ -99,14 +97,12 @@ class HyperbolicRadius(Validated):
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile of probability `value`."""
         value = real("value", value)
-        valid = (value >= 0) & (value <= 1)
-        if self._validate_args and not holds(valid):
+        if self._validate_args and not holds(valid := (value >= 0) & (value <= 1)):
             raise ValueError(f"value must be a probability, between 0 and 1{got(value, valid)}")
         p = value.double()
         inner = p.clamp(1e-300, 1 - 2**-53)
         t = radial.quantile(inner.log(), torch.log1p(-inner), self._q, self.dim)
-        r = torch.where(p <= 0, 0.0, torch.where(p >= 1, math.inf, self._sigma * t))
-        return self._result(r)
+        return self._result(torch.where(p <= 0, 0.0, torch.where(p >= 1, math.inf, self._sigma * t)))
 
     @property
     def mean(self) -> Tensor:
@@ -114,8 +110,7 @@ class HyperbolicRadius(Validated):
 
     @property
     def variance(self) -> Tensor:
-        q = self._q
-        t, weights = radial.bulk(q, self.dim)
+        t, weights = radial.bulk(self._q, self.dim)
         centre = (weights * t).sum(-1, keepdim=True)
         return self._result((self._sigma**2 * (weights * (t - centre) ** 2).sum(-1)).expand(self.batch_shape))
 
@@ -170,8 +165,7 @@ class SphericalUniform(Validated):
         return noise / noise.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(noise.dtype).tiny)
 
     def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        return self.transform(torch.randn(shape, dtype=self.dtype, device=self.device))
+        return self.transform(torch.randn(self._extended_shape(sample_shape), dtype=self.dtype, device=self.device))
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._checked(value)

@@ -105,8 +105,9 @@ def _fields(dim: int, device: torch.device) -> tuple[Any, ...]:
         if (dim, cpu) not in _TABLES:
             with torch.no_grad():
                 _TABLES[dim, cpu] = _build(dim)
-        moved = (field.to(device) if isinstance(field, Tensor) else field for field in _TABLES[dim, cpu])
-        _TABLES[dim, device] = tuple(moved)
+        _TABLES[dim, device] = tuple(
+            field.to(device) if isinstance(field, Tensor) else field for field in _TABLES[dim, cpu]
+        )
     return _TABLES[dim, device]
 
 
@@ -141,10 +142,9 @@ def _build(dim: int) -> tuple[Any, ...]:
     # Each row starts from the two before it, in y, where they lie evenly.
     log_t = [x[0].log()]
     for i in range(1, _ROWS):
-        row = [t[i] for t in tails]
         start = (2 * log_t[-1] - log_t[-2]).exp() if i > 2 else None
-        t = radial.quantile(row[0], row[1], q[i], dim, start=start, steps=12 if start is None else 2)
-        log_t.append(t.log())
+        lower, upper = (tail[i] for tail in tails)
+        log_t.append(radial.quantile(lower, upper, q[i], dim, start, 12 if start is None else 2).log())
     tau = torch.stack(log_t)
     t = tau.exp()
     rows = q.unsqueeze(-1)
@@ -156,10 +156,9 @@ def _build(dim: int) -> tuple[Any, ...]:
     force = n + 2 * rows * tilt - t * t  # t·(log ρ)′
     omega_rise = (radial.mean_tilt(q, dim).unsqueeze(-1) - tilt - (1 + force) * omega) * rise
 
-    value = _cells(tau - a, (rise - 1) * width)
-    slope = _cells(omega, omega_rise * width)
-    lines = [_quintics(value) for value in (linear[:, 0], radial.mean_tilt(q, dim) / dim)]
-    quintics = [_quintics(value).transpose(1, 2).flatten(2) for value in (value, slope)]
+    cells = _cells(tau - a, (rise - 1) * width), _cells(omega, omega_rise * width)  # of the value and the slope
+    lines = [_quintics(line) for line in (linear[:, 0], radial.mean_tilt(q, dim) / dim)]
+    quintics = [_quintics(cell).transpose(1, 2).flatten(2) for cell in cells]
     return dim, near, bend, y[0].item(), step, root**2, top, *lines, *quintics
 
 
@@ -272,18 +271,10 @@ class _Stretch(Primitive):
         return (grad * by_square).sum_to_size(square.shape), (grad * by_q).sum_to_size(q.shape), None
 
 
-class _StretchSlopes(Primitive):
+class _StretchSlopes(radial.Undifferentiated):
     @staticmethod
     def forward(square: Tensor, q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return _find(square, q, dim).slopes()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        raise NotImplementedError(radial.SECOND_DERIVATIVE)
 
 
 def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
@@ -297,8 +288,7 @@ def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
     if not exact:
         return kappa
     x = (square + _TINY).sqrt()
-    tails = radial.chi_log_cdfs(x, dim)
-    return radial.quantile(*tails, q, dim, start=(kappa * x).detach(), steps=3) / x
+    return radial.quantile(*radial.chi_log_cdfs(x, dim), q, dim, start=(kappa * x).detach(), steps=3) / x
 
 
 def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -16,7 +16,7 @@ from torch.distributions import Transform, biject_to, constraints, transform_to
 from ..geometry import Manifold
 from ..geometry import hyperboloid as h
 from ..geometry.functions import logsinhc
-from .constraints import Inside, UnitSphere
+from .validation import Inside, UnitSphere
 
 __all__ = ["ExpMap0Transform", "NormalizeTransform"]
 

@@ -1,4 +1,4 @@
-"""Checks of the arguments and values of distributions."""
+"""Checks of the arguments and values of distributions, and their supports as constraints of torch.distributions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
+from torch.distributions.constraints import Constraint
 
+from ..geometry import Manifold
 from ..geometry.checks import got, holds, real
 
-__all__ = ["Shape", "Validated", "check_noise", "check_positive", "parameter"]
+__all__ = ["Inside", "InsideProduct", "Shape", "UnitSphere", "Validated", "check_noise", "check_positive", "parameter"]
 
 
 Shape = torch.Size | list[int] | tuple[int, ...]
@@ -27,8 +29,7 @@ def parameter(name: str, value: Tensor | float, like: Tensor | None = None) -> T
 
 
 def check_positive(name: str, value: Tensor) -> None:
-    valid = (value > 0) & value.isfinite()
-    if not holds(valid):
+    if not holds(valid := (value > 0) & value.isfinite()):
         raise ValueError(f"{name} must be positive and finite{got(value, valid)}")
 
 
@@ -84,9 +85,60 @@ class Validated(Distribution):
                 f"{tuple(expected)}"
             ) from error
         assert self.support is not None
-        valid = self.support.check(value)
-        if not holds(valid):
+        if not holds(valid := self.support.check(value)):
             raise ValueError(
                 f"Expected value argument (Tensor of shape {tuple(value.shape)}) to be within the support "
                 f"({self.support!r}) of the distribution {self!r}, but found invalid values{got(value, valid)}"
             )
+
+
+class Inside(Constraint):
+    """Points that lie in a manifold and within the reach of their dtype."""
+
+    event_dim = 1
+
+    def __init__(self, manifold: Manifold) -> None:
+        self.manifold = manifold
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"Inside({self.manifold})"
+
+    def check(self, value: Tensor) -> Tensor:
+        return self.manifold.contains(value)
+
+
+class InsideProduct(Constraint):
+    """Points of a product of manifolds: the coordinates in each, one after the other."""
+
+    event_dim = 1
+
+    def __init__(self, manifolds: Sequence[Manifold]) -> None:
+        self.manifolds = tuple(manifolds)
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"InsideProduct({', '.join(map(str, self.manifolds))})"
+
+    def check(self, value: Tensor) -> Tensor:
+        parts = value.split([manifold.dim for manifold in self.manifolds], -1)
+        inside = [manifold.contains(part) for manifold, part in zip(self.manifolds, parts, strict=True)]
+        return torch.stack(inside).all(0)
+
+
+class UnitSphere(Constraint):
+    """Unit vectors of ℝ^dim."""
+
+    event_dim = 1
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"UnitSphere({self.dim})"
+
+    def check(self, value: Tensor) -> Tensor:
+        if value.shape[-1] != self.dim:
+            return torch.zeros(value.shape[:-1], dtype=torch.bool, device=value.device)
+        return (value.double().square().sum(-1).sqrt() - 1).abs() <= 16 * torch.finfo(value.dtype).eps * self.dim

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
-from ..settings import DistributionKind
+from ..settings import DistributionKind, EdgeKind
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, map_health
 from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, link_figures
-from ..training.graphs.config import EdgeKind
-from ..training.storage import load_fitted, save_fitted
-from .shared import (
-    Array,
-    Output,
-    config_of,
-    coordinates,
-    empty_folder,
-    learned_numbers,
-    nearest,
-    parameters,
-    plain,
-    require,
-)
+from .shared import Array, MapEstimator, Output, config_of, nearest, require
 
 __all__ = ["PoincareGraphVAE"]
 
-# Parameters that a configuration does not hold.
-_EXTRA = ("output",)
 
-
-class PoincareGraphVAE(BaseEstimator):
+class PoincareGraphVAE(MapEstimator):
     """A variational auto-encoder of a graph with a hyperbolic latent space: a place for every node.
 
     Arguments:
@@ -59,7 +40,7 @@ class PoincareGraphVAE(BaseEstimator):
         epochs: steps, each over the whole graph.
         learning_rate: of Adam.
         learn_curvature, learn_prior_scale: train them, starting from their values above.
-        diagonal: one posterior standard deviation an axis (wrapped only).
+        diagonal: one posterior standard deviation for each axis (wrapped only).
         samples, beta: draws a step, weight of the divergence.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
@@ -71,7 +52,7 @@ class PoincareGraphVAE(BaseEstimator):
         graph_: the graph as it was read; `graph_.notes` say what was done to it.
         history_: one record an epoch.
         curvature_, prior_scale_: as trained, arrays with one for each factor of a product.
-        warnings_: what looks wrong with the graph or the map, each with its fix.
+        warnings_: what looks wrong with the graph or the map, each with its remedy.
 
     Example:
         >>> tree = [(i, (i - 1) // 2) for i in range(1, 31)]
@@ -79,6 +60,9 @@ class PoincareGraphVAE(BaseEstimator):
         >>> model.embedding_.shape, model.link_probability([("0", "1")]).shape
         ((31, 2), (1,))
     """
+
+    _kind = FittedGraph
+    _extra = ("output",)
 
     def __init__(
         self,
@@ -135,17 +119,21 @@ class PoincareGraphVAE(BaseEstimator):
         """
         require(self.output)
         config, graph = config_of(GraphConfig, self.get_params()), _graph(X)
-        self._take(fit_graph(config, graph, device=choose_device(self.device)), graph)
+        fitted = fit_graph(config, graph, device=choose_device(self.device)).double()
+        self._restore(fitted, graph)
+        self._take(fitted, embed_graph(fitted, graph).require_finite(graph.names, "node"))
         return self
 
-    def _take(self, fitted: FittedGraph, graph: Graph, embedding: Embedding | None = None) -> None:
-        self._fitted, self.graph_, self.nodes_ = fitted.double(), graph, graph.names
-        self.history_ = fitted.history
-        self.curvature_, self.prior_scale_ = learned_numbers(self._fitted.model.space)
-        self._embedding = embed_graph(self._fitted, graph) if embedding is None else embedding
-        self._embedding.require_finite(graph.names, "node")
-        self.embedding_ = coordinates(self._embedding, self.output)
-        self.warnings_ = [*graph.warnings, *map_health(self._embedding, self.history_[-1]["kl"], self.prior_scale_)]
+    def _restore(self, fitted: FittedGraph, data: Graph) -> None:
+        require(self.output)
+        self.graph_, self.nodes_ = data, data.names
+
+    def _take(self, fitted: FittedGraph, embedding: Embedding) -> None:
+        super()._take(fitted, embedding)
+        self.warnings_ = [*self.graph_.warnings, *map_health(embedding, fitted.last["kl"], self.prior_scale_)]
+
+    def _described(self) -> tuple[dict[str, Any], Graph]:
+        return {}, self.graph_
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
         """Train, and return the embedding of the nodes."""
@@ -204,13 +192,8 @@ class PoincareGraphVAE(BaseEstimator):
     def distances(self, nodes: ArrayLike | None = None) -> Array:
         """Geodesic distances from some nodes, or all, to all nodes."""
         check_is_fitted(self)
-        return self._some(nodes).distances(self._embedding)
-
-    def _some(self, nodes: ArrayLike | None) -> Embedding:
-        if nodes is None:
-            return self._embedding
-        places = self._places(nodes)
-        return self._embedding.take(places)
+        own = self._embedding
+        return own.distances() if nodes is None else own.take(self._places(nodes)).distances(own)
 
     def kneighbors(self, nodes: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
         """Geodesic distances to the k nearest nodes, and their places, for some nodes or all."""
@@ -218,24 +201,6 @@ class PoincareGraphVAE(BaseEstimator):
         places = np.arange(len(table)) if nodes is None else self._places(nodes)
         table[np.arange(len(table)), places] = np.inf
         return nearest(table, k, own=False)
-
-    # --- files ------------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a run folder (JSON and safetensors), which `load` and the command line read."""
-        check_is_fitted(self)
-        description = {"estimator": {name: plain(getattr(self, name)) for name in _EXTRA}}
-        save_fitted(empty_folder(path), self._fitted, self._embedding, description, self.graph_)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
-        fitted, embedding, description, graph = load_fitted(Path(path), FittedGraph)
-        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
-        require(new.output)
-        fitted.model.to(choose_device(new.device))
-        new._take(fitted, graph, embedding)
-        return new
 
 
 def _graph(X: Any) -> Graph:

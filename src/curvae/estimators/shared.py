@@ -6,32 +6,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..nn import Space
 from ..training.config import Settings, require_count
+from ..training.device import choose_device
 from ..training.evaluate import Embedding
+from ..training.fitted import FittedModel
+from ..training.storage import load_fitted, save_fitted
 
-__all__ = [
-    "Array",
-    "Output",
-    "config_of",
-    "coordinates",
-    "empty_folder",
-    "learned_numbers",
-    "nearest",
-    "parameters",
-    "plain",
-    "require",
-    "space_parts",
-]
+__all__ = ["Array", "MapEstimator", "Output", "config_of", "coordinates", "nearest", "plain", "require", "space_parts"]
 
 Array = NDArray[Any]
 Output = Literal["auto", "ball", "tangent", "lorentz"]
@@ -63,7 +56,7 @@ def config_of(kind: type[Kind], params: Mapping[str, Any]) -> Kind:
     return kind(**values, seed=int(seed))
 
 
-def parameters(
+def _parameters(
     names: Sequence[str], config: Settings, description: Mapping[str, Any], extra: Sequence[str], path: Any
 ) -> dict[str, Any]:
     """The parameters of an estimator from what `save` wrote: those of its settings, and those that are its own."""
@@ -116,7 +109,7 @@ def space_parts(points: Array, output: Output, like: Embedding) -> Array:
     return np.concatenate(found, 1)
 
 
-def learned_numbers(space: Space) -> tuple[Any, Any]:
+def _learned_numbers(space: Space) -> tuple[Any, Any]:
     """c and σ0: numbers, or arrays with one for each factor of a product."""
     figures = space.figures()
     if len(figures) == 1:
@@ -134,9 +127,51 @@ def nearest(table: Array, k: int, own: bool) -> tuple[Array, Array]:
     return np.take_along_axis(table, index, 1), index
 
 
-def empty_folder(path: str | os.PathLike[str]) -> Path:
+def _empty_folder(path: str | os.PathLike[str]) -> Path:
     """A folder to write to."""
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise CurvaeError(f"{folder} exists and is no empty folder; choose another name or remove it")
     return folder
+
+
+class MapEstimator(BaseEstimator):
+    """What the estimators have in common: a trained model with its map, and run folders that hold both."""
+
+    _kind: ClassVar[type[FittedModel]]
+    _extra: ClassVar[tuple[str, ...]]
+    """parameters that a configuration does not hold; where to compute is a matter of the machine, and not stored"""
+
+    output: Output
+    device: str
+
+    def _take(self, fitted: Any, embedding: Embedding) -> None:
+        """Become the trained model."""
+        self._fitted, self._embedding, self.history_ = fitted.double(), embedding, fitted.history
+        self.curvature_, self.prior_scale_ = _learned_numbers(self._fitted.model.space)
+        self.embedding_ = coordinates(embedding, self.output)
+
+    def _restore(self, fitted: Any, data: Any) -> None:
+        """Take parameters and attributes from a run folder: what the model was trained on, and how."""
+        raise NotImplementedError
+
+    def _described(self) -> tuple[dict[str, Any], Any]:
+        """What `config.json` says about the data, and the graph, if there is one."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a run folder (JSON and safetensors), which `load` and the command line read."""
+        check_is_fitted(self)
+        description, data = self._described()
+        own = {"estimator": {name: plain(getattr(self, name)) for name in self._extra}}
+        save_fitted(_empty_folder(path), self._fitted, self._embedding, {**description, **own}, data)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
+        fitted, embedding, description, data = load_fitted(Path(path), cls._kind)
+        new = cls(**_parameters(list(cls().get_params()), fitted.config, description, cls._extra, path))
+        new._restore(fitted, data)
+        fitted.model.to(choose_device(new.device))
+        new._take(fitted, embedding)
+        return new

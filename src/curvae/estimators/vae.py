@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -31,29 +30,13 @@ from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
 from ..training.splits import random_split
-from ..training.storage import load_fitted, save_fitted
 from .covariates import take_apart
-from .shared import (
-    Array,
-    Output,
-    config_of,
-    coordinates,
-    empty_folder,
-    learned_numbers,
-    nearest,
-    parameters,
-    plain,
-    require,
-    space_parts,
-)
+from .shared import Array, MapEstimator, Output, config_of, coordinates, nearest, plain, require, space_parts
 
 __all__ = ["PoincareVAE"]
 
-# Parameters that a configuration does not hold. Where to compute is a matter of the machine, and not stored.
-_EXTRA = ("output", "importance_samples", "n_init", "covariates")
 
-
-class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimator):
     """A variational auto-encoder with a hyperbolic latent space, as a scikit-learn transformer.
 
     Arguments:
@@ -78,7 +61,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         validation: share of rows held out to watch the training.
         patience: stop after so many epochs without progress on them; None trains to the end.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
-        diagonal: one posterior standard deviation an axis (wrapped only).
+        diagonal: one posterior standard deviation for each axis (wrapped only).
         covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
             place otherwise. They are no features: the decoder is told them, so the map need not show them. Texts and
             pandas categories are categories, other columns numbers. Without them rows can be embedded all the same,
@@ -99,7 +82,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         likelihood_, likelihood_reason_: what "auto" chose, and why.
         covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
             columns are counted by `n_features_in_` and named by `feature_names_in_`.
-        warnings_: what looks wrong with the map, each with its fix.
+        warnings_: what looks wrong with the map, each with its remedy.
 
     Example:
         >>> from curvae.data import branching_diffusion
@@ -108,6 +91,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         >>> z.shape
         (635, 2)
     """
+
+    _kind = Fitted
+    _extra = ("output", "importance_samples", "n_init", "covariates")
 
     def __init__(
         self,
@@ -229,8 +215,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Train on the rows of X; y is ignored."""
         self._check()
         data = self._rows(X, reset=True)
-        self._take(self._best(data))
-        self._place(embed(self._fitted, data).require_finite())
+        fitted = self._best(data).double()
+        self._take(fitted, embed(fitted, data).require_finite())
         return self
 
     def _shape(self, features: int) -> tuple[int, ...]:
@@ -271,17 +257,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self.missing not in ("error", "model"):
             raise CurvaeError(f"missing must be one of error, model; got {self.missing!r}")
 
-    def _take(self, fitted: Fitted) -> None:
-        self._fitted = fitted.double()
-        self.history_ = fitted.history
-        self.curvature_, self.prior_scale_ = learned_numbers(self._fitted.model.space)
+    def _take(self, fitted: Fitted, embedding: Embedding) -> None:
+        super()._take(fitted, embedding)
+        self.warnings_ = health(fitted, embedding)
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
-
-    def _place(self, embedding: Embedding) -> None:
-        """Take the embedding of the training rows."""
-        self._embedding, self.embedding_ = embedding, coordinates(embedding, self.output)
-        self.warnings_ = health(self._fitted, embedding)
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Any:
         """Train, and return the embedding of the rows of X."""
@@ -356,42 +336,22 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a run folder (JSON and safetensors), which `load` and the command line read."""
-        check_is_fitted(self)
-        folder = empty_folder(path)
-        named = hasattr(self, "feature_names_in_")
-        features = int(self.n_features_in_)
+    def _described(self) -> tuple[dict[str, Any], None]:
+        named, features = hasattr(self, "feature_names_in_"), int(self.n_features_in_)
         columns = tuple(Column(str(name)) for name in self._names())
         schema = Schema("table" if named else "matrix", columns, (features,), covariates=self.covariates_)
-        description = {
-            "data": {
-                "features": features,
-                "shape": [features],
-                "blocks": [],
-                "schema": schema.to_json(),
-            },
-            "estimator": {name: plain(getattr(self, name)) for name in _EXTRA},
-        }
-        save_fitted(folder, self._fitted, self._embedding, description)
+        facts = {"features": features, "shape": [features], "blocks": [], "schema": schema.to_json()}
+        return {"data": facts}, None
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
-        fitted, embedding, description, schema = load_fitted(Path(path))
-        new = cls(**parameters(list(cls().get_params()), fitted.config, description, _EXTRA, path))
-        new.missing = "model" if fitted.layout.missing else "error"
+    def _restore(self, fitted: Fitted, data: Schema) -> None:
+        self.missing = "model" if fitted.layout.missing else "error"
         if len(fitted.layout.shape) == 2:
             height, width = fitted.layout.shape
-            new.image_shape = height, width
-        new._check()
-        new.covariates_ = schema.covariates
-        if schema.covariates and new.covariates is None:
-            new.covariates = [column.name for column in schema.covariates]
-        new.n_features_in_ = len(schema.names)
-        if schema.kind == "table":
-            new.feature_names_in_ = np.array(schema.names, dtype=object)
-        new._take(fitted)
-        new._fitted.model.to(choose_device(new.device))
-        new._place(embedding)
-        return new
+            self.image_shape = height, width
+        self._check()
+        self.covariates_ = data.covariates
+        if data.covariates and self.covariates is None:
+            self.covariates = [column.name for column in data.covariates]
+        self.n_features_in_: int = len(data.names)
+        if data.kind == "table":
+            self.feature_names_in_ = np.array(data.names, dtype=object)

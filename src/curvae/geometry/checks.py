@@ -155,8 +155,7 @@ def check_weights(w: Any, count: int) -> Tensor:
     w = real("w", w)
     if w.dim() == 0 or w.shape[-1] != count:
         raise ValueError(f"w must have shape (…, {count}), one weight a point, got {tuple(w.shape)}")
-    valid = w.isfinite() & (w >= 0)
-    if not holds(valid):
+    if not holds(valid := w.isfinite() & (w >= 0)):
         raise ValueError(f"w must hold finite weights ≥ 0{got(w, valid)}")
     if not holds(w.sum(-1) > 0):
         raise ValueError("w must not sum to 0: at least one point needs a weight above 0")

@@ -69,8 +69,7 @@ def _log_series(coefficients: Sequence[float]) -> list[float]:
     """Power series of log f for f(0) = 1, from f′ = f·(log f)′."""
     logs = [0.0]
     for k in range(1, len(coefficients)):
-        rest = sum(j * logs[j] * coefficients[k - j] for j in range(1, k))
-        logs.append(coefficients[k] - rest / k)
+        logs.append(coefficients[k] - sum(j * logs[j] * coefficients[k - j] for j in range(1, k)) / k)
     return logs
 
 

@@ -224,8 +224,7 @@ class Manifold(ABC):
     def check(self, x: Tensor) -> None:
         """Raise ValueError, with the first offending point, unless every point is inside."""
         x = checks.points("x", x, self.dim, self)
-        outside = ~self.contains(x)
-        if outside.any():
+        if (outside := ~self.contains(x)).any():
             index = tuple(outside.nonzero()[0].tolist())
             point = x.detach()[index].double()
             where = f" at index {index}" if index else ""
@@ -363,8 +362,7 @@ class PoincareBall(Manifold):
         """r ⊗ x = exp_0(r·log_0 x); r broadcasts against the batch shape."""
         dtype, (x,) = self._points(x=x)
         r = torch.as_tensor(r, dtype=x.dtype, device=x.device)
-        v = r.unsqueeze(-1) * h.logmap0(self._read(x), self._c)
-        return self._write(h.expmap0(v, self._c), dtype)
+        return self._write(h.expmap0(r.unsqueeze(-1) * h.logmap0(self._read(x), self._c), self._c), dtype)
 
     def mobius_matvec(self, m: Tensor, x: Tensor) -> Tensor:
         """M ⊗ x = exp_0(M·log_0 x); m has shape (…, k, d) and the result lies in the ball of dimension k."""

@@ -21,7 +21,7 @@ from scipy import stats
 
 from ..errors import CurvaeError
 
-__all__ = ["Delta", "PairDistances", "estimate_delta", "exact_delta", "four_sums", "quadruples"]
+__all__ = ["Array", "Delta", "Index", "PairDistances", "estimate_delta", "exact_delta", "four_sums", "quadruples"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

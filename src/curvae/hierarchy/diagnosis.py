@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from ..data import Graph
 from ..data.messages import count
 from ..errors import CurvaeError
-from .delta import Delta, PairDistances, estimate_delta, quadruples
+from .delta import Array, Delta, Index, PairDistances, estimate_delta, quadruples
 from .distances import ROUNDING, Metric, Rows, check_distances, check_squares, largest_component, path_lengths
-from .graph_tests import check_graph, examine_links, link_matrix
+from .graph_tests import check_graph, examine_links
 from .nesting import LEVEL, Nesting, Outcome, check_points, examine_points
 from .scores import (
     Score,
@@ -31,7 +30,6 @@ from .surrogates import Spectrum, gram_of_distances, rotated
 
 __all__ = ["SAMPLE", "Diagnosis", "diagnose", "diagnose_distances", "diagnose_graph", "diagnose_rows"]
 
-Array = NDArray[np.float64]
 Progress = Callable[[str], None]
 
 SAMPLE = 400  # points that are tested
@@ -39,12 +37,17 @@ _NODES = 1000  # nodes between which paths are measured
 _VALUES = 4e7  # of rows, that δ and the diameter may look at
 _MOST, _FEWEST = 50_000, 2000  # quadruples that are drawn for δ
 _DRAWN = 39  # surrogates beside a score
+_SCORES = (
+    ("four-point score", "0 in a tree, 0.5 in noise"),
+    ("ultrametric score", "0 in a dendrogram, about 0.5 in noise"),
+    ("cophenetic correlation", "1 in a dendrogram"),
+)
 
 # Things, what surrogates keep, what was found.
 _WORDS = {
-    "table": ("rows", "the covariance alone explains", "form groups within groups"),
-    "distances": ("points", "the spectrum alone explains", "form groups within groups"),
-    "graph": ("nodes", "the degrees alone explain", "hang together as in a tree"),
+    "table": ("rows", "beyond what the covariance alone explains", "form groups within groups"),
+    "distances": ("points", "beyond what the spectrum alone explains", "form groups within groups"),
+    "graph": ("nodes", "beyond what the degrees alone explain", "hang together as in a tree"),
 }
 
 
@@ -68,7 +71,7 @@ class Diagnosis:
     nesting: Nesting
     delta: Delta
     scores: tuple[Score, ...]
-    sample: NDArray[np.intp]
+    sample: Index
     merges: Array
     notes: tuple[str, ...] = ()
 
@@ -98,7 +101,6 @@ class Diagnosis:
         """The answer."""
         p_groups, p_nesting = f"{self.nesting.p_groups:.2g}", f"{self.nesting.p_nesting:.2g}"
         things, beyond, found = _WORDS[self.kind]
-        beyond = f"beyond what {beyond}"
         advice = f"try c·σ0² = {' and '.join(f'{value:g}' for value in self.suggested)}"
         if self.kind != "distances":
             advice += " with curvae compare"
@@ -124,7 +126,6 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, as JSON values."""
-        delta = self.delta
         return {
             "outcome": self.outcome,
             "sentence": self.sentence,
@@ -139,9 +140,9 @@ class Diagnosis:
             "tested": len(self.sample),
             "scores": {score.name: {"value": score.value, "surrogates": score.surrogate} for score in self.scores},
             "delta": {
-                **{name: list(value) if isinstance(value, tuple) else value for name, value in vars(delta).items()},
-                "relative_mean": delta.relative(delta.mean),
-                "relative_largest": delta.relative(delta.largest),
+                **{name: list(x) if isinstance(x, tuple) else x for name, x in vars(self.delta).items()},
+                "relative_mean": self.delta.relative(self.delta.mean),
+                "relative_largest": self.delta.relative(self.delta.largest),
             },
             "notes": list(self.notes),
         }
@@ -173,8 +174,7 @@ def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: N
     sample = np.sort(random.permutation(len(rows))[:SAMPLE])
     most = int(_VALUES / max(1, rows.x.shape[1]))
     drawn = rows.sample(sample)
-    table = drawn.table(np.arange(len(sample)))
-    return _diagnose("table", "row", table, sample, rows.pairs, len(rows), most, random, progress, drawn)
+    return _diagnose("table", "row", drawn.table(), sample, rows.pairs, len(rows), most, random, progress, drawn)
 
 
 def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
@@ -213,7 +213,7 @@ def _diagnose(
     kind: Literal["table", "distances"],
     thing: str,
     table: Array,
-    sample: NDArray[np.intp],
+    sample: Index,
     pairs: PairDistances,
     size: int,
     most: int,
@@ -227,8 +227,9 @@ def _diagnose(
     progress("scores")
     scores = tuple(_scores(table, random))
     progress("δ")
-    number = min(max(most, _FEWEST), _MOST)
-    delta = estimate_delta(pairs, size, number, int(random.integers(2**32)), swept=max(most, 1000))
+    delta = estimate_delta(
+        pairs, size, min(max(most, _FEWEST), _MOST), int(random.integers(2**32)), swept=max(most, 1000)
+    )
     merges = linkage(squareform(table, checks=False), "average")
     drawn = f"{len(sample):,} of {count(size, thing)} were drawn at random for the test and the scores."
     return Diagnosis(kind, size, nesting, delta, scores, sample, merges, (drawn,) if size > len(sample) else ())
@@ -237,22 +238,19 @@ def _diagnose(
 def _scores(table: Array, random: np.random.Generator) -> Iterator[Score]:
     chosen = some_quadruples(len(table), 10_000, random)
     spectrum = Spectrum.of_grams([gram_of_distances(table)])
-    made: list[list[float]] = [[], [], []]
-    for turn in range(_DRAWN + 1):
-        gram = spectrum.grams()[0] if turn == 0 else rotated(spectrum, random)[0]
-        distances = table if turn == 0 else distances_of_gram(gram)
-        made[0].append(four_point_score(gram, chosen))
-        made[1].append(ultrametric_score(distances, chosen))
-        made[2].append(cophenetic_correlation(distances))
-    for (value, *drawn), (name, meaning) in zip(
-        made,
-        (
-            ("four-point score", "0 in a tree, 0.5 in noise"),
-            ("ultrametric score", "0 in a dendrogram, about 0.5 in noise"),
-            ("cophenetic correlation", "1 in a dendrogram"),
-        ),
-        strict=True,
-    ):
+
+    def scores(gram: Array, distances: Array) -> tuple[float, float, float]:
+        return (
+            four_point_score(gram, chosen),
+            ultrametric_score(distances, chosen),
+            cophenetic_correlation(distances),
+        )
+
+    made = [scores(spectrum.grams()[0], table)]
+    for _ in range(_DRAWN):
+        gram = rotated(spectrum, random)[0]
+        made.append(scores(gram, distances_of_gram(gram)))
+    for (value, *drawn), (name, meaning) in zip(zip(*made, strict=True), _SCORES, strict=True):
         yield Score(name, value, tuple(drawn), meaning)
 
 
@@ -277,7 +275,7 @@ def diagnose_graph(graph: Graph, seed: int = 0, progress: Progress = lambda step
     if len(nodes) < len(inside):
         notes.append(f"δ is that of {len(nodes):,} nodes drawn at random from {len(inside):,}.")
     progress("δ")
-    paths = path_lengths(link_matrix(graph.edges, graph.n_nodes), nodes)
+    paths = path_lengths(graph.adjacency(), nodes)
     delta = estimate_delta(lambda i, j: paths[i, j], len(nodes), _MOST, int(random.integers(2**32)))
     chosen = np.sort(random.permutation(len(nodes))[:SAMPLE])
     merges = linkage(squareform(paths[np.ix_(chosen, chosen)], checks=False), "average")

@@ -59,9 +59,7 @@ class Rows:
 
     def scaled(self, place: Index) -> Array:
         """These rows, dense, with columns shifted and scaled."""
-        chosen = self.x[place]
-        dense = np.asarray(chosen.toarray() if issparse(chosen) else chosen, dtype=np.float64)
-        return (dense - self.shift) / self.scale
+        return (_dense(self.x[place]) - self.shift) / self.scale
 
     def sample(self, place: Index) -> Rows:
         """These rows alone, dense and scaled."""
@@ -74,8 +72,7 @@ class Rows:
 
     def normal_scores(self) -> Rows:
         """With every column turned into quantiles of a normal distribution by its ranks; equal values stay equal."""
-        ranks = rankdata(self.x, axis=0)
-        return Rows(ndtri((ranks - 0.5) / len(self)), self.metric, blocks=self.blocks)
+        return Rows(ndtri((rankdata(self.x, axis=0) - 0.5) / len(self)), self.metric, blocks=self.blocks)
 
     def take(self, place: Index) -> Array:
         """These rows as the metric sees them."""
@@ -113,10 +110,14 @@ class Rows:
             return np.abs(difference).sum(1)
         return np.sqrt(np.einsum("ij,ij->i", difference, difference))
 
-    def table(self, place: Index) -> Array:
-        """Distances between all of these rows."""
-        rows = self.take(place)
+    def table(self, place: Index | None = None) -> Array:
+        """Distances between all of these rows, by default all there are."""
+        rows = self.take(np.arange(len(self)) if place is None else place)
         return cdist(rows, rows, "cityblock" if self.metric == "manhattan" else "euclidean")
+
+
+def _dense(values: Any) -> Array:
+    return np.asarray(values.toarray() if issparse(values) else values, dtype=np.float64)
 
 
 def check_squares(largest: float, things: str) -> None:
@@ -130,13 +131,14 @@ def check_squares(largest: float, things: str) -> None:
 
 def check_distances(matrix: Any, name: str = "the matrix") -> Array:
     """A distance matrix made exactly symmetric; raises where it is none."""
-    d = np.asarray(matrix.toarray() if issparse(matrix) else matrix, dtype=np.float64)
+    d = _dense(matrix)
     if d.ndim != 2 or d.shape[0] != d.shape[1]:
         raise CurvaeError(f"{name} has shape {' × '.join(map(str, d.shape))}; distances need as many rows as columns")
     if not np.isfinite(d).all():
         raise CurvaeError(f"{name} has distances that are missing or infinite; fill them in")
-    check_squares(float(np.abs(d).max(initial=0.0)), "the distances")
-    slack = ROUNDING * max(1.0, float(np.abs(d).max(initial=0.0)))
+    largest = float(np.abs(d).max(initial=0.0))
+    check_squares(largest, "the distances")
+    slack = ROUNDING * max(1.0, largest)
     if (d < -slack).any():
         raise CurvaeError(f"{name} has a negative distance, {d.min():.4g}; give distances, not similarities")
     if np.abs(np.diag(d)).max(initial=0.0) > slack:

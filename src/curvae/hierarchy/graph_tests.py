@@ -16,10 +16,11 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ..data import Graph
+from ..data.graphs.graph_data import link_matrix
 from ..errors import CurvaeError
 from .delta import four_sums, quadruples
 from .distances import path_lengths
@@ -27,9 +28,8 @@ from .nesting import FEWEST, LEVEL, Nesting, Outcome
 from .scores import Score
 from .surrogates import compare_to_surrogates
 
-__all__ = ["check_graph", "examine_links", "link_matrix", "swap_ends"]
+__all__ = ["check_graph", "examine_links", "swap_ends"]
 
-Array = NDArray[np.float64]
 Edges = NDArray[np.int64]
 Measure = Callable[[csr_array], float]
 
@@ -37,13 +37,6 @@ _SWEEPS = 10
 _SOURCES = 80
 _QUADRUPLES = 3000
 _MARGIN = 0.25  # paths on a grid or between near points are a little more like a tree than random ones
-
-
-def link_matrix(edges: Edges, nodes: int) -> csr_array:
-    """Symmetric matrix of 0 and 1."""
-    i, j = edges.T.astype(np.int32 if nodes < 2**31 else np.int64)
-    ends = np.concatenate([i, j]), np.concatenate([j, i])
-    return csr_array(coo_array((np.ones(2 * len(edges)), ends), shape=(nodes, nodes)))
 
 
 def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int = _SWEEPS) -> Edges:
@@ -107,15 +100,13 @@ def _branches(forest: csr_array) -> bool:
     parts, component = connected_components(forest, directed=False)
     degree, widest = np.diff(forest.indptr), np.zeros(parts, dtype=np.intp)
     np.maximum.at(widest, component, degree)
-    inner = np.bincount(component, degree > 1)
-    return bool(((widest > 2) & (inner > 1)).any())
+    return bool(((widest > 2) & (np.bincount(component, degree > 1) > 1)).any())
 
 
 def _transitivity(adjacency: csr_array) -> float:
     degree = np.diff(adjacency.indptr).astype(np.float64)
     pairs = float((degree * (degree - 1)).sum())
-    closed = float((adjacency @ adjacency).multiply(adjacency).sum())
-    return closed / pairs if pairs else 0.0
+    return float((adjacency @ adjacency).multiply(adjacency).sum()) / pairs if pairs else 0.0
 
 
 def check_graph(graph: Graph) -> None:

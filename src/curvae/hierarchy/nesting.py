@@ -25,11 +25,11 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from ..errors import CurvaeError
+from .delta import Array, Index
 from .distances import Rows
 from .scores import (
     distances_of_gram,
@@ -42,7 +42,6 @@ from .surrogates import SURROGATES, Spectrum, Surrogate, compare_to_surrogates, 
 
 __all__ = ["FEWEST", "LEVEL", "Nesting", "Outcome", "check_points", "examine_points"]
 
-Array = NDArray[np.float64]
 Random = np.random.Generator
 Outcome = Literal["tree-like", "clustered", "flat"]
 
@@ -99,7 +98,7 @@ class _Points:
             self._start[left], self._start[right] = self._start[parent], self._start[parent] + self._length[left]
             self._parent[[left, right]] = parent
 
-    def members(self, groups: int) -> list[NDArray[np.intp]]:
+    def members(self, groups: int) -> list[Index]:
         """Points of every group."""
         last = 2 * self.size - groups  # the first merge that is undone
         kept = np.flatnonzero((np.arange(len(self._parent)) < last) & (self._parent >= last))
@@ -120,7 +119,7 @@ class _Points:
             return found
         return max(found, self._p_value_of_columns(self._rows, held))
 
-    def _p_value_of_columns(self, rows: Rows, held: Sequence[NDArray[np.intp]]) -> float:
+    def _p_value_of_columns(self, rows: Rows, held: Sequence[Index]) -> float:
         """Of no more structure in groups of rows than when values of a column are dealt among them."""
         width_of_block = rows.blocks or (1,) * rows.x.shape[1]
         block = np.repeat(np.arange(len(width_of_block)), width_of_block)
@@ -132,19 +131,20 @@ class _Points:
         chosen = self._some_quadruples(whole)
 
         def score(grams: Sequence[Array]) -> float:
-            sums = [
-                np.array(four_point_parts(gram[None], part)) / wide
-                for gram, part, wide in zip(grams, chosen, width, strict=True)
-                if wide > 0
-            ]
-            return _ratio(sums)
+            return _ratio(
+                [
+                    np.array(four_point_parts(gram[None], part)) / wide
+                    for gram, part, wide in zip(grams, chosen, width, strict=True)
+                    if wide > 0
+                ]
+            )
 
         def draw() -> float:
             return score([rows.gram(dealt(table, block, self.random)) for table in tables])
 
         return compare_to_surrogates(score(whole), [draw], _MARGIN)
 
-    def _some_quadruples(self, grams: Sequence[Array]) -> list[NDArray[np.intp]]:
+    def _some_quadruples(self, grams: Sequence[Array]) -> list[Index]:
         """Of each set, in proportion to its points."""
         total = sum(map(len, grams))
         return [some_quadruples(len(g), max(1, _QUADRUPLES * len(g) // total), self.random) for g in grams]
@@ -242,10 +242,8 @@ def examine_points(distances: Array, random: Random, rows: Rows | None = None) -
     points = _Points(distances, random)
     curve = points.along_a_curve()
     whole, first = _few_groups(distances, random, rows)
-    p_groups = min(1.0, 3 * min(whole, first))
-    if curve:
-        p_groups = min(1.0, 3 * points.apart(curve))
-    elif p_groups > LEVEL:
+    p_groups = 1.0 if curve else min(1.0, 3 * min(whole, first))
+    if p_groups > LEVEL:
         p_groups = min(p_groups, 3 * points.apart(curve))
     if p_groups > LEVEL:
         return Nesting("flat", p_groups, 1.0, curve, 0)
@@ -258,7 +256,7 @@ def _few_groups(distances: Array, random: Random, rows: Rows | None) -> tuple[fl
     views = [_Points(distances, random, rows)]
     if rows is not None and rows.measures_lengths:
         scores = rows.normal_scores()
-        views.append(_Points(scores.table(np.arange(len(rows))), random, scores))
+        views.append(_Points(scores.table(), random, scores))
     found = []
     for groups in (1, _RUNGS[0]):
         p_value = 0.0

@@ -20,13 +20,11 @@ from scipy.stats import spearmanr
 from ..data.graphs.ranking import average_precision
 from ..data.messages import count, quoted
 from ..errors import CurvaeError
-from .tree_of_map import EmbeddedPoints, joined
-from .trees import NamedTree
+from ..training.embedding import Embedding
+from .tree_of_map import joined
+from .trees import Array, Index, NamedTree
 
 __all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "rank_correlation", "recover"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 _PAIRS = 200_000
 _QUERIES = 500
@@ -56,21 +54,19 @@ class Match:
 
     def to_json(self) -> dict[str, Any]:
         """Counts on both sides, and notes."""
-        matched = len(self.rows)
         return {
             "by": self.by,
-            "rows": matched,
-            "unmatched_rows": len(self.node) - matched,
+            "rows": len(self.rows),
+            "unmatched_rows": len(self.node) - len(self.rows),
             "unmatched_names": self.unused,
             "notes": list(self.notes),
         }
 
     @property
     def sentence(self) -> str:
-        lost = len(self.node) - len(self.rows)
         return (
             f"{len(self.rows):,} of {count(len(self.node), 'row')} matched to nodes by {self.by}; without a match are "
-            f"{count(lost, 'row')} and {count(self.unused, 'named node')}."
+            f"{count(len(self.node) - len(self.rows), 'row')} and {count(self.unused, 'named node')}."
         )
 
 
@@ -138,7 +134,7 @@ class Recovery:
 def recover(
     tree: NamedTree,
     node: Index,
-    points: EmbeddedPoints,
+    points: Embedding,
     seed: int = 0,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Recovery:
@@ -174,11 +170,8 @@ def recover(
     progress("purity")
     chosen = np.sort(random.permutation(size)[:_JOINED])
     merges, _ = joined(points.take(chosen))
-    levels = []
-    for level in range(1, int(tree.depth[node].max()) + 1):
-        branch = tree.ancestors(node[chosen], level)
-        if not math.isnan(purity := dendrogram_purity(merges, branch)):
-            levels.append(purity)
+    branches = (tree.ancestors(node[chosen], level) for level in range(1, int(tree.depth[node].max()) + 1))
+    levels = [purity for branch in branches if not math.isnan(purity := dendrogram_purity(merges, branch))]
     return Recovery(
         rows=size,
         distortion=average,
@@ -202,7 +195,7 @@ def _some_pairs(size: int, most: int, random: np.random.Generator) -> tuple[Inde
     return first, (first + random.integers(1, size, size=most)) % size
 
 
-def _precision(tree: NamedTree, node: Index, points: EmbeddedPoints, query: int) -> float:
+def _precision(tree: NamedTree, node: Index, points: Embedding, query: int) -> float:
     """Average precision of finding the rows that are nearest to one of them in the tree."""
     everywhere, here = np.arange(len(points)), np.full(len(points), query)
     truth = tree.distances(node[here], node)
@@ -219,8 +212,7 @@ def distortion(truth: Array, latent: Array) -> tuple[float, float]:
     """
     ratio = np.sort(latent / truth)
     # Σ|α·ratio − 1| = Σ ratio·|α − 1/ratio| is smallest at the median of 1/ratio weighted by the ratio.
-    half = int(np.searchsorted(np.cumsum(ratio[::-1]), ratio.sum() / 2))
-    middle = ratio[::-1][half]
+    middle = ratio[::-1][np.searchsorted(np.cumsum(ratio[::-1]), ratio.sum() / 2)]
     average = float(np.abs(ratio / middle - 1).mean()) if middle > 0 else 1.0
     return average, float(ratio[-1] / ratio[0]) if ratio[0] > 0 else math.inf
 

@@ -7,12 +7,11 @@ from itertools import combinations
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import cophenet, linkage
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.spatial.distance import squareform
 
-from .delta import Index, quadruples
+from .delta import Array, Index, quadruples
 
 __all__ = [
     "Score",
@@ -25,8 +24,6 @@ __all__ = [
     "some_quadruples",
     "ultrametric_score",
 ]
-
-Array = NDArray[np.float64]
 
 _NEIGHBOUR = 4  # whose distance measures how dense the points lie
 _GROUP = 5  # points that make a group, or a fiftieth of all where that is more
@@ -150,7 +147,6 @@ def off_the_path(distances: Array) -> float:
         >>> off_the_path(np.abs(np.subtract.outer(line, line)))
         0.0
     """
-    size = len(distances)
     tree = minimum_spanning_tree(np.maximum(distances, 1e-300))  # 0 would be no edge
     steps = shortest_path(tree, directed=False, unweighted=True)
-    return 1 - (float(steps.max()) + 1) / size
+    return 1 - (float(steps.max()) + 1) / len(distances)

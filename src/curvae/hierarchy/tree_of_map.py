@@ -7,9 +7,6 @@ average linkage of these depths, deepest first, and a joint lies at the mean dep
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,22 +14,17 @@ from scipy.cluster.hierarchy import linkage
 
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
-from ..geometry.pairs import distances
 from ..training.embedding import Embedding
-from .trees import NamedTree
+from .trees import Array, Index, NamedTree
 
-__all__ = ["Embedded", "EmbeddedPoints", "joined", "tree_of_embedding"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
+__all__ = ["Embedded", "joined", "tree_of_embedding"]
 
 _BLOCK = 1 << 20  # pairs measured at once
 _MOST = 10_000  # points that are joined to a tree
 
 
-@dataclass(frozen=True, eq=False)
-class Embedded:
-    """Points of a latent space.
+class Embedded(Embedding):
+    """Points of a latent space, for which a tree may be known.
 
     Arguments:
         ball: coordinates in the Poincaré ball, (points, d), float64.
@@ -44,42 +36,13 @@ class Embedded:
         [1.6807]
     """
 
-    ball: Array
-    c: float
-
-    def __len__(self) -> int:
-        return len(self.ball)
-
-    @cached_property
-    def _space(self) -> torch.Tensor:
-        manifold, points = self._manifold, torch.tensor(self.ball)
+    def __init__(self, ball: Array, c: float) -> None:
+        manifold, points = PoincareBall(ball.shape[1], c), torch.tensor(ball)
         manifold.check(points)
-        return manifold.to_lorentz(points)
-
-    @property
-    def _manifold(self) -> PoincareBall:
-        return PoincareBall(self.ball.shape[1], self.c)
-
-    @cached_property
-    def radius(self) -> Array:
-        """Distances from the origin."""
-        return self._manifold.dist0(torch.tensor(self.ball)).numpy()
-
-    def pairs(self, first: Index, second: Index) -> Array:
-        """Distances of the first to the second, one by one."""
-        c, both = torch.tensor(self.c, dtype=torch.float64), torch.from_numpy(np.stack([first, second]))
-        with torch.no_grad():
-            return torch.cat([distances(self._space, part, c) for part in both.split(_BLOCK, 1)]).numpy()
-
-    def take(self, place: Index) -> Embedded:
-        return Embedded(self.ball[place], self.c)
+        super().__init__(manifold.to_lorentz(points).numpy(), np.zeros(len(ball)), c)
 
 
-EmbeddedPoints = Embedded | Embedding
-"""points of one space, or of a product of spaces"""
-
-
-def joined(points: EmbeddedPoints) -> tuple[Array, Array]:
+def joined(points: Embedding) -> tuple[Array, Array]:
     """Points joined by the depth of their lowest common ancestors: merges as scipy gives them, and their depths."""
     size = len(points)
     product = np.empty(size * (size - 1) // 2)
@@ -95,7 +58,7 @@ def joined(points: EmbeddedPoints) -> tuple[Array, Array]:
     return merges, top - merges[:, 2]
 
 
-def tree_of_embedding(points: EmbeddedPoints, names: NDArray[np.str_], seed: int = 0, most: int = _MOST) -> NamedTree:
+def tree_of_embedding(points: Embedding, names: NDArray[np.str_], seed: int = 0, most: int = _MOST) -> NamedTree:
     """A tree whose leaves are the points; edges have lengths in units of the space.
 
     With more than `most` points a tree is made of so many drawn at random, and every other point hangs beside the
@@ -130,7 +93,7 @@ def tree_of_embedding(points: EmbeddedPoints, names: NDArray[np.str_], seed: int
 
 
 def _hang(
-    points: EmbeddedPoints,
+    points: Embedding,
     names: NDArray[np.str_],
     rest: Index,
     chosen: Index,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ Index = NDArray[np.intp]
 # A quoted name, a comment, a mark, or anything up to one of these.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\[[^\]]*\]|[(),:;]|[^\s'\[(),:;]+(?:[ \t]+[^\s'\[(),:;]+)*")
 _PLAIN = re.compile(r"[^\s'\[\](),:;]+")
+_UP = {",": "a comma outside of brackets", ")": "a bracket too many"}  # marks that lead to the parent, and errors
 _COLUMNS = ("child", "parent")
 _SUPPORT = re.compile(r"\d+(\.\d+)?(/\d+(\.\d+)?)*")
 
@@ -67,9 +68,7 @@ class NamedTree:
         notes: tuple[str, ...] = (),
     ) -> NamedTree:
         """From nodes in any order, of which one has no parent."""
-        below: list[list[int]] = [[] for _ in names]
-        for child in np.flatnonzero(parent >= 0):
-            below[parent[child]].append(int(child))
+        below = _children(parent)
         order = np.flatnonzero(parent < 0).tolist()
         for node in order:  # it grows as children are found
             order.extend(below[node])
@@ -86,17 +85,18 @@ class NamedTree:
     @cached_property
     def depth(self) -> Index:
         """Edges from the root."""
-        found = np.zeros(len(self), dtype=np.intp)
-        for node in range(1, len(self)):
-            found[node] = found[self.parent[node]] + 1
-        return found
+        return self._from_root(np.ones(len(self), dtype=np.intp))
 
     @cached_property
     def height(self) -> Array:
         """Length of the way from the root."""
-        found = np.zeros(len(self))
+        return self._from_root(self.length)
+
+    def _from_root(self, steps: NDArray[Any]) -> NDArray[Any]:
+        """Sums of a number of each edge over the way from the root."""
+        found = np.zeros_like(steps)
         for node in range(1, len(self)):
-            found[node] = found[self.parent[node]] + self.length[node]
+            found[node] = found[self.parent[node]] + steps[node]
         return found
 
     @cached_property
@@ -134,9 +134,7 @@ class NamedTree:
             >>> parse_newick("('it''s me':1,b:0.5)r;").newick()
             "('it''s me':1,b:0.5)r;"
         """
-        children: list[list[int]] = [[] for _ in range(len(self))]
-        for node in range(1, len(self)):
-            children[self.parent[node]].append(node)
+        children = _children(self.parent)
         words: list[str] = []
         todo: list[int | str] = [";", 0]
         while todo:
@@ -145,15 +143,20 @@ class NamedTree:
                 words.append(item)
                 continue
             words.append("(" if children[item] else "")
-            after = (")" if children[item] else "") + _quoted(str(self.names[item]))
-            todo.append(after + (f":{self.length[item]:.10g}" if item else ""))
+            name, length = str(self.names[item]), f":{self.length[item]:.10g}" if item else ""
+            quoted_name = name if not name or _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
+            todo.append((")" if children[item] else "") + quoted_name + length)
             for place, child in enumerate(reversed(children[item])):
                 todo += [child] if place == 0 else [",", child]
         return "".join(words)
 
 
-def _quoted(name: str) -> str:
-    return name if not name or _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
+def _children(parent: Index) -> list[list[int]]:
+    """The children of every node."""
+    found: list[list[int]] = [[] for _ in parent]
+    for child in np.flatnonzero(parent >= 0):
+        found[parent[child]].append(int(child))
+    return found
 
 
 def read_tree(path: Path) -> NamedTree:
@@ -235,43 +238,36 @@ def parse_newick(text: str, source: str = "the text") -> NamedTree:
         [0.0, 3.0, 4.0, 4.0, 5.0]
     """
     names, lengths, parent = [""], [1.0], [-1]
-    node, closed, ended = 0, False, False
-
-    def wrong(what: str) -> CurvaeError:
-        return CurvaeError(f"{source} is not a tree in Newick format: {what}; correct it")
-
-    words = _words(text)
-    for word in words:
-        if ended:
-            raise wrong("it goes on after its end; give one tree")
+    node = 0
+    words = [word for word in _TOKEN.findall(text) if not word.startswith("[")]
+    ends = words.index(";") + 1 if ";" in words else len(words)
+    stream = iter(words[:ends])
+    for word in stream:
+        if word in _UP:
+            node = parent[node]
+            if node < 0:
+                raise _no_newick(source, _UP[word])
         if word in ("(", ","):
-            if word == ",":
-                node = parent[node]
-                if node < 0:
-                    raise wrong("a comma outside of brackets")
+            parent.append(node)
             names.append("")
             lengths.append(1.0)
-            parent.append(node)
-            node, closed = len(names) - 1, False
-        elif word == ")":
-            node, closed = parent[node], True
-            if node < 0:
-                raise wrong("a bracket too many")
+            node = len(names) - 1
         elif word == ":":
             try:
-                lengths[node] = float(next(words, ""))
+                lengths[node] = float(next(stream, ""))
             except ValueError:
-                raise wrong("a colon without a length") from None
-        elif word == ";":
-            ended = True
-        elif not (closed and _SUPPORT.fullmatch(word)):
+                raise _no_newick(source, "a colon without a length") from None
+        elif word not in (")", ";") and (node == len(names) - 1 or not _SUPPORT.fullmatch(word)):  # the last is a leaf
             names[node] = word[1:-1].replace("''", "'") if word.startswith("'") else word
-    if node != 0:
-        raise wrong("a bracket is not closed")
-    if len(names) == 1 and not names[0]:
-        raise wrong("it has no nodes")
+    for wrong, what in (
+        (ends < len(words), "it goes on after its end; give one tree"),
+        (node != 0, "a bracket is not closed"),
+        (names == [""], "it has no nodes"),
+    ):
+        if wrong:
+            raise _no_newick(source, what)
     return NamedTree.ordered(np.array(names, dtype=np.str_), np.array(parent, dtype=np.intp), np.array(lengths), source)
 
 
-def _words(text: str) -> Iterator[str]:
-    return (word for word in _TOKEN.findall(text) if not word.startswith("["))
+def _no_newick(source: str, what: str) -> CurvaeError:
+    return CurvaeError(f"{source} is not a tree in Newick format: {what}; correct it")

@@ -1,4 +1,4 @@
-"""Many models of one architecture as one: their parameters along a leading dimension."""
+"""Many models of one architecture, computed as one: their parameters are stacked along a leading dimension."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Model = TypeVar("Model", bound=Stackable)
 
 
 class _Linear(Primitive):
-    """`F.linear`, with the gradient of the weights laid out as they are.
+    """`F.linear` whose gradient has the memory layout of the weights.
 
-    Batched products are slow on a CPU when their right factor is a transposed view, so there it is copied.
+    On a CPU, batched products are slow if their right factor is a transposed view, so the weights are copied there.
     """
 
     events = (2, 2, 1)
@@ -51,6 +51,8 @@ class _Linear(Primitive):
 
 
 class _Products(TorchFunctionMode):
+    """Within this context, `F.linear` is `_Linear`."""
+
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is F.linear:
             return _linear(**dict(zip(("input", "weight", "bias"), args, strict=False)), **(kwargs or {}))
@@ -68,7 +70,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 class _Method(nn.Module):
-    """A method of a model as what a call of a module does."""
+    """A module whose call is a method of a model, which `functional_call` needs."""
 
     def __init__(self, model: nn.Module, name: str) -> None:
         super().__init__()
@@ -81,19 +83,17 @@ class _Method(nn.Module):
 class Stack(Generic[Model]):
     """Models of one architecture that are trained or evaluated together, as fast as one large model.
 
-    They may differ in every parameter and buffer, so in curvature and prior too, and each has its own rows and noise:
-    model k computes what it would compute alone. The models keep their identity: their parameters become views of the
-    stacked ones, so what is trained here is trained there.
-
-    A single model is called as it is.
+    They may differ in every parameter and buffer, so also in curvature and prior. Each has its own rows and noise:
+    model k computes what it would compute alone. The parameters of the models become views of the stacked ones, so
+    that training the stack trains the models. A stack of one model calls that model.
 
     Arguments:
-        models: built alike, on one device, of one dtype, each with parameters of its own.
+        models: of one architecture, device and dtype; no two share a parameter.
 
     Attributes:
         tensors: the parameters by name, each of shape (models, …).
-        buffers: likewise.
-        leaves: what gradients are taken of: `tensors`, or the parameters of a single model.
+        buffers: the buffers by name, in the same shape.
+        leaves: the tensors that gradients are taken of: `tensors`, or the parameters of a single model.
 
     Example:
         >>> from curvae.training import Config, build
@@ -131,8 +131,10 @@ class Stack(Generic[Model]):
         return self.models[0].dtype
 
     def terms(self, *args: Any) -> Terms:
-        """`terms` of every model, with the models as first dimension of what it takes and gives; for a `VAE`, a
-        `Batch` or rows (models, rows, …), and noise (models, k, rows, d); for a `GraphVAE`, a `GraphBatch` and noise.
+        """`terms` of every model. Arguments and results have the models as first dimension.
+
+        For a `VAE`, the arguments are a `Batch`, or rows of shape (models, rows, …), and noise of shape
+        (models, k, rows, d); for a `GraphVAE`, a `GraphBatch` and noise.
         """
         if len(self) == 1:
             own = tree_map(lambda arg: arg[0], args)
@@ -140,7 +142,7 @@ class Stack(Generic[Model]):
         return self.pure("terms", self.leaves, self.buffers, *args)
 
     def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Any) -> Any:
-        """A method of every model as a function of parameters, buffers and arguments."""
+        """A method of every model, as a pure function of parameters, buffers and arguments."""
         module = _Method(self.models[0], method)
 
         def one(tensors: Tensors, buffers: Tensors, *args: Any) -> Any:
@@ -152,15 +154,15 @@ class Stack(Generic[Model]):
             return vmap(one)(tensors, buffers, *args)
 
     def each(self, function: Callable[[Model], Tensor]) -> Tensor:
-        """A number of every model, in one tensor on the CPU."""
+        """One number for every model, as a tensor of shape (models,) on the CPU."""
         with torch.no_grad():
             return torch.stack([function(model) for model in self.models]).cpu()
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:
-    """Where each parameter and buffer is held, once a module, and the first name of the same tensor.
+    """For every parameter and buffer of every module, the first name of the same tensor.
 
-    A shared module, such as the curvature, has several names and must be set by one of them only.
+    A module that several others share has several names; it is listed, and must be set, by one of them only.
     """
     first: dict[int, str] = {}
     held: set[tuple[int, str]] = set()
@@ -176,12 +178,12 @@ def _aliases(model: nn.Module) -> dict[str, str]:
 
 
 def _settings(module: nn.Module) -> tuple[type, dict[str, Any]]:
-    """What a module is besides its tensors, which the call of a stack takes from the first model."""
+    """Type and attributes of a module besides its tensors; a stack takes them from the first model."""
     return type(module), {name: value for name, value in vars(module).items() if name[0] != "_" and name != "training"}
 
 
 def architecture(model: Stackable) -> Any:
-    """What the models of a stack have in common; it can be compared, but has no hash.
+    """What the models of a stack have in common. The result can be compared with `==`, but not hashed.
 
     Example:
         >>> from curvae.training import Config, build

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ __all__ = ["Factor", "FactorFigures", "Space"]
 
 Distribution = DistributionKind | type[HyperbolicNormal]
 
+_DISTRIBUTIONS: dict[str, type[HyperbolicNormal]] = {"riemannian": RiemannianNormal, "wrapped": WrappedNormal}
+
 # Added to the standard deviation of a posterior, so that its logarithm is finite wherever a network wanders; not a
 # clamp: the gradient lives on.
 _SMALLEST = 1e-8
@@ -34,11 +36,9 @@ _GAUSSIAN_IF_FLAT = {WrappedNormal, RiemannianNormal}
 def _distribution(given: Distribution) -> type[HyperbolicNormal]:
     if isinstance(given, type) and issubclass(given, HyperbolicNormal):
         return given
-    if given not in get_args(DistributionKind):
-        raise ValueError(
-            f"distribution must be one of {', '.join(get_args(DistributionKind))}, or a class; got {given!r}"
-        )
-    return WrappedNormal if given == "wrapped" else RiemannianNormal
+    if given not in _DISTRIBUTIONS:
+        raise ValueError(f"distribution must be one of {', '.join(_DISTRIBUTIONS)}, or a class; got {given!r}")
+    return _DISTRIBUTIONS[given]
 
 
 class FactorFigures(NamedTuple):

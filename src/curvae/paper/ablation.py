@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -14,18 +15,17 @@ from ..nn.networks import DecoderKind
 from ..plotting import PALETTE, figure_bytes
 from ..plotting.style import quiet
 from ..report import Picture, Section, Table
-from ..training import Config
 from . import table2
 from .experiment import Experiment, Page, Plan, Results, Shard
 from .pages import interval_text, number, p_text
-from .statistics import estimate, linear_contrast, paired
-from .table_cells import cell, comparison_texts, figures, gather
+from .statistics import estimate, linear_contrast
+from .table_cells import beside, cell, comparison_texts, figures, gather
 from .trainings import Trainings, seeds
 
 __all__ = ["EXPERIMENT", "SETTINGS", "chart"]
 
+# As the caption of the figure says; the rest as in Table 2.
 SETTINGS = replace(table2.SETTINGS, posterior="wrapped", curvature=1.0)
-"""the caption of the figure; the rest as in Table 2"""
 DECODERS: dict[DecoderKind, str] = {
     "mlp": "MLP",
     "log_mlp": "log₀ + MLP",
@@ -33,6 +33,12 @@ DECODERS: dict[DecoderKind, str] = {
     "mobius": "Möbius layer",
 }
 BASELINE: DecoderKind = "mlp"
+# What each decoder is compared with, by the name of the comparison in the results.
+_COMPARED: dict[DecoderKind, dict[str, DecoderKind]] = {
+    "log_mlp": {"against_mlp": "mlp"},
+    "gyroplane": {"against_mlp": "mlp", "against_log_mlp": "log_mlp"},
+    "mobius": {"against_mlp": "mlp"},
+}
 
 DIFFERENCES = (
     "The Möbius layer, which the paper does not show, is added.",
@@ -45,41 +51,33 @@ def shards(plan: Plan) -> list[Shard]:
     """By dimension; the decoders of one dimension are stacks of their own."""
     base, count, train, test = table2.sizes(plan)
     base = replace(SETTINGS, epochs=base.epochs)
+    made = partial(
+        Trainings,
+        samples=100 if plan.quick else table2.SAMPLES,
+        dataset=partial(table2.dataset, train=train, test=test),
+        data=table2.described(train, test),
+        tf32=True,
+    )
     found = []
     for dim in (2, 5) if plan.quick else table2.DIMENSIONS:
         configs = [
             config for name in DECODERS for config in seeds(replace(base, dim=dim, decoder=name), count, plan.seed)
         ]
-        trainings = Trainings(
-            configs,
-            samples=100 if plan.quick else table2.SAMPLES,
-            dataset=partial(table2.dataset, train=train, test=test),
-            data={"name": "MNIST", "train": train or 60000, "test": test or 10000},
-            tf32=True,
-        )
-        found.append(trainings.shard(f"d{dim}"))
+        found.append(made(configs).shard(f"d{dim}"))
     return found
-
-
-def _key(config: Config) -> tuple[DecoderKind, int]:
-    return config.decoder, config.dim
 
 
 def summarise(results: Results) -> dict[str, Any]:
     """Likelihoods, and the relative improvement over the MLP in percent, paired over seeds."""
-    found = gather(results, _key)
+    found = gather(results, attrgetter("decoder", "dim"))
     cells = []
     for (name, dim), records in found.items():
         own, base = figures(records), figures(found[BASELINE, dim])
-        shared = sorted(own.keys() & base.keys())
-        relative = [100 * (base[s] - own[s]) / base[s] for s in shared]
+        relative = [100 * (base[s] - own[s]) / base[s] for s in sorted(own.keys() & base.keys())]
         entry = {"decoder": name, "dim": dim, **cell(records), "relative": asdict(estimate(relative))}
-        if name != BASELINE and len(shared) > 1:
-            entry["against_mlp"] = paired([own[s] for s in shared], [base[s] for s in shared]).to_json()
-        if name == "gyroplane" and len(shared) > 1:
-            other = figures(found["log_mlp", dim])
-            both = sorted(own.keys() & other.keys())
-            entry["against_log_mlp"] = paired([own[s] for s in both], [other[s] for s in both]).to_json()
+        for key, other in _COMPARED.get(name, {}).items():
+            if test := beside(records, found[other, dim]):
+                entry[key] = asdict(test)
         cells.append(entry)
     return {"cells": cells, "decline": _decline(found)}
 
@@ -88,14 +86,12 @@ def _decline(found: Mapping[tuple[DecoderKind, int], Any]) -> dict[str, Any]:
     """How the improvement changes when the dimension doubles, for each decoder: linear contrast over log₂ d."""
     dims = sorted({dim for _, dim in found})
     slopes: dict[str, Any] = {}
-    for name in DECODERS:
-        if name == BASELINE or len(dims) < 2:
-            continue
+    for name in _COMPARED if len(dims) > 1 else ():
         pairs = [(figures(found[BASELINE, dim]), figures(found[name, dim])) for dim in dims]
         shared = sorted(set.intersection(*(a.keys() & b.keys() for a, b in pairs)))
-        columns = [[100 * (a[s] - b[s]) / a[s] for s in shared] for a, b in pairs]
         if len(shared) > 1:
-            slopes[name] = linear_contrast(columns, [math.log2(dim) for dim in dims]).to_json()
+            columns = [[100 * (a[s] - b[s]) / a[s] for s in shared] for a, b in pairs]
+            slopes[name] = asdict(linear_contrast(columns, [math.log2(dim) for dim in dims]))
     return slopes
 
 
@@ -104,16 +100,10 @@ def page(result: Mapping[str, Any]) -> Page:
     cells = result["cells"]
     dims = sorted({c["dim"] for c in cells})
     at = {(c["decoder"], c["dim"]): c for c in cells}
-    likelihood, relative = [], []
-    for name, words in DECODERS.items():
-        likelihood.append([words, *(interval_text(at[name, dim].get("ours")) for dim in dims)])
-        if name != BASELINE:
-            tests = [at[name, dim].get("against_mlp") for dim in dims]
-            texts = [
-                f"{interval_text(at[name, dim]['relative'])} % (p {p_text(test['p'] if test else None)})"
-                for dim, test in zip(dims, tests, strict=True)
-            ]
-            relative.append([words, *texts])
+    likelihood = [
+        [words, *(interval_text(at[name, dim].get("ours")) for dim in dims)] for name, words in DECODERS.items()
+    ]
+    relative = [[DECODERS[name], *(_improvement(at[name, dim]) for dim in dims)] for name in _COMPARED]
     header = ["decoder", *(f"d = {dim}" for dim in dims)]
     n = max(len(c["seeds"]) for c in cells)
     further = [at["gyroplane", dim].get("against_log_mlp") for dim in dims]
@@ -129,8 +119,14 @@ def page(result: Mapping[str, Any]) -> Page:
         [[DECODERS[name], *comparison_texts(test)] for name, test in result["decline"].items()],
         "Linear contrast over log₂ d, by the t-test on the slope of every seed.",
     )
+    picture = Picture(
+        figure_bytes(chart(cells)),
+        "Wrapped normal, c = 1. Bars are 95 % intervals over seeds.",
+        "relative improvement of decoders over the MLP by dimension",
+        wide=True,
+    )
     sections = [
-        Section("Relative improvement over the MLP decoder", (), [Picture(*_picture(cells), wide=True)]),
+        Section("Relative improvement over the MLP decoder", (), [picture]),
         Section(
             "Figures",
             (),
@@ -148,12 +144,9 @@ def page(result: Mapping[str, Any]) -> Page:
     return Page(f"The gyroplane layer improves on the MLP by {gains}.", "neutral", sections)
 
 
-def _picture(cells: Sequence[Mapping[str, Any]]) -> tuple[bytes, str, str]:
-    return (
-        figure_bytes(chart(cells)),
-        "Wrapped normal, c = 1. Bars are 95 % intervals over seeds.",
-        "relative improvement of decoders over the MLP by dimension",
-    )
+def _improvement(found: Mapping[str, Any]) -> str:
+    """The relative improvement of a cell over the MLP, with the p-value of the comparison."""
+    return f"{interval_text(found['relative'])} % (p {comparison_texts(found.get('against_mlp'))[1]})"
 
 
 def chart(cells: Sequence[Mapping[str, Any]]) -> Figure:
@@ -163,11 +156,16 @@ def chart(cells: Sequence[Mapping[str, Any]]) -> Figure:
     dims = sorted({c["dim"] for c in cells})
     for k, (name, words) in enumerate(DECODERS.items()):
         own = sorted((c for c in cells if c["decoder"] == name), key=lambda c: int(c["dim"]))
-        place = [dims.index(c["dim"]) + 0.05 * (k - 1.5) for c in own]
-        means = [c["relative"]["mean"] for c in own]
-        halves = [c["relative"]["half"] or 0.0 for c in own]
         ax.errorbar(
-            place, means, halves, color=PALETTE[k], label=words, linewidth=1.3, marker="o", markersize=4, capsize=2
+            [dims.index(c["dim"]) + 0.05 * (k - 1.5) for c in own],
+            [c["relative"]["mean"] for c in own],
+            [c["relative"]["half"] or 0.0 for c in own],
+            color=PALETTE[k],
+            label=words,
+            linewidth=1.3,
+            marker="o",
+            markersize=4,
+            capsize=2,
         )
     ax.set_xticks(range(len(dims)), [str(dim) for dim in dims])
     quiet(ax, "latent dimension", "improvement over MLP (%)")

@@ -30,11 +30,10 @@ def maps(seeds: Sequence[int], iterations: int, workspace: Workspace) -> dict[st
     """The figures of both maps for every data set; they are made on the CPU, a data set a core."""
     step, found = workspace.progress("maps"), []
     calls = (joblib.delayed(_both)(seed, iterations) for seed in seeds)
-    jobs = min(len(seeds), joblib.cpu_count())
     step(0, len(seeds))
-    for done, one in enumerate(joblib.Parallel(n_jobs=jobs, return_as="generator")(calls), 1):
+    for one in joblib.Parallel(n_jobs=min(len(seeds), joblib.cpu_count()), return_as="generator")(calls):
         found.append(one)
-        step(done, len(seeds))
+        step(len(found), len(seeds))
     return {"maps": {name: [one[name] for one in found] for name in ("PCA", "GPLVM")}}
 
 

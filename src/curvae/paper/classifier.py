@@ -48,11 +48,10 @@ def centres(fitted: Fitted, rows: Rows) -> Tensor:
 
 
 def _classifier(fitted: Fitted, classes: int, seed: int) -> nn.Sequential:
-    config = fitted.config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        c = float(fitted.model.space.curvatures()[0].detach())  # as trained; the space of an embedding does not change
-        made = decoder(config.decoder, fitted.model.space, config.hidden[::-1], classes)
+        made = decoder(fitted.config.decoder, fitted.model.space, fitted.config.hidden[::-1], classes)
+    c = float(fitted.model.space.curvatures()[0].detach())  # as trained; the space of an embedding does not change
     made[0].load_state_dict(fitted.model.decoder.get_submodule("0").state_dict())
     for layer in made:
         if isinstance(layer, Curved):
@@ -84,7 +83,7 @@ def confusions(
     points, labels = torch.stack(list(train[0])), train[1]
     device = points.device
     parameters, buffers = stack_module_state([network.to(device) for network in networks])
-    scores = _scores(networks[0])
+    scores = vmap(lambda parameters, buffers, x: functional_call(networks[0], (parameters, buffers), (x,)))
     optimiser = torch.optim.Adam(parameters.values(), lr=settings.learning_rate, fused=True)
     owner = owner.to(device).unsqueeze(1)
     steps = -(-len(labels) // settings.batch_size)
@@ -100,13 +99,6 @@ def confusions(
             if step % 50 == 0 or step == steps:
                 progress(epoch * steps + step, settings.epochs * steps)
     return _judge(scores, parameters, buffers, owner, test, classes).view(len(fitted), each, classes, classes)
-
-
-def _scores(network: nn.Module) -> Callable[..., Tensor]:
-    def one(parameters: Any, buffers: Any, x: Tensor) -> Tensor:
-        return functional_call(network, (parameters, buffers), (x,))
-
-    return vmap(one)
 
 
 def _order(rows: int, seed: int, epoch: int) -> Tensor:
@@ -125,8 +117,7 @@ def _judge(
     counts = torch.zeros(len(owner), classes * classes, dtype=torch.int64, device=points.device)
     with torch.no_grad():
         for index in torch.arange(len(labels), device=points.device).split(1024):
-            guess = scores(parameters, buffers, points[owner, index]).argmax(-1)
-            cell = labels[index] * classes + guess
+            cell = labels[index] * classes + scores(parameters, buffers, points[owner, index]).argmax(-1)
             counts.scatter_add_(1, cell, torch.ones_like(cell))
     return counts.cpu()
 

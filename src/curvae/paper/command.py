@@ -8,7 +8,7 @@ from typing import Any
 
 from ..console import Answer
 from ..errors import CurvaeError
-from ..flags import shell_command
+from ..runs import Step
 from ..runs.progress import Reporter
 from ..training.device import choose_device
 from ..training.workers import processes
@@ -19,21 +19,19 @@ from .running import CACHE, Store, run_experiment
 __all__ = ["paper_list", "paper_run"]
 
 
-def _folder(out: Path | None, plan: Plan) -> Path:
-    return out or (Path("runs/paper-quick") if plan.quick else Path("results/paper"))
+def _folder(out: Path | None, quick: bool) -> Path:
+    return out or Path("runs/paper-quick" if quick else "results/paper")
 
 
 def paper_list(out: Path | None, quick: bool, seed: int) -> Answer:
     """Every experiment with how much of it is done."""
-    plan = Plan(quick, seed)
     entries: list[dict[str, Any]] = []
     for experiment in EXPERIMENTS.values():
-        states = Store(_folder(out, plan), experiment, plan).states()
-        done = sum(state == "done" for state in states.values())
-        minutes = f"about {experiment.minutes:g} min on one H200"
-        text = f"{experiment.name:<9} {done}/{len(states)} shards done  {experiment.title} ({minutes})"
+        states = Store(_folder(out, quick), experiment, Plan(quick, seed)).states()
+        done = f"{list(states.values()).count('done')}/{len(states)} shards done"
+        text = f"{experiment.name:<9} {done}  {experiment.title} (about {experiment.minutes:g} min on one H200)"
         entries.append({"name": experiment.name, "title": experiment.title, "shards": states, "text": text})
-    return Answer(entries, [entry["text"] for entry in entries], "curvae paper table1 --quick")
+    return Answer(entries, [entry["text"] for entry in entries], Step("paper", ("table1",), {"quick": True}))
 
 
 def paper_run(
@@ -50,7 +48,7 @@ def paper_run(
 ) -> Answer:
     """Run an experiment, or all of them."""
     plan = Plan(quick, seed)
-    folder = _folder(out, plan)
+    folder = _folder(out, quick)
     if what != "all" and what not in EXPERIMENTS:
         raise CurvaeError(f"there is no experiment {what!r}; choose one of {', '.join(EXPERIMENTS)}, or all")
     chosen = list(EXPERIMENTS.values()) if what == "all" else [EXPERIMENTS[what]]
@@ -61,31 +59,25 @@ def paper_run(
     workspace = Workspace(choose_device(device), folder / CACHE, processes(device))
     results: dict[str, Any] = {}
     lines: list[str] = []
+    following = Step("paper", ("list",))
     for experiment in chosen:
         store, result = run_experiment(experiment, plan, folder, workspace, only, force, reporter)
         if result is None:
             missing = [name for name, state in store.states().items() if state != "done"]
             results[experiment.name] = {"missing": missing}
             lines.append(f"{experiment.name}: {len(missing)} shards are missing: {', '.join(missing)}")
-            lines.append(f"next: {_command(experiment, out, plan)}")
+            following = Step("paper", (experiment.name,), {"quick": plan.quick or None, "out": out})
             continue
         page = experiment.page(result)
         results[experiment.name] = {"verdict": page.verdict, "result": str(store.merged())}
         lines.append(f"{experiment.name}: {page.verdict}")
         lines += [f"page: {store.merged('html')}", f"table: {store.merged('md')}"]
-    if not lines[-1].startswith("next"):
-        lines.append("next: curvae paper list")
-    return Answer(results, lines)
+    return Answer(results, lines, following)
 
 
 def _states(chosen: Sequence[Experiment], folder: Path, plan: Plan) -> Answer:
     states = {experiment.name: Store(folder, experiment, plan).states() for experiment in chosen}
     lines = [f"{name} {shard}: {state}" for name, shards in states.items() for shard, state in shards.items()]
     undone = [(name, shard) for name, shards in states.items() for shard, state in shards.items() if state != "done"]
-    following = "{} --only {}".format(*undone[0]) if undone else next(iter(states))
-    return Answer(states, [*lines, f"next: curvae paper {following}"])
-
-
-def _command(experiment: Experiment, out: Path | None, plan: Plan) -> str:
-    quick = ["--quick"] if plan.quick else []
-    return shell_command(["paper", experiment.name, *quick], {"out": out})
+    name, only = undone[0] if undone else (next(iter(states)), None)
+    return Answer(states, lines, Step("paper", (name,), {"only": only}))

@@ -20,10 +20,8 @@ __all__ = ["FIGURES", "Experiment", "Page", "Plan", "Results", "Shard", "Workspa
 
 _PAUSE = 0.2  # seconds between two moves of a progress bar
 
-FIGURES = "figures"
-"""folder of pictures, beside the results"""
-Results = Mapping[str, Mapping[str, Any]]
-"""what the shards of an experiment gave, by name"""
+FIGURES = "figures"  # folder of pictures, beside the results
+Results = Mapping[str, Mapping[str, Any]]  # what the shards of an experiment gave, by name
 
 
 @dataclass(frozen=True)
@@ -41,16 +39,21 @@ class Plan:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where a shard is computed, and to whom it speaks."""
+    """Where a shard is computed, and to whom it speaks.
+
+    Attributes:
+        device: on which to compute.
+        cache: folder for trained models that other experiments can use.
+        jobs: processes for trainings on a CPU.
+        reporter: is told messages and progress.
+        task: how the work is named in messages.
+    """
 
     device: torch.device
     cache: Path
-    """for trained models that other experiments can use"""
     jobs: int = 1
-    """processes for trainings on a CPU"""
     reporter: Reporter = field(default_factory=Reporter)
     task: str = ""
-    """how the work is named in messages"""
 
     @property
     def figures(self) -> Path:
@@ -89,16 +92,23 @@ class Shard:
 
 @dataclass(frozen=True)
 class Page:
-    """What a result says: a verdict, and sections for HTML and Markdown alike."""
+    """What a result says, for HTML and Markdown alike.
+
+    Attributes:
+        verdict: in a sentence.
+        tone: of the verdict.
+        sections: in order.
+        warnings: each a sentence.
+        brief: the result in a few rows.
+        gallery: captions of pictures that shards drew, by file name in the folder of figures.
+    """
 
     verdict: str
     tone: Tone
     sections: Sequence[Section]
     warnings: Sequence[str] = ()
     brief: Table | None = None
-    """the result in a few rows"""
     gallery: Mapping[str, str] = field(default_factory=dict)
-    """captions of pictures that shards drew, by file name in the folder of figures"""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..distributions import RiemannianNormal, WrappedNormal
+from ..distributions import HyperbolicNormal, RiemannianNormal, WrappedNormal
 from ..geometry import PoincareBall
 from ..plotting.disc import INK, density, disc, geodesics, gyroplane, project, regular_tree
 from .samplers import acceptance_rates
@@ -25,8 +25,7 @@ RED, BLUE, ORANGE, GREEN = "#c0392b", "#2471a3", "#d68910", "#1e8449"
 def panels(rows: int, columns: int, size: float = 2.2) -> tuple[Figure, list[list[Axes]]]:
     """A figure with square panels, `size` inches each."""
     figure = Figure(figsize=(columns * size, rows * size), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    return figure, axes.tolist()
+    return figure, figure.subplots(rows, columns, squeeze=False).tolist()
 
 
 def _dots(ax: Axes, points: Tensor, **style: Any) -> None:
@@ -82,6 +81,14 @@ def geodesics_and_exponential_maps() -> Figure:
     return figure
 
 
+def _density(ax: Axes, distribution: HyperbolicNormal, title: str) -> None:
+    """The density of a distribution on the disc, its mean marked by a cross."""
+    disc(ax, distribution.manifold)  # type: ignore[arg-type]
+    density(ax, distribution)
+    ax.plot(*distribution.loc, "+", color=RED, markersize=9, markeredgewidth=1.6)
+    ax.set_title(title, fontsize=9)
+
+
 def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.0, 0.4, 0.8)) -> Figure:
     """Both normals for several means √c·‖μ‖, at the same scale."""
     ball = PoincareBall(2, c)
@@ -89,11 +96,8 @@ def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.
     distributions = (("Riemannian", RiemannianNormal), ("wrapped", WrappedNormal))
     for row, (name, distribution) in zip(axes, distributions, strict=True):
         for ax, radius in zip(row, radii, strict=True):
-            disc(ax, ball)
             mean = torch.tensor([radius / math.sqrt(c), 0.0], dtype=torch.float64)
-            density(ax, distribution(mean, scale, ball))
-            ax.plot(*mean, "+", color=RED, markersize=9, markeredgewidth=1.6)
-            ax.set_title(f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$", fontsize=9)
+            _density(ax, distribution(mean, scale, ball), f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$")
     figure.suptitle(f"density with respect to the Riemannian measure, c = {c:g}, σ = {scale:g}", fontsize=9)
     return figure
 
@@ -105,11 +109,8 @@ def anisotropic_densities() -> Figure:
     figure, axes = panels(2, 3)
     for row, radius in zip(axes, (0.0, 0.4), strict=True):
         for ax, scale in zip(row, scales, strict=True):
-            disc(ax, ball)
-            mean = torch.tensor([radius, 0.0], dtype=torch.float64)
-            density(ax, WrappedNormal(mean, torch.tensor(scale, dtype=torch.float64), ball))
-            ax.plot(*mean, "+", color=RED, markersize=9, markeredgewidth=1.6)
-            ax.set_title(f"$\\|\\mu\\| = {radius}$, σ = {scale}", fontsize=9)
+            mean, deviations = torch.tensor([[radius, 0.0], scale], dtype=torch.float64)
+            _density(ax, WrappedNormal(mean, deviations, ball), f"$\\|\\mu\\| = {radius}$, σ = {scale}")
     return figure
 
 
@@ -134,26 +135,21 @@ def projection() -> Figure:
         _name(ax, "a", tip, (2, 3), RED)
         _name(ax, "z", z[0], (5, 3), BLUE)
         if not c:
-            ax.set_xlim(-2.4, 2.4)
-            ax.set_ylim(-2.4, 2.4)
+            ax.set(xlim=(-2.4, 2.4), ylim=(-2.4, 2.4))
     return figure
 
 
 def acceptance() -> Figure:
     """Acceptance rates of the appendix's samplers over dimension and σ, c = 1."""
-    dims = (2, 3, 5, 10, 20)
+    shades = {2: "#a9cce3", 3: "#5dade2", 5: "#2e86c1", 10: "#1f618d", 20: "#123f5e"}  # by dimension
     scale = torch.logspace(-2, 0.5, 40)
-    rates = acceptance_rates(dims, scale)
     figure = Figure(figsize=(8.4, 2.9), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
-    shades = ("#a9cce3", "#5dade2", "#2e86c1", "#1f618d", "#123f5e")
-    for ax, (name, rate) in zip(axes, rates.items(), strict=True):
-        for d, values, colour in zip(dims, rate, shades, strict=True):
+    for ax, (name, rate) in zip(axes, acceptance_rates(list(shades), scale).items(), strict=True):
+        for (d, colour), values in zip(shades.items(), rate, strict=True):
             ax.plot(scale, values, color=colour, label=f"d = {d}")
-        ax.set_xscale("log")
+        ax.set(xscale="log", xlabel="σ", ylim=(0, 1.02))
         ax.set_title(name, fontsize=10)
-        ax.set_xlabel("σ")
-        ax.set_ylim(0, 1.02)
         ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("acceptance rate")
     axes[0].legend(frameon=False, fontsize=8, loc="lower left")
@@ -173,9 +169,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 def save(folder: Path, names: Sequence[str] = tuple(FIGURES)) -> list[Path]:
     """Draw the figures into PNG files and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
     for name in names:
-        path = folder / f"{name}.png"
-        FIGURES[name]().savefig(path, dpi=110)
-        paths.append(path)
-    return paths
+        FIGURES[name]().savefig(folder / f"{name}.png", dpi=110)
+    return [folder / f"{name}.png" for name in names]

@@ -26,8 +26,8 @@ from .trainings import spread_settings, train
 
 __all__ = ["EXPERIMENT"]
 
+# Of the maps in appendix D; the comparison with other methods and the heat map have c = 1.
 CURVATURES = (1.2, 0.3, 0.1)
-"""of the maps in appendix D; the comparison with other methods and the heat map have c = 1"""
 TREE = replace(table1.SETTINGS, prior_scale=1.7, posterior="riemannian")
 DIGITS_CURVATURE = 1.4
 SAMPLES = 100
@@ -47,10 +47,8 @@ CAPTIONS = {
     "maps-digits": "MNIST, in the ball and in the plane: posterior means, test images at their places, and samples of "
     "the model.",
 }
-
-
+# Pictures of continuous colour, which a palette would cut into bands.
 SHADED = ("densities", "anisotropic", "maps-distance")
-"""pictures of continuous colour, which a palette would cut into bands"""
 
 
 def shards(plan: Plan) -> list[Shard]:
@@ -65,10 +63,14 @@ def shards(plan: Plan) -> list[Shard]:
         replace(base, dim=2, curvature=DIGITS_CURVATURE, posterior="riemannian", seed=plan.seed),
         replace(base, dim=2, curvature=0.0, posterior="wrapped", decoder=PLAIN, seed=plan.seed),
     ]
-    names = ["maps-models", "maps-curvatures", "maps-gyroplanes", "maps-distance"]
+    maps = ["maps-models", "maps-curvatures", "maps-gyroplanes", "maps-distance"]
     return [
-        Shard("geometry", {"files": list(figures.FIGURES)}, _geometry),
-        Shard("tree", _described(tree, names) | {"gplvm_iterations": iterations}, partial(_tree, tree, iterations)),
+        Shard(
+            "geometry",
+            {"files": list(figures.FIGURES)},
+            lambda workspace: _save(workspace, {name: draw() for name, draw in figures.FIGURES.items()}),
+        ),
+        Shard("tree", _described(tree, maps) | {"gplvm_iterations": iterations}, partial(_tree, tree, iterations)),
         Shard("digits", _described(digits, ["maps-digits"]), partial(_digits, digits, rows, test)),
     ]
 
@@ -93,13 +95,8 @@ def _small(png: bytes) -> bytes:
     return stream.getvalue()
 
 
-def _geometry(workspace: Workspace) -> dict[str, Any]:
-    return _save(workspace, {name: draw() for name, draw in figures.FIGURES.items()})
-
-
 def _tree(configs: Sequence[Config], iterations: int, workspace: Workspace) -> dict[str, Any]:
-    dataset = table1.dataset(configs[0].seed)
-    tree = branching_diffusion(seed=configs[0].seed)
+    dataset, tree = table1.dataset(configs[0].seed), branching_diffusion(seed=configs[0].seed)
     fitted = train(configs, [dataset] * len(configs), workspace, "tree-maps")
     *decreasing, unit, flat = (Map(one, dataset.x, DRAWS) for one in fitted)
     y = scaled(tree)
@@ -119,8 +116,8 @@ def _digits(configs: Sequence[Config], rows: int | None, test: int | None, works
     _, labels = table2.digits("test", test)
 
     def samples(one: Map) -> torch.Tensor:
-        generator = torch.Generator(one.fitted.model.device).manual_seed(0)
-        return one.fitted.model.sample(SAMPLES, generator, mean=True).cpu()
+        model = one.fitted.model
+        return model.sample(SAMPLES, torch.Generator(model.device).manual_seed(0), mean=True).cpu()
 
     maps = [Map(one, dataset.test) for one in fitted]
     return _save(workspace, {"maps-digits": digit_maps(maps, dataset.test, labels, samples)})

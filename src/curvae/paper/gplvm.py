@@ -24,8 +24,7 @@ _JITTER = 1e-8
 
 def principal_components(y: Array, dim: int = 2) -> Array:
     """Rows projected on the directions of the largest singular values, after centring."""
-    centred = y - y.mean(0)
-    u, s, _ = np.linalg.svd(centred, full_matrices=False)
+    u, s, _ = np.linalg.svd(y - y.mean(0), full_matrices=False)
     return u[:, :dim] * s[:dim]
 
 
@@ -88,12 +87,11 @@ class GPLVM:
         """Maximise the likelihood by L-BFGS, from principal components of unit variance, s = ℓ = 1 and n² = 1/10."""
         y = y - y.mean(0)
         start = principal_components(y, dim)
-        start = start / start.std(0)
 
         def objective(parameters: Array) -> tuple[float, Array]:
             value, in_x, in_scales = negative_log_likelihood(parameters[3:].reshape(-1, dim), parameters[:3], y)
             return value, np.concatenate([in_scales, in_x.ravel()])
 
-        first = np.concatenate([[0.0, 0.0, 0.5 * np.log(0.1)], start.ravel()])
+        first = np.concatenate([[0.0, 0.0, 0.5 * np.log(0.1)], (start / start.std(0)).ravel()])
         found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations})
         return cls(found.x[3:].reshape(-1, dim), found.x[:3], -float(found.fun))

@@ -125,8 +125,7 @@ def _whole(ax: Axes, ball: PoincareBall) -> None:
 
 def _unlabelled(ax: Axes) -> None:
     """Branches are told apart by place and colour; their names say nothing."""
-    legend = ax.get_legend()
-    if legend is not None:
+    if (legend := ax.get_legend()) is not None:
         legend.remove()
 
 
@@ -135,8 +134,8 @@ def distance_maps(maps: Sequence[Map], tree: Tree) -> Figure:
     figure, [axes] = panels(1, len(maps), 1.25 * _SIZE)
     for ax, one in zip(axes, maps, strict=True):
         p, a = hyperplanes(one.fitted)
-        side = one.ball.dist2plane(one.points.unsqueeze(1), p, a) > 0
-        chosen = int((side.double().mean(0) - 0.5).abs().argmin())
+        sides = one.ball.dist2plane(one.points.unsqueeze(1), p, a) > 0
+        chosen = int((sides.double().mean(0) - 0.5).abs().argmin())
         gyroplane_heat(ax, one.ball, p[chosen], a[chosen], reach=fit_window(one.points))
         nodes, edges = node_places(tree, one.ball, one.points), np.array(tree.edges)
         geodesics(ax, one.ball, nodes[edges[:, 0]], nodes[edges[:, 1]], colors=INK, linewidths=0.6, zorder=1.5)
@@ -148,10 +147,9 @@ def distance_maps(maps: Sequence[Map], tree: Tree) -> Figure:
 def digit_maps(maps: Sequence[Map], images: Array, labels: Any, samples: Callable[[Map], Tensor]) -> Figure:
     """For every model a row: posterior means, images at their places, and new images from the model."""
     figure, axes = panels(len(maps), 3, 1.15 * _SIZE)
-    pixels = images.reshape(-1, 28, 28)
     for row, one in zip(axes, maps, strict=True):
         latent_map(row[0], one.ball, one.points, labels, title=one.name)
-        mosaic(row[1], one.ball, one.points, pixels, size=0.04)
+        mosaic(row[1], one.ball, one.points, images.reshape(-1, 28, 28), size=0.04)
         sample_grid(row[2], samples(one).reshape(-1, 28, 28))
     for ax, title in zip(axes[0][1:], ("test images at their posterior means", "samples of the model"), strict=True):
         ax.set_title(title, fontsize=9, color=INK)

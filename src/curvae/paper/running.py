@@ -14,8 +14,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from ..errors import CurvaeError
+from ..flags import command_line
 from ..report import Picture, Report, Section
-from ..runs.folders import command_line, today
+from ..runs.folders import today
 from ..runs.progress import Reporter
 from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
@@ -53,17 +54,14 @@ class Store:
     def read(self, shard: Shard) -> dict[str, Any] | None:
         """The stored result of a shard, unless there is none or its settings were others."""
         stored = self._stored(shard)
-        return (
-            stored if stored is not None and _known(stored.get("settings")) == _known(_plain(shard.settings)) else None
-        )
+        current = stored is not None and _known(stored.get("settings")) == _known(_plain(shard.settings))
+        return stored if current else None
 
     def _stored(self, shard: Shard) -> dict[str, Any] | None:
         """From its own file, or from the merged one, which holds all shards."""
         if self.path(shard).exists():
             return dict(read_json(self.path(shard)))
-        if self.merged().exists():
-            return read_json(self.merged())["shards"].get(shard.name)
-        return None
+        return read_json(self.merged())["shards"].get(shard.name) if self.merged().exists() else None
 
     def state(self, shard: Shard) -> State:
         if self.read(shard) is not None:
@@ -100,15 +98,14 @@ class Store:
         known = {name: result for name, result in found.items() if result is not None}
         if len(known) < len(found):
             return None
-        first = next(iter(known.values()))
         result = {
             "experiment": self.experiment.name,
             "title": self.experiment.title,
             "quick": self.plan.quick,
             "seed": self.plan.seed,
-            "device": _together(known, "device"),
+            "device": " and ".join(dict.fromkeys(str(one["device"]) for one in known.values())),
             "seconds": round(sum(one["seconds"] for one in known.values()), 1),
-            "versions": first["versions"],
+            "versions": next(iter(known.values()))["versions"],
             "date": max(one["date"] for one in known.values()),
             **_plain(self.experiment.summarise(known)),
             "shards": known,
@@ -120,16 +117,16 @@ class Store:
     def show(self, result: Mapping[str, Any]) -> None:
         """The pages of a merged result, and their pictures as files."""
         page = self.experiment.page(result)
-        warnings = [*page.warnings]
-        if result["quick"]:
-            warnings.insert(0, "This was a quick run that only shows that everything works; its figures mean little.")
+        quick = "This was a quick run that only shows that everything works; its figures mean little."
+        warnings = [*([quick] if result["quick"] else []), *page.warnings]
         files: dict[int, str] = {}
         for section in page.sections:
             for picture in section.pictures:
                 files[id(picture)] = f"{FIGURES}/{self.experiment.name}-{len(files) + 1}.png"
                 write_bytes(self.out / files[id(picture)], picture.png)
-        text = markdown(self.experiment.title, replace(page, warnings=warnings), _note(result), files)
-        write_text(self.merged("md"), text)
+        named = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+        note = f"{result['seconds'] / 60:.1f} minutes on {result['device']}; {named}."
+        write_text(self.merged("md"), markdown(self.experiment.title, replace(page, warnings=warnings), note, files))
         drawn = [
             Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
             for name, caption in page.gallery.items()
@@ -173,16 +170,6 @@ def _known(settings: Any) -> Any:
     if isinstance(settings, dict):
         return {name: _known(value) for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
     return [_known(entry) for entry in settings] if isinstance(settings, list) else settings
-
-
-def _together(results: Mapping[str, Mapping[str, Any]], key: str) -> str:
-    return " and ".join(dict.fromkeys(str(one[key]) for one in results.values()))
-
-
-def _note(result: Mapping[str, Any]) -> str:
-    minutes = result["seconds"] / 60
-    named = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return f"{minutes:.1f} minutes on {result['device']}; {named}."
 
 
 def run_experiment(

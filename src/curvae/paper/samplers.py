@@ -36,8 +36,7 @@ class RadiusSampler(ABC):
             raise ValueError(f"the samplers of the appendix need c > 0, got {c}")
         self.dim, self.scale, self.c = dim, scale.double(), c
         # A grid fine and wide enough for sums to be integrals: ±10σ around the mode, which lies below this bound.
-        n, root = dim - 1, math.sqrt(c)
-        far = n * root * self.scale**2 + math.sqrt(dim) * self.scale
+        far = (dim - 1) * math.sqrt(c) * self.scale**2 + math.sqrt(dim) * self.scale
         start = (far - (math.sqrt(dim) + 10) * self.scale).clamp_min(0.0)
         u = (torch.arange(4000, dtype=torch.float64)[:, None] + 0.5) / 4000
         grid = start + (far + 10 * self.scale - start) * u
@@ -100,8 +99,7 @@ class PiecewiseExponential(RadiusSampler):
         z = x[:-1] + (height.diff(dim=0) - slope[1:] * x.diff(dim=0)) / (slope[:-1] - slope[1:])
         edge = torch.zeros_like(z[:1])
         start, end = torch.cat([edge, z]), torch.cat([z, edge + math.inf])
-        self.slope, self.start = slope, start
-        self.at_start = height + slope * (start - x)
+        self.slope, self.start, self.at_start = slope, start, height + slope * (start - x)
         # ∫ exp(slope·(r − start)) over the piece is expm1(reach)/slope, for slopes of either sign.
         self.rise = torch.expm1((slope * (end - start)).clamp(max=700.0))
         self.log_mass = self.at_start + (self.rise / slope).log()

@@ -16,6 +16,9 @@ from .trainings import ExperimentData, Extra, Trainings, seeds
 __all__ = ["Search"]
 
 
+_FAR = 1000  # between the seeds of the search and those that are judged
+
+
 @dataclass(frozen=True)
 class Search:
     """A family of models: settings to choose from, and how they are chosen and judged.
@@ -66,12 +69,15 @@ class Search:
             for config in self.tried
             for one in seeds(replace(config, epochs=self.epochs), self.numbers[0], _FAR + self.first)
         ]
-        found = self._trained(short, self.samples[0], self.trial, replace(workspace, task=f"{workspace.task}, search"))
-        scores = np.array([_score(record) for record in found["trainings"]]).reshape(len(self.tried), -1).mean(1)
+        choosing = Trainings(short, self.samples[0], self.trial, self.data, self.tf32)
+        found = choosing.run(replace(workspace, task=f"{workspace.task}, search"))
+        # A training that failed is never chosen.
+        judged = [np.inf if "failure" in record else record["nll"] for record in found["trainings"]]
+        scores = np.reshape(judged, (len(self.tried), -1)).mean(1)
         best = int(scores.argmin())
         middle = time.perf_counter()
         chosen = seeds(self.tried[best], self.numbers[1], self.first)
-        result = self._trained(chosen, self.samples[1], self.dataset, workspace, self.extra)
+        result = Trainings(chosen, self.samples[1], self.dataset, self.data, self.tf32, self.extra).run(workspace)
         for record in result["trainings"]:
             record["seed"] = record.pop("config")["seed"]
         return {
@@ -81,22 +87,3 @@ class Search:
             "seconds_of_the_search": middle - began,
             "seconds_of_the_trainings": time.perf_counter() - middle,
         }
-
-    def _trained(
-        self,
-        configs: Sequence[Config],
-        samples: int,
-        dataset: Callable[[int], ExperimentData],
-        workspace: Workspace,
-        extra: Extra | None = None,
-    ) -> dict[str, Any]:
-        return Trainings(configs, samples, dataset, self.data, self.tf32, extra).run(workspace)
-
-
-# Seeds of the search are this far from those that are judged.
-_FAR = 1000
-
-
-def _score(record: Mapping[str, Any]) -> float:
-    """A training that failed is never chosen."""
-    return float("inf") if "failure" in record else float(record["nll"])

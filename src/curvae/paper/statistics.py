@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,12 +18,16 @@ Mark = Literal["better", "equal", "worse"]
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A figure of the paper: mean and half-width of its 95 % interval over `n` trainings."""
+class Estimate:
+    """Mean and half-width of its 95 % interval over `n` trainings."""
 
     mean: float
     half: float
     n: int
+
+
+class Printed(Estimate):
+    """A figure of the paper."""
 
     @property
     def error(self) -> float:
@@ -32,27 +36,20 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Our figure, in the same form."""
-
-    mean: float
-    half: float
-    n: int
-
-
-@dataclass(frozen=True)
 class Test:
-    """A difference, and how surprising it would be by chance."""
+    """A difference, and how surprising it would be by chance.
+
+    Attributes:
+        difference: the estimate.
+        half: half-width of its 95 % interval.
+        p: two-sided p-value.
+        df: degrees of freedom.
+    """
 
     difference: float
     half: float
-    """half-width of its 95 % interval"""
     p: float
-    """two-sided"""
     df: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -63,9 +60,7 @@ def estimate(values: Sequence[float]) -> Estimate:
         >>> round(found.mean, 3), round(found.half, 3), found.n
         (2.0, 2.484, 3)
     """
-    if len(values) < 2:
-        return Estimate(float(values[0]), math.nan, 1)
-    return Estimate(*mean_interval(values), len(values))
+    return Estimate(*(mean_interval(values) if len(values) > 1 else (float(values[0]), math.nan)), len(values))
 
 
 def _test(difference: float, error: float, df: float) -> Test:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -38,19 +38,17 @@ __all__ = ["EXPERIMENT", "SETTINGS", "dataset"]
 SETTINGS = Config.from_json(presets.BRANCHING_DIFFUSION)
 CURVATURES = (0.1, 0.3, 0.8, 1.0, 1.2)
 PRIOR_SCALES = (1.0, 1.7)
+# Those of the paper, and how many times as many there are here, each time with other data sets.
 TRAININGS, BLOCKS = 20, 3
-"""those of the paper, and how many times as many there are here, each time with other data sets"""
 SAMPLES = 5000
 TEST = 0.3
-LAWS = ("wrapped", "riemannian")
-GPLVM_ITERATIONS = 200
-"""its likelihood still grows after that, but the figures of the map hardly change"""
+GPLVM_ITERATIONS = 200  # its likelihood still grows after that, but the figures of the map hardly change
 
+# Means by σ0 and c, 0 for the N-VAE; all intervals are ±0.2.
 PRINTED = {
     1.0: dict(zip((0.0, *CURVATURES), (57.1, 57.1, 57.2, 56.9, 56.7, 56.6), strict=True)),
     1.7: dict(zip((0.0, *CURVATURES), (57.0, 56.8, 56.6, 55.9, 55.7, 55.6), strict=True)),
 }
-"""means by σ0 and c, 0 for the N-VAE; all intervals are ±0.2"""
 HALF = 0.2
 
 DIFFERENCES = (
@@ -72,15 +70,15 @@ def dataset(seed: int) -> ExperimentData:
     return ExperimentData(x, split, Scaling.standard(x), x[split.test])
 
 
-def _recovery(fitted: Fitted, dataset: ExperimentData) -> dict[str, float]:
-    embedding = embed(fitted, dataset.x)
-    return recovery(branching_diffusion(seed=fitted.config.seed), Embedded(embedding.ball, embedding.c))
-
-
 def _recoveries(
     fitted: Sequence[Fitted], datasets: Sequence[ExperimentData], workspace: Workspace
 ) -> list[dict[str, float]]:
-    return [_recovery(one, dataset) for one, dataset in zip(fitted, datasets, strict=True)]
+    """How well every model recovers the tree of its data set."""
+    found = []
+    for one, dataset in zip(fitted, datasets, strict=True):
+        embedding = embed(one, dataset.x)
+        found.append(recovery(branching_diffusion(seed=one.config.seed), Embedded(embedding.ball, embedding.c)))
+    return found
 
 
 def shards(plan: Plan) -> list[Shard]:
@@ -100,7 +98,8 @@ def shards(plan: Plan) -> list[Shard]:
     kinds: dict[str, tuple[Sequence[float], dict[str, Any]]] = {
         "flat": ((0.0,), {"posterior": "wrapped", "decoder": PLAIN}),
         "limit": ((0.0,), {"posterior": "wrapped"}),
-        **{law: (curvatures, {"posterior": law}) for law in LAWS},
+        "wrapped": (curvatures, {"posterior": "wrapped"}),
+        "riemannian": (curvatures, {"posterior": "riemannian"}),
     }
     found = []
     for block, (name, (values, settings)) in product(range(1 if plan.quick else BLOCKS), kinds.items()):
@@ -127,14 +126,15 @@ def _baselines(count: int, plan: Plan) -> Shard:
 Cell = tuple[str, float, float]
 
 
-def _key(config: Config) -> Cell:
+def cell_of(config: Config) -> Cell:
+    """Model, curvature and prior scale."""
     return kind(config), config.curvature, config.prior_scale
 
 
 def summarise(results: Results) -> dict[str, Any]:
     """Cells, tests and requirements."""
     trained = {name: result for name, result in results.items() if "trainings" in result}
-    found = gather(trained, _key)
+    found = gather(trained, cell_of)
     cells = []
     for (model, c, scale), records in found.items():
         printed = None if model == "P-VAE" else Printed(PRINTED[scale][c], HALF, TRAININGS)
@@ -156,7 +156,7 @@ def _blocks(trained: Results) -> list[dict[str, Any]]:
         blocks.setdefault(name.rpartition("-")[2], {})[name] = result
     rows = []
     for results in blocks.values():
-        found = gather(results, _key)
+        found = gather(results, cell_of)
         cells = {model: found[model, c, 1.7] for model, c, scale in found if scale == 1.7 and c in (0.0, 1.2)}
         numbers = sorted(next(iter(cells.values())))
         measured = {model: vars(estimate(list(figures(records).values()))) for model, records in cells.items()}
@@ -172,7 +172,7 @@ def _trends(found: Mapping[Cell, Any]) -> list[dict[str, Any]]:
         columns = [figures(found[model, c, scale]) for c in curvatures]
         shared = sorted(set.intersection(*(set(column) for column in columns)))
         test = linear_contrast([[column[seed] for seed in shared] for column in columns], curvatures)
-        trends.append({"model": model, "prior_scale": scale, "curvatures": curvatures, **test.to_json()})
+        trends.append({"model": model, "prior_scale": scale, "curvatures": curvatures, **asdict(test)})
     return trends
 
 
@@ -181,7 +181,6 @@ def _requirements(found: Mapping[Cell, Any], cells: Sequence[Mapping[str, Any]])
     flat = next(c for c in cells if (c["model"], c["prior_scale"]) == ("N-VAE", scale))
     curved = [c for c in cells if c["c"] and c["prior_scale"] == scale]
     best = min(curved, key=lambda c: float(c["ours"]["mean"]))
-    name = model_name(best["model"], best["c"])
     rows: list[dict[str, Any]] = [
         {
             "what": "N-VAE, σ0 = 1.7: 57.0 ± 0.4",
@@ -190,7 +189,7 @@ def _requirements(found: Mapping[Cell, Any], cells: Sequence[Mapping[str, Any]])
         },
         {
             "what": "best curved cell, σ0 = 1.7: at most 55.6",
-            "found": f"{interval_text(best['ours'])} ({name})",
+            "found": f"{interval_text(best['ours'])} ({model_name(best['model'], best['c'])})",
             "holds": best["ours"]["mean"] <= 55.6,
         },
     ]
@@ -238,16 +237,19 @@ def _measures(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def page(result: Mapping[str, Any]) -> Page:
     """Paper beside ours, the requirements, and the recovery of the tree."""
     cells = result["cells"]
-    rows = []
-    for found in cells:
-        paper, ours = cell_text(found)
-        compared = [*comparison_texts(found.get("against_flat")), *comparison_texts(found.get("against_limit"))]
-        rows.append([model_name(found["model"], found["c"]), f"{found['prior_scale']:g}", paper, ours, *compared])
-    rows.sort(key=lambda row: row[1])
     n = max(len(found["seeds"]) for found in cells)
     likelihoods = Table(
         ["model", "σ0", "paper", "ours", "ours − our N-VAE", "p", "ours − c = 0", "p"],
-        rows,
+        [
+            [
+                model_name(found["model"], found["c"]),
+                f"{found['prior_scale']:g}",
+                *cell_text(found),
+                *comparison_texts(found.get("against_flat")),
+                *comparison_texts(found.get("against_limit")),
+            ]
+            for found in sorted(cells, key=lambda found: float(found["prior_scale"]))
+        ],
         f"−IWAE in nats, {n} trainings, 95 % intervals by Student's t; the last columns are paired tests on the same "
         f"data sets. {LEGEND}",
     )
@@ -265,7 +267,7 @@ def page(result: Mapping[str, Any]) -> Page:
         "the best scaling; Spearman's correlation; Spearman's correlation of a node's depth and its distance from the "
         f"origin. Means over {result['recovery'][0][MEASURES[0]]['n']} data sets.",
     )
-    models = list(result["blocks"][0]["cells"])
+    models = result["blocks"][0]["cells"]
     blocks = Table(
         ["data sets", *models],
         [
@@ -296,19 +298,20 @@ def _brief(cells: Sequence[Mapping[str, Any]]) -> Table:
     """The row σ0 = 1.7 of the paper's table, and ours."""
     at = {(found["model"], found["c"]): found for found in cells if found["prior_scale"] == 1.7}
     curvatures = sorted({c for _, c in at if c})
-    flat = [at["N-VAE", 0.0], at["P-VAE", 0.0]]
-    rows = [
-        [f"ours, {law}", *(cell_text(one)[1] for one in (*flat, *(at[law, c] for c in curvatures)))]
-        for law in dict.fromkeys(model for model, c in at if c)
-    ]
-    law = next(model for model, c in at if c)
-    paper = ["paper", *(cell_text(one)[0] for one in (*flat, *(at[law, c] for c in curvatures)))]
-    header = ["branching diffusion", "N-VAE", "c = 0", *(f"c = {c:g}" for c in curvatures)]
-    count = len(flat[0]["seeds"])
+    # For each normal the texts of both flat models and of all curvatures, paper and ours.
+    texts = {
+        normal: [cell_text(one) for one in (at["N-VAE", 0.0], at["P-VAE", 0.0], *(at[normal, c] for c in curvatures))]
+        for normal in dict.fromkeys(model for model, c in at if c)
+    }
+    paper = next(iter(texts.values()))
     return Table(
-        header,
-        [paper, *rows],
-        f"−IWAE in nats, less is better; σ0 = 1.7, {count} data sets ({TRAININGS} in the paper).",
+        ["branching diffusion", "N-VAE", "c = 0", *(f"c = {c:g}" for c in curvatures)],
+        [
+            ["paper", *(text for text, _ in paper)],
+            *([f"ours, {normal}", *(text for _, text in row)] for normal, row in texts.items()),
+        ],
+        f"−IWAE in nats, less is better; σ0 = 1.7, {len(at['N-VAE', 0.0]['seeds'])} data sets ({TRAININGS} in the "
+        "paper).",
     )
 
 

@@ -31,7 +31,7 @@ from .table_cells import (
 )
 from .trainings import ExperimentData, Trainings, seeds
 
-__all__ = ["EXPERIMENT", "SETTINGS", "best_printed", "dataset", "digits", "kinds", "sizes"]
+__all__ = ["EXPERIMENT", "SETTINGS", "best_printed", "dataset", "described", "digits", "kinds", "sizes"]
 
 SETTINGS = Config.from_json(presets.MNIST)
 DIMENSIONS = (2, 5, 10, 20)
@@ -79,6 +79,11 @@ def dataset(seed: int, train: int | None = None, test: int | None = None) -> Exp
     return _shared(train, test)
 
 
+def described(train: int | None, test: int | None) -> dict[str, Any]:
+    """Name and sizes of the data, for the settings of a shard."""
+    return {"name": "MNIST", "train": train or 60000, "test": test or 10000}
+
+
 def kinds(base: Config, dim: int, curvatures: Sequence[float], count: int, first: int) -> dict[str, list[Config]]:
     """The N-VAE, the P-VAE of c = 0 and both normals of one dimension, by name."""
 
@@ -95,9 +100,7 @@ def kinds(base: Config, dim: int, curvatures: Sequence[float], count: int, first
 
 def sizes(plan: Plan) -> tuple[Config, int, int | None, int | None]:
     """Settings, trainings, and how many of the training and test images."""
-    if plan.quick:
-        return replace(SETTINGS, epochs=2), 2, 4000, 100
-    return SETTINGS, TRAININGS, None, None
+    return (replace(SETTINGS, epochs=2), 2, 4000, 100) if plan.quick else (SETTINGS, TRAININGS, None, None)
 
 
 def shards(plan: Plan) -> list[Shard]:
@@ -107,29 +110,24 @@ def shards(plan: Plan) -> list[Shard]:
     found = []
     for dim in (2, 5) if plan.quick else DIMENSIONS:
         for name, configs in kinds(base, dim, curvatures, count, plan.seed).items():
-            shard = f"d{dim}-{name}"
             trainings = Trainings(
                 configs,
                 samples=100 if plan.quick else SAMPLES,
                 dataset=partial(dataset, train=train, test=test),
-                data={"name": "MNIST", "train": train or 60000, "test": test or 10000},
+                data=described(train, test),
                 tf32=True,
-                cache=f"mnist-{shard}" if dim == 2 else None,
+                cache=f"mnist-d{dim}-{name}" if dim == 2 else None,
             )
-            found.append(trainings.shard(shard))
+            found.append(trainings.shard(f"d{dim}-{name}"))
     return found
 
 
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
-def _key(config: Config) -> tuple[str, float, int]:
-    return kind(config), config.curvature, config.dim
-
-
 def summarise(results: Results) -> dict[str, Any]:
     """Cells with both comparisons, and the check of the divergences."""
-    found = gather(results, _key)
+    found = gather(results, lambda config: (kind(config), config.curvature, config.dim))
     cells = []
     for (model, c, dim), records in found.items():
         figure = PRINTED[model, c][DIMENSIONS.index(dim)] if (model, c) in PRINTED else None
@@ -139,11 +137,20 @@ def summarise(results: Results) -> dict[str, Any]:
         cells.append({"model": model, "c": c, "dim": dim, "active": active, **compared})
     gaps = [result["tf32_gap"] for result in results.values() if "tf32_gap" in result]
     divergence = worst_divergence(results)
+    # Of the paper's cells, without the P-VAE of c = 0.
+    minutes = sum(result["seconds"] for name, result in results.items() if not name.endswith("-limit")) / 60
     return {
         "cells": cells,
         "divergence": divergence,
         "tf32_gap": max(gaps, key=abs) if gaps else None,
-        "requirements": [*_requirements(cells, divergence), _time(results)],
+        "requirements": [
+            *_requirements(cells, divergence),
+            {
+                "what": "trainings and likelihoods of the paper's cells take less than 30 minutes of one device",
+                "found": f"{minutes:.1f} minutes, the sum over its shards",
+                "holds": minutes < 30,
+            },
+        ],
     }
 
 
@@ -163,34 +170,21 @@ def _requirements(cells: Sequence[Mapping[str, Any]], divergence: Mapping[str, f
     for dim in dict.fromkeys(c["dim"] for c in cells):
         curved = [c for c in cells if c["dim"] == dim and c["c"] and "against_flat" in c]
         best = _best(curved, dim)
-        rows.append(
+        test, p = best["against_flat"], min(1.0, best["against_flat"]["p"] * len(curved))
+        rows += [
             {
                 "what": f"d = {dim}: the best curved cell is not worse than the paper's best, at 5 %",
                 "found": f"{interval_text(best['ours'])}, paper {interval_text(asdict(best_printed(dim)[1]), 1)}",
                 "holds": _beside_best(best) != "worse",
-            }
-        )
-        test = best["against_flat"]
-        p = min(1.0, test["p"] * len(curved))
-        rows.append(
+            },
             {
                 "what": f"d = {dim}: the best curved cell is better than the N-VAE, at 1 % (Bonferroni for "
                 f"{len(curved)} cells)",
                 "found": f"{model_name(best['model'], best['c'])}: {difference_text(test)}, p {p_text(p)}",
                 "holds": test["difference"] < 0 and p < 0.01,
-            }
-        )
+            },
+        ]
     return rows
-
-
-def _time(results: Results) -> dict[str, Any]:
-    """Of the paper's cells, without the P-VAE of c = 0."""
-    minutes = sum(result["seconds"] for name, result in results.items() if not name.endswith("-limit")) / 60
-    return {
-        "what": "trainings and likelihoods of the paper's cells take less than 30 minutes of one device",
-        "found": f"{minutes:.1f} minutes, the sum over its shards",
-        "holds": minutes < 30,
-    }
 
 
 def page(result: Mapping[str, Any]) -> Page:
@@ -204,8 +198,7 @@ def page(result: Mapping[str, Any]) -> Page:
     beside_flat: dict[str, list[list[str]]] = {"against_flat": [], "against_limit": []}
     for model, c in names:
         label = model_name(model, c)
-        texts = [cell_text(at[model, c, dim]) for dim in dims]
-        beside_paper.append([label, *(text for pair in texts for text in pair)])
+        beside_paper.append([label, *(text for dim in dims for text in cell_text(at[model, c, dim]))])
         for key, rows in beside_flat.items():
             tests = [at[model, c, dim].get(key) for dim in dims]
             if any(tests):
@@ -228,9 +221,8 @@ def page(result: Mapping[str, Any]) -> Page:
     marks = [c["against_paper"]["mark"] for c in cells if "against_paper" in c]
     counts = ", ".join(f"{marks.count(m)} {m}" for m in ("better", "equal", "worse"))
     verdict = f"Of {len(marks)} cells of the paper: {counts}. {sum(held)} of {len(held)} requirements hold."
-    gap = result.get("tf32_gap")
     notes = [*DIFFERENCES]
-    if gap is not None:
+    if (gap := result.get("tf32_gap")) is not None:
         notes.append(f"The largest difference that TF32 made to a likelihood, on 200 images: {gap:.2g} nats.")
     sections = [
         Section("Marginal likelihood", _unused(cells), (), [likelihoods]),
@@ -243,15 +235,14 @@ def page(result: Mapping[str, Any]) -> Page:
 
 def _best(cells: Sequence[Mapping[str, Any]], dim: int) -> Mapping[str, Any]:
     """The curved model with the lowest figure."""
-    curved = [c for c in cells if c["dim"] == dim and c["c"] and "ours" in c]
+    curved = (c for c in cells if c["dim"] == dim and c["c"] and "ours" in c)
     return min(curved, key=lambda c: float(c["ours"]["mean"]))
 
 
 def best_printed(dim: int) -> tuple[str, Printed]:
     """The lowest figure in the paper, which is that of a curved model, and its model."""
-    place = DIMENSIONS.index(dim)
-    known = {name: row[place] for name, row in PRINTED.items()}
-    (model, c), figure = min(((k, v) for k, v in known.items() if v is not None), key=lambda item: item[1][0])
+    column = ((name, row[DIMENSIONS.index(dim)]) for name, row in PRINTED.items())
+    (model, c), figure = min(((name, v) for name, v in column if v is not None), key=lambda item: item[1][0])
     return model_name(model, c), Printed(*figure, TRAININGS)
 
 
@@ -264,13 +255,11 @@ def _brief(cells: Sequence[Mapping[str, Any]]) -> Table:
     """By dimension: the N-VAE and the best curved model, paper and ours."""
     dims = list(dict.fromkeys(c["dim"] for c in cells))
     at = {(c["model"], c["dim"]): cell_text(c) for c in cells if not c["c"]}
-    flat = [at["N-VAE", dim] for dim in dims]
-    best = [_best(cells, dim) for dim in dims]
     return Table(
         ["MNIST", *(f"d = {dim}" for dim in dims)],
         [
-            ["N-VAE, paper", *(paper for paper, _ in flat)],
-            ["N-VAE, ours", *(ours for _, ours in flat)],
+            ["N-VAE, paper", *(at["N-VAE", dim][0] for dim in dims)],
+            ["N-VAE, ours", *(at["N-VAE", dim][1] for dim in dims)],
             ["P-VAE with c = 0, ours", *(at["P-VAE", dim][1] for dim in dims)],
             [
                 "best P-VAE, paper",
@@ -280,7 +269,7 @@ def _brief(cells: Sequence[Mapping[str, Any]]) -> Table:
                 "best P-VAE, ours",
                 *(
                     f"{interval_text(c['ours'])} {SIGNS[_beside_best(c)]} ({model_name(c['model'], c['c'])})"
-                    for c in best
+                    for c in (_best(cells, dim) for dim in dims)
                 ),
             ],
         ],

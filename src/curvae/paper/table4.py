@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from . import presets
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
 from .pages import LEGEND, interval_text, p_text, requirements_table
 from .statistics import Printed, paired
-from .table_cells import cell, cell_text, difference_text, figures
+from .table_cells import cell, cell_text, comparison_texts, difference_text, figures
 from .weighted_graph_loss import WeightedGraphVAE
 
 __all__ = ["EXPERIMENT", "GRAPHS", "SETTINGS"]
@@ -103,9 +103,8 @@ def _work(workspace: Workspace, name: str, variant: Variant, base: GraphConfig, 
 
 def _figures(fitted: Any, graph: Graph) -> dict[str, Any]:
     """In percent, by the distance of the posterior centres."""
-    found = link_figures(fitted, graph)
     record: dict[str, Any] = {"seed": fitted.config.seed}
-    for part, links in found.items():
+    for part, links in link_figures(fitted, graph).items():
         prefix = "" if part == "test" else f"{part}_"
         record |= {f"{prefix}{measure}": 100 * getattr(links, measure) for measure in MEASURES}
     record |= {"kl": fitted.last["kl"], "elbo": fitted.last["elbo"]}
@@ -120,11 +119,10 @@ def shards(plan: Plan) -> list[Shard]:
     for name in ("phylogenetic",) if plan.quick else GRAPHS:
         for variant in VARIANTS:
             config = replace(base, weight=variant.weight)
-            common = {k: v for k, v in config.flat().items() if k not in ("seed", "curvature")}
             settings = {
                 "graph": name,
                 "variant": variant.name,
-                "config": common,
+                "config": {k: v for k, v in config.flat().items() if k not in ("seed", "curvature")},
                 "curvatures": GEOMETRIES,
                 "deviation": variant.deviation,
                 "weighted": variant.weighted,
@@ -166,22 +164,25 @@ def _chosen(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     likelihoods = [variant.name for variant in VARIANTS if not variant.weighted]
     for graph in GRAPHS:
         best: dict[str, Mapping[str, Any]] = {}
-        for geometry in GEOMETRIES:
-            own = [_at(cells, graph, name, geometry) for name in likelihoods]
-            known = [entry for entry in own if entry is not None and "ours" in entry["validation_auc"]]
-            if known:
-                best[geometry] = max(known, key=lambda entry: float(entry["validation_auc"]["ours"]["mean"]))
+        for entry in cells:
+            space = entry["geometry"]
+            if entry["graph"] == graph and entry["variant"] in likelihoods and "ours" in entry["validation_auc"]:
+                best[space] = max(best.get(space, entry), entry, key=_validation_auc)
         if len(best) < len(GEOMETRIES):
             continue
-        row: dict[str, Any] = {"graph": graph, **{geometry: entry["variant"] for geometry, entry in best.items()}}
+        row: dict[str, Any] = {"graph": graph, **{geometry: best[geometry]["variant"] for geometry in GEOMETRIES}}
         for measure in MEASURES:
-            ball, plane = ({int(s): v for s, v in best[g][measure]["seeds"].items()} for g in ("ball", "plane"))
-            shared = sorted(ball.keys() & plane.keys())
+            ball, plane = (best[g][measure]["seeds"] for g in ("ball", "plane"))
+            shared = sorted(ball.keys() & plane.keys(), key=int)
             row[measure] = {g: best[g][measure]["ours"] for g in GEOMETRIES}
             if len(shared) > 1:
-                row[measure]["test"] = paired([ball[s] for s in shared], [plane[s] for s in shared]).to_json()
+                row[measure]["test"] = asdict(paired([ball[s] for s in shared], [plane[s] for s in shared]))
         found.append(row)
     return found
+
+
+def _validation_auc(entry: Mapping[str, Any]) -> float:
+    return float(entry["validation_auc"]["ours"]["mean"])
 
 
 def _corrected(records: Mapping[int, Any], flat: Mapping[int, Any], measure: str) -> float | None:
@@ -191,38 +192,34 @@ def _corrected(records: Mapping[int, Any], flat: Mapping[int, Any], measure: str
     return Paired([a[s] - b[s] for s in shared], 0.1 / 0.85).p_value if len(shared) > 1 else None
 
 
-def _at(cells: Sequence[Mapping[str, Any]], graph: str, variant: str, geometry: str) -> Mapping[str, Any] | None:
-    for entry in cells:
-        if (entry["graph"], entry["variant"], entry["geometry"]) == (graph, variant, geometry):
-            return entry
-    return None
+def _at(cells: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], Mapping[str, Any]]:
+    """Cells by graph, variation and geometry."""
+    return {(entry["graph"], entry["variant"], entry["geometry"]): entry for entry in cells}
 
 
 def _requirements(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     rows = []
-    for graph, title in GRAPHS.items():
-        entry = _at(cells, graph, MAIN.name, "ball")
-        if entry is None or "ours" not in entry["auc"]:
+    for entry in cells:
+        graph, title = entry["graph"], GRAPHS[entry["graph"]]
+        if (entry["variant"], entry["geometry"]) != (MAIN.name, "ball") or "ours" not in entry["auc"]:
             continue
         auc, ap = (entry[measure] for measure in MEASURES)
         means = auc["ours"]["mean"], ap["ours"]["mean"]
-        rows.append(
+        beaten = [one["ours"]["mean"] - one["paper"]["mean"] for one in (auc, ap)]
+        rows += [
             {
                 "what": f"{title}: hyperbolic AUC/AP at least {WANTED[graph][0]:g}/{WANTED[graph][1]:g}",
                 "found": " / ".join(f"{mean:.1f}" for mean in means),
                 "holds": all(mean >= wanted for mean, wanted in zip(means, WANTED[graph], strict=True)),
-            }
-        )
-        beaten = [(one["ours"]["mean"] - one["paper"]["mean"]) for one in (auc, ap)]
-        rows.append(
+            },
             {
                 "what": f"{title}: above the paper's P-VAE",
                 "found": " / ".join(f"{difference:+.1f}" for difference in beaten),
                 "holds": min(beaten) > 0,
-            }
-        )
+            },
+        ]
         tests = [one.get("against_flat") for one in (auc, ap)]
-        if graph != "diseases" and all(test is not None for test in tests):
+        if graph != "diseases" and None not in tests:
             rows.append(
                 {
                     "what": f"{title}: above our Euclidean model, paired test at 1 %",
@@ -238,62 +235,61 @@ def _requirements(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def page(result: Mapping[str, Any]) -> Page:
     """Paper beside ours, the curve over the weight, and the variations."""
-    cells = result["cells"]
-    graphs = [name for name in GRAPHS if _at(cells, name, MAIN.name, "ball")]
-    rows = []
-    for name in graphs:
-        for geometry, title in (("plane", "N-VAE"), ("ball", "P-VAE")):
-            entry = _at(cells, name, MAIN.name, geometry)
-            if entry is not None:
-                texts = [text for measure in MEASURES for text in cell_text(entry[measure], 1)]
-                rows.append([GRAPHS[name], title, *texts])
+    at = _at(result["cells"])
+    graphs = [name for name in GRAPHS if (name, MAIN.name, "ball") in at]
     main = Table(
         ["graph", "model", "AUC, paper", "AUC, ours", "AP, paper", "AP, ours"],
-        rows,
+        [
+            [
+                GRAPHS[name],
+                title,
+                *(text for measure in MEASURES for text in cell_text(at[name, MAIN.name, geometry][measure], 1)),
+            ]
+            for name in graphs
+            for geometry, title in (("plane", "N-VAE"), ("ball", "P-VAE"))
+            if (name, MAIN.name, geometry) in at
+        ],
         f"{SPLITS} random splits of the edges, 85/5/10; mean and 95 % interval. {LEGEND}",
     )
-    gains = []
-    for name in graphs:
-        entry = _at(cells, name, MAIN.name, "ball")
-        assert entry is not None
-        for measure in MEASURES:
-            test = entry[measure].get("against_flat")
-            p = None if test is None else test["p"]
-            corrected = entry[measure].get("corrected_p")
-            gains.append([GRAPHS[name], measure.upper(), difference_text(test, 1), p_text(p), p_text(corrected)])
     gain = Table(
         ["graph", "measure", "P-VAE − N-VAE, points", "p", "p, corrected"],
-        gains,
+        [
+            [
+                GRAPHS[name],
+                measure.upper(),
+                *comparison_texts(at[name, MAIN.name, "ball"][measure].get("against_flat"), 1),
+                p_text(at[name, MAIN.name, "ball"][measure].get("corrected_p")),
+            ]
+            for name in graphs
+            for measure in MEASURES
+        ],
         "Paired t-test over the splits. Training sets of different splits overlap; the corrected p accounts for that "
         "(Nadeau and Bengio, 2003).",
     )
     titles = {variant.name: variant.title for variant in VARIANTS}
-    chosen = [
-        [
-            GRAPHS[row["graph"]],
-            titles[row["ball"]],
-            titles[row["plane"]],
-            *(interval_text(row["auc"][geometry], 1) for geometry in ("ball", "plane")),
-            difference_text(row["auc"].get("test"), 1),
-            difference_text(row["ap"].get("test"), 1),
-        ]
-        for row in result["chosen"]
-    ]
     best_table = Table(
         ["graph", "chosen for the ball", "for the plane", "AUC, ball", "AUC, plane", "gain, AUC", "gain, AP"],
-        chosen,
+        [
+            [
+                GRAPHS[row["graph"]],
+                titles[row["ball"]],
+                titles[row["plane"]],
+                *(interval_text(row["auc"][geometry], 1) for geometry in ("ball", "plane")),
+                difference_text(row["auc"].get("test"), 1),
+                difference_text(row["ap"].get("test"), 1),
+            ]
+            for row in result["chosen"]
+        ],
         "Each space with the variation that is best on validation edges, the weighted loss left out.",
     )
-    others = []
-    for variant in VARIANTS:
-        for geometry in GEOMETRIES:
-            texts = []
-            for name in graphs:
-                entry = _at(cells, name, variant.name, geometry)
-                texts.append("–" if entry is None else _both(entry))
-            others.append([variant.title, geometry, *texts])
     variations = Table(
-        ["variation", "space", *(GRAPHS[name] for name in graphs)], others, "AUC / AP, means over the splits."
+        ["variation", "space", *(GRAPHS[name] for name in graphs)],
+        [
+            [variant.title, geometry, *(_both(at.get((name, variant.name, geometry))) for name in graphs)]
+            for variant in VARIANTS
+            for geometry in GEOMETRIES
+        ],
+        "AUC / AP, means over the splits.",
     )
     sections = [
         Section("Paper and ours", DIFFERENCES, (), [main]),
@@ -304,29 +300,32 @@ def page(result: Mapping[str, Any]) -> Page:
                 "The weight is how often the likelihood counts every pair of nodes, beside one divergence a node. The "
                 "paper's product over ordered pairs makes it 2."
             ],
-            [_curve(cells, graphs)],
+            [_curve(at, graphs)],
             [variations, best_table],
         ),
         Section("What was to be shown", (), (), [requirements_table(result["requirements"])]),
     ]
     holds = [bool(r["holds"]) for r in result["requirements"]]
-    best = [entry for name in graphs if (entry := _at(cells, name, MAIN.name, "ball")) is not None]
-    verdict = "; ".join(f"{GRAPHS[entry['graph']]}: AUC {interval_text(entry['auc'].get('ours'), 1)}" for entry in best)
+    verdict = "; ".join(
+        f"{GRAPHS[name]}: AUC {interval_text(at[name, MAIN.name, 'ball']['auc'].get('ours'), 1)}" for name in graphs
+    )
     return Page(f"Hyperbolic, {verdict}.", "good" if holds and all(holds) else "neutral", sections, brief=main)
 
 
-def _both(entry: Mapping[str, Any]) -> str:
+def _both(entry: Mapping[str, Any] | None) -> str:
+    if entry is None:
+        return "–"
     return " / ".join(f"{entry[m]['ours']['mean']:.1f}" if "ours" in entry[m] else "–" for m in MEASURES)
 
 
-def _curve(cells: Sequence[Mapping[str, Any]], graphs: Sequence[str]) -> Picture:
+def _curve(at: Mapping[tuple[str, str, str], Mapping[str, Any]], graphs: Sequence[str]) -> Picture:
     """AUC over the weight, with 95 % intervals."""
     figure = Figure(figsize=(2.9 * len(graphs), 2.8), layout="constrained")
     axes = figure.subplots(1, len(graphs), squeeze=False)[0]
     names = {v.weight: v.name for v in VARIANTS if v.deviation == START and not v.weighted}
     for ax, graph in zip(axes, graphs, strict=True):
         for geometry, colour in (("ball", "#c0392b"), ("plane", "#2471a3")):
-            found = [(w, _at(cells, graph, names[w], geometry)) for w in sorted(names)]
+            found = [(w, at.get((graph, names[w], geometry))) for w in sorted(names)]
             points = [(w, e["auc"]["ours"]) for w, e in found if e is not None and "ours" in e["auc"]]
             if points:
                 ax.errorbar(

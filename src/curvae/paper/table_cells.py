@@ -35,8 +35,7 @@ __all__ = [
 Key = TypeVar("Key", bound=Hashable)
 Record = Mapping[str, Any]
 
-PLAIN: DecoderKind = "log_mlp"
-"""decoder of the N-VAE: at c = 0 it is an MLP"""
+PLAIN: DecoderKind = "log_mlp"  # decoder of the N-VAE: at c = 0 it is an MLP
 LIMIT = (
     "The P-VAE of c = 0 is not in the paper: it has the functions of the N-VAE, with the first layer of the decoder "
     "written as gyroplanes, and shows what of a gain is curvature."
@@ -119,8 +118,7 @@ def cell(
         if len(values) > 1:
             result["against_paper"] = _marked(against_printed(list(values.values()), printed), lower_is_better)
     for key, other in (("against_flat", flat), ("against_limit", limit)):
-        test = None if other is None else beside(records, other, name)
-        if test is not None:
+        if other is not None and (test := beside(records, other, name)):
             result[key] = _marked(test, lower_is_better)
     return result
 
@@ -133,7 +131,7 @@ def beside(records: Mapping[int, Record], other: Mapping[int, Record], name: str
 
 
 def _marked(test: Test, lower_is_better: bool) -> dict[str, Any]:
-    return {**test.to_json(), "mark": mark(test, lower_is_better)}
+    return {**asdict(test), "mark": mark(test, lower_is_better)}
 
 
 def cell_text(found: Mapping[str, Any], digits: int = 2) -> tuple[str, str]:
@@ -143,15 +141,12 @@ def cell_text(found: Mapping[str, Any], digits: int = 2) -> tuple[str, str]:
         text += f" {SIGNS[found['against_paper']['mark']]}"
     if found.get("failed"):
         text += f" ({found['failed']} failed)"
-    paper = found.get("paper")
-    return interval_text(paper, 1) if paper else "–", text
+    return interval_text(found.get("paper"), 1), text
 
 
 def difference_text(test: Mapping[str, Any] | None, digits: int = 2) -> str:
     """ "−1.05 ± 0.11"."""
-    if test is None:
-        return "–"
-    return f"{number(test['difference'], digits, sign=True)} ± {test['half']:.{digits}f}"
+    return "–" if test is None else f"{number(test['difference'], digits, sign=True)} ± {test['half']:.{digits}f}"
 
 
 def comparison_texts(test: Mapping[str, Any] | None, digits: int = 2) -> list[str]:

@@ -6,12 +6,12 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..models import VAE
 from ..training import Config, Fitted, Scaling, Split, build, fit_many
 from ..training.evaluate import Embedding, Likelihoods, active_dimensions, likelihoods_many
 from ..training.files import read_tensors, write_tensors
@@ -95,15 +95,11 @@ class Trainings:
             "likelihoods": judged - trained,
             "other": time.perf_counter() - judged,
         }
-        result: dict[str, Any] = {"trainings": records, "seconds_by_part": seconds}
-        return result if gap is None else result | {"tf32_gap": gap}
+        return {"trainings": records, "seconds_by_part": seconds, **({} if gap is None else {"tf32_gap": gap})}
 
     def datasets(self) -> list[ExperimentData]:
         """Data of every training; those of one seed share it."""
-        made: dict[int, ExperimentData] = {}
-        for config in self.configs:
-            if config.seed not in made:
-                made[config.seed] = self.dataset(config.seed)
+        made = {seed: self.dataset(seed) for seed in dict.fromkeys(config.seed for config in self.configs)}
         return [made[config.seed] for config in self.configs]
 
     def _judge(
@@ -128,18 +124,16 @@ class Trainings:
         return found, rough - exact
 
     def _figures(self, fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
-        figures: dict[str, Any] = {
+        learned = fitted.config.learn_curvature or fitted.config.learn_prior_scale
+        return {
             "nll": -likelihoods.mean,
             "nll_error": float(np.sqrt((likelihoods.error**2).sum()) / len(likelihoods.error)),
             "median_ess": float(np.median(likelihoods.ess)),
             **_posterior(fitted, test),
             "training_elbo": fitted.last["elbo"],
+            **({name: fitted.last[name] for name in ("c", "prior_scale")} if learned else {}),
+            **({} if fitted.failure is None else {"failure": fitted.failure}),
         }
-        if fitted.config.learn_curvature or fitted.config.learn_prior_scale:
-            figures |= {"c": fitted.last["c"], "prior_scale": fitted.last["prior_scale"]}
-        if fitted.failure is not None:
-            figures["failure"] = fitted.failure
-        return figures
 
 
 def train(
@@ -151,10 +145,9 @@ def train(
 ) -> list[Fitted]:
     """Train models; with `cache`, keep them under that name, and unless `again` take those that are there."""
     path = None if cache is None else workspace.cache / f"{cache}.safetensors"
-    if path is not None and path.exists() and not again:
-        known = _load(configs, datasets, workspace, read_tensors(path))
-        if known is not None:
-            return known
+    known = None if again or path is None or not path.exists() else _load(configs, datasets, workspace, path)
+    if known is not None:
+        return known
     fitted = fit_many(
         configs,
         [dataset.x for dataset in datasets],
@@ -175,19 +168,18 @@ def _load(
     configs: Sequence[Config],
     datasets: Sequence[ExperimentData],
     workspace: Workspace,
-    stored: tuple[dict[str, Any], Any],
+    path: Path,
 ) -> list[Fitted] | None:
     """Models as they were kept, unless they were trained with other settings."""
-    tensors, metadata = stored
+    tensors, metadata = read_tensors(path)
     if metadata.get("configs") != _text(configs):
         return None
     fitted = []
     for i, (config, dataset) in enumerate(zip(configs, datasets, strict=True)):
-        model: VAE = build(config, dataset.x.shape[1])
-        prefix = f"{i}."
+        model, prefix = build(config, dataset.x.shape[1]), f"{i}."
         model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
-        model = model.to(workspace.device).eval()
-        fitted.append(Fitted(config, model, dataset.scaling, "as asked", dataset.split, []))
+        ready = model.to(workspace.device).eval()
+        fitted.append(Fitted(config, ready, dataset.scaling, "as asked", dataset.split, []))
     return fitted
 
 

@@ -1,11 +1,10 @@
 """Pictures."""
 
-from .dendrograms import beside_surrogates, dendrogram
 from .disc import density, disc, fit_window, geodesics, grid, gyroplane, project, regular_tree
 from .graph_maps import graph_map
 from .maps import gyroplane_heat, latent_map
 from .mosaics import decoded_mosaic, mosaic, sample_grid
-from .panels import confusion, curves, radius_histogram, reconstructions
+from .panels import beside_surrogates, confusion, curves, dendrogram, radius_histogram, reconstructions
 from .projection import Projection, project_to_disc
 from .style import PALETTE, figure_bytes, quiet
 

@@ -23,6 +23,7 @@ __all__ = [
     "INK",
     "RIM",
     "Points",
+    "as_number",
     "density",
     "disc",
     "fit_window",
@@ -50,6 +51,11 @@ def tensor(x: Points) -> Tensor:
     return torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x)).detach().double().cpu()
 
 
+def as_number(c: Tensor | float) -> float:
+    """The present value of a curvature, which may be learned."""
+    return float(c.detach()) if isinstance(c, Tensor) else float(c)
+
+
 def _points(x: Points) -> Tensor:
     points = tensor(x)
     if points.shape[-1:] != (2,):
@@ -67,8 +73,7 @@ def inside(ball: PoincareBall, x: Points, shape: tuple[int | None, ...] = (None,
         raise CurvaeError(f"points to draw must have shape ({wanted}), got {tuple(points.shape)}")
     if not points.numel():
         raise CurvaeError(f"there are no points to draw: the shape is {tuple(points.shape)}; give at least one")
-    outside = (~ball.contains(points)).nonzero()
-    if len(outside):
+    if len(outside := (~ball.contains(points)).nonzero()):
         first = tuple(outside[0].tolist())
         raise CurvaeError(
             f"{len(outside)} of {points.numel() // 2} points do not lie in the disc c·|z|² < 1 with c = {ball.c:g}, "
@@ -81,13 +86,12 @@ def frozen(ball: PoincareBall) -> PoincareBall:
     """The disc at the present value of a curvature that may be learned."""
     if ball.dim != 2:
         raise CurvaeError(f"only a ball of dimension 2 can be drawn, got {ball}; see project_to_disc")
-    return PoincareBall(2, float(ball.c.detach()) if isinstance(ball.c, Tensor) else ball.c)
+    return PoincareBall(2, as_number(ball.c))
 
 
 def fit_window(*points: Points) -> float:
     """The `reach` of a window around the origin that holds all the points, with a small margin."""
-    reach = max((float(_points(x).abs().max()) for x in points), default=0.0)
-    return 1.05 * reach or _FLAT_REACH
+    return 1.05 * max((float(_points(x).abs().max()) for x in points), default=0.0) or _FLAT_REACH
 
 
 def half_width(ball: PoincareBall, reach: float | None = None) -> float:
@@ -124,9 +128,7 @@ def disc(ax: Axes, ball: PoincareBall, face: str = "white", reach: float | None 
     if c * edge * edge < 1:
         # The window cuts through the space: a frame of which the axes clip the outer half, fainter than the rim.
         ax.add_patch(Rectangle((-edge, -edge), 2 * edge, 2 * edge, linewidth=0.8, **style))
-    ax.set_xlim(-edge, edge)
-    ax.set_ylim(-edge, edge)
-    ax.set_aspect("equal")
+    ax.set(xlim=(-edge, edge), ylim=(-edge, edge), aspect="equal")
     ax.axis("off")
     return ax
 
@@ -158,15 +160,13 @@ def gyroplane(ax: Axes, ball: PoincareBall, p: Points, a: Points, **style: Any) 
         raise CurvaeError(
             f"{int((~a.any(-1)).sum())} hyperplanes have the normal 0, which points nowhere; leave them out"
         )
-    across = torch.stack([-a[..., 1], a[..., 0]], -1)
-    across = across / across.norm(dim=-1, keepdim=True)
+    across = torch.nn.functional.normalize(torch.stack([-a[..., 1], a[..., 0]], -1), dim=-1, eps=0.0)
     c = float(ball.c)
     # In the plane, past the farthest corner of the window.
     window = max(_FLAT_REACH, *np.abs([*ax.get_xlim(), *ax.get_ylim()]).tolist())
     reach = 30 / math.sqrt(c) if c else 4 * (window + float(p.norm(dim=-1).max()))
     v = across * reach / ball.lambda_x(p).unsqueeze(-1)
-    half = geodesics(ax, ball, p, ball.expmap(p, v), steps=200, **style)
-    other = geodesics(ax, ball, p, ball.expmap(p, -v), steps=200, **style)
+    half, other = (geodesics(ax, ball, p, ball.expmap(p, way), steps=200, **style) for way in (v, -v))
     half.set_segments(
         [np.concatenate([o[::-1], s]) for o, s in zip(other.get_segments(), half.get_segments(), strict=True)]
     )
@@ -178,11 +178,9 @@ def project(ball: PoincareBall, z: Tensor, p: Tensor, a: Tensor) -> Tensor:
     """The point of the hyperplane through p normal to a that is nearest to z."""
     c = ball.c
     S, P = (ball.to_lorentz(x.double()) for x in (z, p))
-    unit, _ = h.direction(a.double())
-    normal, offset = h.plane(P, unit, c)
+    normal, offset = h.plane(P, h.direction(a.double())[0], c)
     y = h.dot(normal, S) - offset * h.time(S, c)
-    foot = (S - y.unsqueeze(-1) * normal) / (1 + c * y * y).sqrt().unsqueeze(-1)
-    return ball.from_lorentz(foot)
+    return ball.from_lorentz((S - y.unsqueeze(-1) * normal) / (1 + c * y * y).sqrt().unsqueeze(-1))
 
 
 def grid(
@@ -233,8 +231,7 @@ def regular_tree(degree: int = 3, depth: int = 5, length: float | None = None) -
         reached = []
         for parent, heading in frontier:
             x = points[parent]
-            turns = range(degree) if heading is None else range(1, degree)
-            for k in turns:
+            for k in range(degree) if heading is None else range(1, degree):
                 angle = (math.pi / 2 if heading is None else heading + math.pi) + 2 * math.pi * k / degree
                 v = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64) * length
                 child = ball.expmap(x, v / ball.lambda_x(x))

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib import patheffects
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PathCollection
-from matplotlib.colors import Normalize, to_rgba, to_rgba_array
+from matplotlib.colors import to_rgba
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Bbox, BboxBase
+from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..geometry import PoincareBall
 from .disc import INK, Points, frozen, geodesics, inside
 from .maps import latent_map
-from .style import GREY, SEQUENTIAL, Colouring, colour_bar, inches, plain
+from .style import Colouring, colour_bar, inches, plain, sequential, shaded
 
 __all__ = ["EDGES_DRAWN", "edges_drawn", "graph_map"]
 
@@ -75,13 +74,13 @@ def graph_map(
     # A node with many neighbours is larger, though not in proportion.
     degree = np.bincount(pairs.ravel(), minlength=len(z)) if len(pairs) else np.ones(len(z))
     sizes = (np.maximum(degree, 1) / max(1.0, np.median(degree))) ** 0.5
-    if steps is None:
-        drawn = latent_map(ax, ball, z, labels, sizes=sizes, hierarchy=hierarchy, title=title)
-    else:
-        colours, scale = _scale(np.asarray(steps[0], dtype=np.float64))
-        drawn = latent_map(ax, ball, z, colours, sizes=sizes, hierarchy=hierarchy, title=title)
-        bar = colour_bar(ax, scale, steps[1])
-        bar.ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    if steps is not None:
+        numbers = np.asarray(steps[0], dtype=np.float64)
+        scale = sequential(0, numbers[np.isfinite(numbers)].max(initial=1.0))
+        labels = Colouring(shaded(numbers, scale))
+    drawn = latent_map(ax, ball, z, labels, sizes=sizes, hierarchy=hierarchy, title=title)
+    if steps is not None:
+        colour_bar(ax, scale, steps[1]).ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     pairs = edges_drawn(pairs)
     zoom = inches(ax) / 4
     if len(pairs):
@@ -92,9 +91,17 @@ def graph_map(
         near = np.exp(-0.5 * ball.dist(start, end).numpy())
         shades = np.tile(to_rgba(_EDGE), (len(pairs), 1))
         shades[:, 3] = (0.3 + 0.4 * share) * (0.4 + 0.6 * near)
-        width = (0.35 + 0.35 * share) * zoom
-        lines = {"steps": 32, "colors": shades, "linewidths": width, "rasterized": len(pairs) > 1000}
-        geodesics(ax, ball, start, end, zorder=0.8, **lines)
+        geodesics(
+            ax,
+            ball,
+            start,
+            end,
+            steps=32,
+            colors=shades,
+            linewidths=(0.35 + 0.35 * share) * zoom,
+            rasterized=len(pairs) > 1000,
+            zorder=0.8,
+        )
     marked = [int(node) for node in central][:_NAMED]
     unit = float(np.sum(drawn.get_sizes())) / sizes.sum()
     widths = 3.0 * zoom + (unit * sizes) ** 0.5  # of nodes with a ring, in points
@@ -114,14 +121,6 @@ def edges_drawn(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     if len(pairs) <= EDGES_DRAWN:
         return pairs
     return pairs[np.sort(np.random.default_rng(0).choice(len(pairs), EDGES_DRAWN, replace=False))]
-
-
-def _scale(numbers: NDArray[np.float64]) -> tuple[Colouring, ScalarMappable]:
-    known = np.isfinite(numbers)
-    scale = ScalarMappable(Normalize(0, max(1.0, numbers[known].max(initial=1.0))), SEQUENTIAL)
-    colours = np.repeat(to_rgba_array(GREY), len(numbers), 0)
-    colours[known] = scale.to_rgba(numbers[known])
-    return Colouring(colours), scale
 
 
 def _name(
@@ -161,9 +160,10 @@ def _name(
                 x = float(places[node, 0] + np.cos(angle) * (away + width / 2))
                 y = float(places[node, 1] + np.sin(angle) * (away + height / 2))
                 box = Bbox.from_extents(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-                if _within(ax.bbox, box) and not any(box.overlaps(other) for other in taken):
-                    covered = ((places > box.min) & (places < box.max)).all(1).sum()
-                    choices.append((int(covered), len(choices), x, y, box))
+                within = np.less_equal([*ax.bbox.min, *box.max], [*box.min, *ax.bbox.max]).all()
+                if within and not any(box.overlaps(other) for other in taken):
+                    covered = int(((places > box.min) & (places < box.max)).all(1).sum())
+                    choices.append((covered, len(choices), x, y, box))
         if not choices or (rank and min(choices)[0] > _COVERED):
             continue
         _, _, x, y, box = min(choices)
@@ -181,7 +181,3 @@ def _name(
             zorder=3.0,
             path_effects=[patheffects.withStroke(linewidth=1.8, foreground="white", alpha=0.85)],
         )
-
-
-def _within(outer: BboxBase, inner: Bbox) -> bool:
-    return inner.x0 >= outer.x0 and inner.y0 >= outer.y0 and inner.x1 <= outer.x1 and inner.y1 <= outer.y1

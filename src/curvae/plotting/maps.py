@@ -141,9 +141,9 @@ def gyroplane_heat(
     place, normal = inside(ball, p, (2,)), tensor(a)
     disc(ax, ball, reach=reach)
     xs, ys, z, within = grid(ball, size, reach)
-    distance = ball.dist2plane(z, place, normal, signed=False)
     # On the line itself the log has no bound; the nearest pixels set the lower end of the colours.
-    value = torch.where(within, distance.clamp_min(1e-9), torch.nan).log().numpy()
+    distance = ball.dist2plane(z, place, normal, signed=False).clamp_min(1e-9)
+    value = torch.where(within, distance, torch.nan).log().numpy()
     low, high = np.nanquantile(value, (0.02, 1.0))
     heat = ax.imshow(
         value,

@@ -90,8 +90,7 @@ def thin(points: Tensor, width: float, n: int, limit: int) -> tuple[NDArray[np.i
     """
     place = (points.numpy() + width) * n / (2 * width)
     cell = np.clip(np.floor(place), 0, n - 1).astype(np.int64)
-    off = ((place - cell - 0.5) ** 2).sum(1)
-    order = np.lexsort((off, cell[:, 0], cell[:, 1]))
+    order = np.lexsort((((place - cell - 0.5) ** 2).sum(1), cell[:, 0], cell[:, 1]))
     _, first, count = np.unique(cell[order] @ [1, n], return_index=True, return_counts=True)
     chosen = order[first[np.argsort(-count, kind="stable")[:limit]]]
     return chosen, cell[chosen]
@@ -153,10 +152,8 @@ def decoded_mosaic(
         style: as for matplotlib's imshow.
     """
     ball = frozen(ball)
-    width = half_width(ball, reach)
-    row, column = (k.ravel() for k in np.indices((n, n)))
-    cells = np.stack([column, row], 1)
-    z = torch.as_tensor((2 * cells + 1 - n) * (width / n))
+    cells = np.indices((n, n)).reshape(2, -1).T[:, ::-1]  # column and row
+    z = torch.as_tensor((2 * cells + 1 - n) * (half_width(ball, reach) / n))
     # A decoder cannot be asked beyond the rim, and close to it sees what it never met in training.
     near = float(ball.c) * z.square().sum(1) < 0.99
     with torch.no_grad():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
-from .disc import Points, tensor
+from .disc import Points, as_number, tensor
 
 __all__ = ["Projection", "project_to_disc"]
 
@@ -48,7 +48,9 @@ class Projection:
         if z.shape[-1] != d:
             raise CurvaeError(f"the projection was made for {d} dimensions, got points of shape {tuple(z.shape)}")
         # One or two dimensions are shown as they are: the radius means something.
-        return z @ self.axes if d <= 2 else _disc(_tangent(z, self.centre, self.c) @ self.axes, self.c)
+        return (
+            z @ self.axes if d <= 2 else PoincareBall(2, self.c).expmap0(_tangent(z, self.centre, self.c) @ self.axes)
+        )
 
 
 def project_to_disc(points: Points, c: Tensor | float) -> Projection:
@@ -68,7 +70,7 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
         >>> projection.points.shape, round(projection.kept, 2)
         (torch.Size([200, 2]), 0.65)
     """
-    c = float(c.detach()) if isinstance(c, Tensor) else float(c)
+    c = as_number(c)
     z = _checked(points, c)
     if z.dim() != 2 or not z.numel():
         raise CurvaeError(f"points to project must have shape (N, d) with N and d at least 1, got {tuple(z.shape)}")
@@ -79,14 +81,14 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
             "the two latent dimensions as they are" if d == 2 else "the one latent dimension, on the horizontal axis"
         )
         return Projection(z @ axes, 1.0, sentence, c, z.new_zeros(d), axes)
-    some = z if n <= _MEAN_OF else z[_generator().choice(n, _MEAN_OF, replace=False)]
+    some = z if n <= _MEAN_OF else z[np.random.default_rng(0).choice(n, _MEAN_OF, replace=False)]
     centre = PoincareBall(d, c).frechet_mean(some)
     v = _tangent(z, centre, c)
     variance, directions = torch.linalg.eigh(v.T @ v / n)
     axes = directions[:, [-1, -2]]
     # The sign of an eigenvector is arbitrary; its largest entry is made positive.
     axes = axes * torch.take_along_dim(axes, axes.abs().argmax(0, keepdim=True), 0).sign()
-    projected = _disc(v @ axes, c)
+    projected = PoincareBall(2, c).expmap0(v @ axes)
     share = float(variance[-2:].sum() / variance.sum()) if variance.sum() > 0 else 1.0
     kept = _rank_correlation(z, projected, c)
     sentence = (
@@ -94,10 +96,6 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
         f"rank correlation of distances {kept:.2f}"
     )
     return Projection(projected, kept, sentence, c, centre, axes)
-
-
-def _generator() -> np.random.Generator:
-    return np.random.default_rng(0)
 
 
 def _checked(points: Points, c: float) -> Tensor:
@@ -115,10 +113,6 @@ def _tangent(z: Tensor, centre: Tensor, c: float) -> Tensor:
     return ball.logmap(centre, z) * ball.lambda_x(centre) / 2  # λ_0 = 2
 
 
-def _disc(v: Tensor, c: float) -> Tensor:
-    return PoincareBall(2, c).expmap0(v)
-
-
 def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
     n = len(before)
     i, j = np.triu_indices(n, 1) if n <= _ALL_PAIRS else _random_pairs(n)
@@ -130,5 +124,5 @@ def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
 
 
 def _random_pairs(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    i = _generator().integers(0, n, _PAIRS)
+    i = np.random.default_rng(0).integers(0, n, _PAIRS)
     return i, (i + np.random.default_rng(1).integers(1, n, _PAIRS)) % n

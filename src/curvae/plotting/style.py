@@ -42,6 +42,8 @@ __all__ = [
     "levels",
     "plain",
     "quiet",
+    "sequential",
+    "shaded",
 ]
 
 # Each colour is the farthest from those before it, from white and from grey, in the least favourable of normal,
@@ -133,15 +135,20 @@ def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
     if labels is None:
         return Colouring(np.repeat(to_rgba_array(PALETTE[0]), count, 0))
     found = levels(labels, count)
-    return _categorical(found) if isinstance(found, Levels) else _numeric(found)
+    if isinstance(found, Levels):
+        return _categorical(found)
+    scale = sequential(np.nanmin(found), np.nanmax(found))
+    return Colouring(shaded(found, scale), scale=scale)
 
 
-def _numeric(numbers: NDArray[np.float64]) -> Colouring:
-    known = np.isfinite(numbers)
-    scale = ScalarMappable(Normalize(numbers[known].min(), numbers[known].max()), SEQUENTIAL)
-    colours = np.repeat(to_rgba_array(GREY), len(numbers), 0)
-    colours[known] = scale.to_rgba(numbers[known])
-    return Colouring(colours, scale=scale)
+def sequential(low: float, high: float) -> ScalarMappable:
+    """A sequential scale of colours between two numbers."""
+    return ScalarMappable(Normalize(low, high), SEQUENTIAL)
+
+
+def shaded(numbers: NDArray[np.float64], scale: ScalarMappable) -> NDArray[np.float64]:
+    """Colours of numbers, (N, 4): those of the scale, grey for what is not finite."""
+    return np.where(np.isfinite(numbers)[:, None], scale.to_rgba(numbers), to_rgba_array(GREY))
 
 
 def _categorical(found: Levels) -> Colouring:

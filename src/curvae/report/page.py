@@ -99,8 +99,9 @@ class Table:
             )
 
     def _html(self) -> Html:
-        numeric = [bool(k) and all(_NUMBER.match(row[k]) for row in self.rows) for k in range(len(self.header))]
-        kinds = ["number" if is_number else None for is_number in numeric]
+        kinds = [
+            "number" if k and all(_NUMBER.match(row[k]) for row in self.rows) else None for k in range(len(self.header))
+        ]
         head = [tag("th", cell, scope="col", class_=kind) for cell, kind in zip(self.header, kinds, strict=True)]
         body = [
             tag(
@@ -227,11 +228,10 @@ class Report:
         return f"<!DOCTYPE html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
 
     def _warnings(self) -> list[Html]:
-        count = len(self.warnings)
-        if not count:
+        if not self.warnings:
             return []
-        items = _lines(*(tag("li", warning) for warning in self.warnings))
-        return [tag("aside", tag("h2", "Warning" if count == 1 else f"{count} warnings"), tag("ul", items))]
+        title = "Warning" if len(self.warnings) == 1 else f"{len(self.warnings)} warnings"
+        return [tag("aside", tag("h2", title), tag("ul", _lines(*(tag("li", text) for text in self.warnings))))]
 
     def _footer(self) -> Html:
         versions = " · ".join(f"{name} {version}" for name, version in self.versions.items())

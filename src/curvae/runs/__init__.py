@@ -2,11 +2,11 @@
 
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
-from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, recover_run
+from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, figures, is_run, recover_run, recovered
 from .inference import embed_run, evaluate_run, impute_run, sample_run
 from .kinds import open_run
 from .progress import Reporter
-from .sources import GraphSource, Source
+from .sources import GraphSource, Source, Step
 from .training import TrainRequest, train_run
 from .viewing import ViewRequest, view_run
 
@@ -16,6 +16,7 @@ __all__ = [
     "GraphSource",
     "Reporter",
     "Source",
+    "Step",
     "TrainRequest",
     "ViewRequest",
     "compare_run",
@@ -24,9 +25,12 @@ __all__ = [
     "embed_run",
     "evaluate_run",
     "export_tree",
+    "figures",
     "impute_run",
+    "is_run",
     "open_run",
     "recover_run",
+    "recovered",
     "sample_run",
     "train_run",
     "view_run",

@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..report import Report
 from ..training.comparison import Comparison
-from ..training.files import write_json, write_text
+from ..training.files import write_json
 from ..training.paired import Outcome
-from ..training.storage import versions
 from ..training.workers import processes
-from .folders import today
+from .folders import write_report
 from .progress import Forecast, Reporter
 from .run import Run, given
-from .sources import DataSource
+from .sources import DataSource, Step
 from .start import Started, start_run
 
 __all__ = ["CompareRequest", "CompareResult", "compare_run"]
@@ -55,20 +53,20 @@ class CompareResult:
     comparison: Comparison
 
     @property
-    def following(self) -> str:
-        """The next command to type: train with the curvature that was found best."""
+    def following(self) -> Step:
+        """What to do next: train with the curvature that was found best."""
         best = float(self.comparison.best if self.comparison.outcome == "hyperbolic" else 0)
         if "space" not in self.settings:
-            return self.source.fit_command({**self.settings, "curvature": best})
+            return self.source.train_step(**self.settings | {"curvature": best})
         config = type(self.comparison.config)(**self.settings).with_curvature(best)
-        return self.source.fit_command(given(config) if config.space else {**given(config), "curvature": best})
+        return self.source.train_step(**given(config) | ({} if config.space else {"curvature": best}))
 
 
 def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> CompareResult:  # noqa: B008 - frozen
     """Compare curvatures and write `comparison.json` and `report.html`."""
     asked = {"curvatures": request.curvatures, "repeats": request.repeats}
     with ExitStack() as held:
-        return _compare(request, start_run(request, "compare DATA", "comparison", asked, _plan, held), reporter)
+        return _compare(request, start_run(request, reporter.started, "comparison", asked, _plan, held), reporter)
 
 
 def _plan(run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,18 +94,9 @@ def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> C
     )
     said, warned, sections = run.comparison_report(found)
     reporter.tell(said, warned)
-    report = Report(
-        f"Is a curved space better for {description['source']['name']}?",
-        found.verdict,
-        TONES[found.outcome],
-        [*run.data.warnings, *warned],
-        sections,
-        description["command"],
-        versions(),
-        run.config.seed,
-        today(),
-    )
     write_json(folder / "comparison.json", found.to_json())
-    write_text(folder / "report.html", report.html())
+    title = f"Is a curved space better for {description['source']['name']}?"
+    report = folder / "report.html", title, found.verdict, TONES[found.outcome], [*run.data.warnings, *warned], sections
+    write_report(*report, run.config.seed, description["command"])
     reporter.say(found.verdict)
     return CompareResult(folder, run.source, settings, found)

@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data import branching_diffusion, flat
-from ..report import Report, Section
+from ..report import Section
 from ..training import Config
 from ..training.comparison import Comparison, compare
-from ..training.files import write_json, write_text
-from ..training.storage import versions
+from ..training.files import write_json
 from . import pages
-from .folders import command_line, new_folder, today
+from .folders import new_folder, write_report
 from .progress import Reporter
 
 __all__ = ["demonstrate"]
@@ -75,18 +74,8 @@ def _demonstrate(output: Path, seed: int, quick: bool, reporter: Reporter) -> tu
         reporter.say(f"On {name}: {result.verdict}")
     tree_result, flat_result = found.values()
     good = tree_result.outcome == "hyperbolic" and flat_result.outcome != "hyperbolic"
-    report = Report(
-        "Curvae: a hierarchy found, and none invented",
-        f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}",
-        "good" if good else "neutral",
-        [],
-        sections,
-        command_line(),
-        versions(),
-        seed,
-        today(),
-    )
-    page = output / "report.html"
+    page, title = output / "report.html", "Curvae: a hierarchy found, and none invented"
+    verdict = f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}"
     write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
-    write_text(page, report.html())
+    write_report(page, title, verdict, "good" if good else "neutral", [], sections, seed, reporter.started)
     return page, found

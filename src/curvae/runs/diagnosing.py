@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +25,16 @@ from ..hierarchy import (
     recover,
     tree_of_embedding,
 )
-from ..report import Report
 from ..training.embedding import Embedding
 from ..training.files import write_text
 from ..training.locks import locked
-from ..training.storage import CONFIG, read_description, versions
+from ..training.storage import CONFIG, read_description
 from . import pages
-from .folders import command_line, output_file, today
+from .folders import output_file, write_report
 from .kinds import RUNS
 from .maps import open_map
 from .progress import Reporter
-from .sources import DataSource
+from .sources import DataSource, Step
 
 __all__ = ["DiagnoseRequest", "diagnose_data", "export_tree", "figures", "is_run", "recover_run", "recovered"]
 
@@ -55,14 +53,14 @@ class DiagnoseRequest:
     force: bool = False
     seed: int = 0
 
-    def following(self, found: Diagnosis) -> str:
-        """The next command to type."""
+    def following(self, found: Diagnosis) -> Step:
+        """What to do next."""
         if self.distances:
-            report = "report.html" if self.output is None else str(self.output)
-            return f"{self.source.command('diagnose')} --distances -o {shlex.quote(report)} --seed {self.seed + 1}"
+            report = self.output or Path("report.html")
+            return self.source.step("diagnose", distances=True, output=report, seed=self.seed + 1)
         if found.outcome == "flat":
-            return self.source.fit_command({"curvature": 0.0})
-        return self.source.compare_command({"curvatures": ",".join(f"{value:g}" for value in found.suggested)})
+            return self.source.train_step(curvature=0.0)
+        return self.source.compare_step(curvatures=",".join(f"{value:g}" for value in found.suggested))
 
 
 def diagnose_data(request: DiagnoseRequest, reporter: Reporter = Reporter()) -> Diagnosis:  # noqa: B008 - frozen
@@ -81,21 +79,20 @@ def _diagnose(request: DiagnoseRequest, reporter: Reporter) -> Diagnosis:
     data = run.diagnose(request.source, *how, reporter, _steps(reporter))
     found = data.found
     reporter.progress("diagnosis", _STEPS, _STEPS, "")
-    for text in found.notes:
-        reporter.say(text)
+    reporter.tell(found.notes, ())
     if request.output is not None:
-        report = Report(
-            f"Is there a hierarchy in {request.source.to_json()['name']}?",
+        title = f"Is there a hierarchy in {request.source.to_json()['name']}?"
+        sections = [pages.diagnosis_section(found, data.labels), pages.delta_section(found), data.section]
+        write_report(
+            request.output,
+            title,
             found.sentence,
             "good" if found.outcome == "tree-like" else "neutral",
             data.warnings,
-            [pages.diagnosis_section(found, data.labels), pages.delta_section(found), data.section],
-            command_line(),
-            versions(),
+            sections,
             request.seed,
-            today(),
+            reporter.started,
         )
-        write_text(request.output, report.html())
     return found
 
 
@@ -104,7 +101,7 @@ def _check_place(path: Path) -> None:
     place = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
     if path.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
         raise CurvaeError(
-            f"cannot write {path}: {place.name or place} is no folder to write to; choose another with -o"
+            f"cannot write {path}: {place.name or place} is no folder to write to; choose another with output=…"
         )
 
 
@@ -125,18 +122,11 @@ def is_run(path: str) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
-class _Map(NamedTuple):
-    """The embedding of a run as its files tell it."""
-
-    points: Embedding
-    ids: NDArray[np.str_]
-    labels: NDArray[np.str_] | None
-
-
-def _open(run: Path) -> _Map:
+def _open(run: Path) -> tuple[Embedding, NDArray[np.str_], NDArray[np.str_] | None]:
+    """The embedding of a run as its files tell it, with the ids of the rows and their labels, if they have any."""
     table, embedding = open_map(run, read_description(run))
     ids, labels = (table[name].to_numpy(np.str_) for name in ("id", "label"))
-    return _Map(embedding, ids, labels if (labels != "").any() else None)
+    return embedding, ids, labels if (labels != "").any() else None
 
 
 def recover_run(
@@ -147,15 +137,14 @@ def recover_run(
     reporter: Reporter = Reporter(),  # noqa: B008 - frozen
 ) -> tuple[Match, Recovery]:
     """Compare the embedding of a run with a known tree, from a file or that of the built-in branching diffusion."""
-    embedded = _open(run)
+    points, ids, labels = _open(run)
     if str(tree) == _BUILT_IN and not tree.exists():
-        known, match = _built_in(run, embedded.ids)
+        known, match = _built_in(run, ids)
     else:
         known = read_tree(tree)
-        match = match_rows(known, embedded.ids, embedded.labels)
-    for text in match.notes:
-        reporter.say(text)
-    found = recover(known, match.node[match.rows], embedded.points.take(match.rows), seed, _steps(reporter))
+        match = match_rows(known, ids, labels)
+    reporter.tell(match.notes, ())
+    found = recover(known, match.node[match.rows], points.take(match.rows), seed, _steps(reporter))
     reporter.progress("diagnosis", _STEPS, _STEPS, "")
     return match, found
 
@@ -174,11 +163,11 @@ def _built_in(run: Path, ids: NDArray[np.str_]) -> tuple[NamedTree, Match]:
 
 def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
     """Write the tree read off the embedding of a run as Newick."""
-    embedded = _open(run)
+    points, ids, _ = _open(run)
     output_file(output, output, force, option="newick")
-    tree = tree_of_embedding(embedded.points, embedded.ids, seed)
+    tree = tree_of_embedding(points, ids, seed)
     write_text(output, tree.newick() + "\n")
-    return {"newick": str(output), "leaves": len(embedded.ids), "nodes": len(tree)}
+    return {"newick": str(output), "leaves": len(ids), "nodes": len(tree)}
 
 
 def figures(found: Diagnosis) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
-import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from datetime import UTC, datetime
@@ -22,25 +20,24 @@ from ..data.spreadsheets import guard, unguard
 from ..data.text import EXACT
 from ..errors import CurvaeError
 from ..report import Report, Section
+from ..report.page import Tone
 from ..training.evaluate import Embedding
 from ..training.files import write_text
 from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
 __all__ = [
-    "command_line",
     "coordinate_columns",
     "embedding_table",
     "new_folder",
     "output_file",
     "read_embedding",
     "today",
-    "without_folder",
     "write_report",
     "write_table",
 ]
 
-# What a run holds; `--force` removes these and nothing else, the mark of a run last.
+# What a run holds; `force` removes these and nothing else, the mark of a run last.
 _OWN = (
     "checkpoint",
     "splits",
@@ -60,9 +57,9 @@ _OWN = (
 
 @contextmanager
 def new_folder(asked: Path | None, name: str, force: bool, mark: str = CONFIG) -> Iterator[Path]:
-    """A fresh folder, locked within the context: the one asked for, or the next `runs/<name>-<n>`.
+    """Make a folder for a run, and lock it within the context: the one asked for, or the next `runs/<name>-<n>`.
 
-    One that holds files only with `force`, and if the file `mark` says that an earlier run wrote them.
+    A folder that holds files is emptied only with `force`, and only if it has the file `mark`, which runs write.
     """
     with _making(asked or Path("runs")):
         if asked is not None:
@@ -87,7 +84,7 @@ def _making(folder: Path) -> Iterator[None]:
 
 
 def _numbered(name: str) -> Path:
-    """The next folder of this name, which no other process has made."""
+    """Make the next folder of this name that does not exist yet."""
     Path("runs").mkdir(exist_ok=True)
     for n in count(1):
         folder = Path("runs") / f"{name}-{n}"
@@ -112,9 +109,9 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
 def output_file(
     asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "output"
 ) -> Path:
-    """The file asked for, or the default; one that exists only with `force`.
+    """The file asked for, or the default; raises if it exists, unless with `force`.
 
-    What is written goes by the ending, so it must be one of `endings`, or else that of the default.
+    The ending decides what is written, so it must be one of `endings`, or by default that of the default.
     """
     path = default if asked is None else asked
     if path.suffix.lower() not in (endings := endings or (default.suffix,)):
@@ -125,50 +122,29 @@ def output_file(
     return path
 
 
-def command_line() -> str:
-    """The command as it was typed, without folders of files outside the working directory."""
-    return shlex.join(["curvae", *map(without_folder, sys.argv[1:])])
-
-
-def without_folder(word: str) -> str:
-    """A word of a command; of an absolute path only its last part."""
-    # A path may be glued to its option: --output=/a/b, -o/a/b.
-    start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
-    option, rest = word[:start], word[start:]
-    return option + (Path(rest).name if Path(rest).is_absolute() else rest)
-
-
 def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
 def write_report(
-    folder: Path,
+    path: Path,
     title: str,
     verdict: str,
+    tone: Tone,
     warnings: Sequence[str],
     sections: Sequence[Section],
-    description: Mapping[str, Any],
+    seed: int,
+    command: str,
 ) -> None:
-    """The page of a training, which is good news where nothing is to be warned of."""
-    report = Report(
-        title,
-        verdict,
-        "neutral" if warnings else "good",
-        warnings,
-        sections,
-        description["command"],
-        versions(),
-        description["seed"],
-        today(),
-    )
-    write_text(folder / "report.html", report.html())
+    """Write the page that tells what was found; `command` makes it again."""
+    report = Report(title, verdict, tone, warnings, sections, command, versions(), seed, today())
+    write_text(path, report.html())
 
 
 def embedding_table(
     embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any, thing: str = "row"
 ) -> pd.DataFrame:
-    """The rows of `embedding.csv`: in input order, full precision. What has no place on the map is an error.
+    """The rows of `embedding.csv`, in input order and full precision; raises for rows without a place on the map.
 
     Of a product, coordinates and standard deviations of a factor begin with its name: `h1_ball_1`, `h1_sigma`; those of
     a flat factor are metric, `e2_1`. Tangent coordinates are those of all factors, in units of the prior scales.
@@ -199,7 +175,7 @@ def _numbered_columns(name: str, values: NDArray[np.float64]) -> dict[str, NDArr
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """A CSV file, written atomically, in which a spreadsheet finds no formulas."""
+    """Write a CSV file atomically, in which a spreadsheet finds no formulas."""
     texts = table.select_dtypes(exclude="number").astype(str)
     # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
     delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)

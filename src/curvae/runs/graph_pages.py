@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from ..training.evaluate import Embedding
 from ..training.graphs import FittedGraph, GraphComparison
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
-from .pages import LIVE, by_factor, compared_text, curvature_text, map_view, picture, place_text, training_of
+from .factors import by_factor, place_text
+from .pages import LIVE, capital, curvature_table, movable_map, training_of
 
 __all__ = [
     "Centre",
@@ -106,10 +107,6 @@ def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
     }
 
 
-def _capital(sentence: str) -> str:
-    return f"{sentence[0].upper()}{sentence[1:]}"
-
-
 def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
     """What was found, in one or two sentences."""
     text = (
@@ -139,18 +136,21 @@ def map_picture(graph: Graph, embedding: Embedding, centre: Centre) -> Picture:
         names=graph.names,
         central=list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)])),
     )
-    caption = f"Posterior centres of the nodes, {curvature_text(embedding.c)}."
-    if embedding.dim > 2:
-        caption += f" {_capital(projection.sentence)}."
-    if graph.n_edges > EDGES_DRAWN:
-        caption += f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
-    still = picture(figure, caption, "map of the graph on the disc", wide=graph.n_nodes <= LIVE)
-    if graph.n_nodes > LIVE:
-        return still
+    more = f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
     reached = np.where(np.isfinite(centre.steps), centre.steps, np.nan)
     columns = {steps: reached} if graph.labels is None else {graph.label_name or "label": graph.labels}
-    edges = edges_drawn(graph.edges).T
-    return replace(still, live=map_view(embedding, projection, columns=columns, edges=edges, anonymous=True, title=""))
+    return movable_map(
+        figure,
+        embedding,
+        projection,
+        "graph",
+        "Posterior centres of the nodes",
+        more if graph.n_edges > EDGES_DRAWN else "",
+        wide=graph.n_nodes <= LIVE,
+        columns=columns,
+        edges=edges_drawn(graph.edges).T,
+        title="",
+    )
 
 
 def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command: str) -> Section:
@@ -165,7 +165,7 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command
         "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours; each "
         f"line is an edge, drawn as the shortest path of the space{bent}. The model expects an edge where nodes are "
         f"near; long edges, which it did not expect, are fainter. {colours}",
-        f"{_capital(centre.sentence(graph))}. The first has a ring, the second a square.",
+        f"{capital(centre.sentence(graph))}. The first has a ring, the second a square.",
         f"The map by itself, with names, search and selection: {view_command}",
     ]
     if len(embedding.placed) > 1:
@@ -248,40 +248,32 @@ def _by_split(links: LinkFigures) -> Table:
 
 def comparison_section(found: GraphComparison) -> Section:
     """AUC and AP by curvature."""
+    figures = [(part, measure) for part in ("validation", "test") for measure in ("auc", "ap")]
 
-    def interval(part: str, measure: str, c: float) -> str:
-        figures = [100 * getattr(getattr(r, part)[c], measure) for r in found.repeats]
-        return "{:.1f} ± {:.1f}".format(*mean_interval(figures))
+    def cells(c: float) -> list[str]:
+        each = ([100 * getattr(getattr(r, part)[c], name) for r in found.repeats] for part, name in figures)
+        return ["{:.1f} ± {:.1f}".format(*mean_interval(values)) for values in each]
 
-    values = list(found.repeats[0].test)
-    cells = [(part, measure) for part in ("validation", "test") for measure in ("auc", "ap")]
-    rows = [
-        ["0 (flat)" if c == 0 else f"{c:g}", *(interval(part, measure, c) for part, measure in cells)] for c in values
-    ]
-    table = Table(
-        ["c", *(f"{part}, {measure.upper()} %" for part, measure in cells)],
-        rows,
-        f"{len(found.repeats)} repeats, each with its own seed and split of the edges; ± is a 95 % interval over "
-        "repeats. c is chosen by the AUC of validation edges, the verdict comes from test edges.",
-        values.index(found.best) if found.outcome == "hyperbolic" else 0,
-    )
-    return Section("Edges kept apart, by curvature", compared_text(found), (), [table])
+    note = "c is chosen by the AUC of validation edges, the verdict comes from test edges."
+    header = [f"{part}, {measure.upper()} %" for part, measure in figures]
+    table = curvature_table(found, header, cells, " of the edges", note)
+    return Section("Edges kept apart, by curvature", (), (), [table])
 
 
 def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
     config, edges = fitted.config, fitted.model.edges
-    law = "geodesic, p = 1 − tanh d"
+    probability = "geodesic, p = 1 − tanh d"
     if isinstance(edges, FermiDirac):
         with torch.no_grad():
             radius, temperature = (float(t) for t in edges.numbers())
-        law = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
-    facts = [["edge model", law], ["weight of the likelihood", f"{config.weight:g}"]]
+        probability = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
+    facts = [["edge model", probability], ["weight of the likelihood", f"{config.weight:g}"]]
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 
 def data_section(graph: Graph, factors: int = 1) -> Section:
     """What was done to a graph that is placed in a space of so many factors."""
-    text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(_capital(note) for note in graph.notes)]
+    text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
     if graph.weights is not None:
         text.append(
             "Weights say how much a node hears of each neighbour; whether there is an edge is what is modelled."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +27,12 @@ from ..training.graphs.fitted import graph_facts
 from ..training.paired import curved_values
 from ..training.storage import MODEL
 from . import graph_pages as pages
-from .folders import embedding_table, without_folder
+from .factors import map_files
+from .folders import embedding_table
 from .graph_trained import TrainedGraph
-from .pages import map_files
 from .progress import Forecast, Reporter
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
-from .sources import DataSource, GraphSource
+from .sources import DataSource, GraphSource, Step
 
 __all__ = ["GraphRun"]
 
@@ -50,7 +49,8 @@ class GraphRun(Run):
     has_edges = True
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
-        self.source, self.config, self.data = source, config, source.load()
+        super().__init__(source, config)
+        self.data = source.load()
         self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property
@@ -139,32 +139,23 @@ class GraphRun(Run):
         table = embedding_table(embedding, graph.names, graph.labels, "train", "node")
         settings = comparable(given(config))
         sections = [
-            pages.map_section(graph, embedding, centre, shlex.join(map(without_folder, place.view_command))),
-            pages.links_section(graph, links, near, named.compare_command(settings)),
+            pages.map_section(graph, embedding, centre, reporter.command(place.view_step)),
+            pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings))),
             pages.training_section(fitted, embedding),
             pages.data_section(graph, len(config.factors)),
         ]
         verdict = pages.verdict(graph, embedding, links, near)
         if self.remarks:
-            following = f"{shlex.join(place.view_command)}    the map as a page to move about in"
+            following = Step("view", (str(place.folder),), why="the map as a page to move about in")
         elif not all(factor.flat for factor in config.factors):
-            following = f"{self.source.compare_command(settings)}    is curvature worth it for this graph?"
+            following = self.source.compare_step("is curvature worth it for this graph?", **settings)
         else:
-            words = ["curvae", "evaluate", str(place.folder), self.source.path]
-            following = f"{shlex.join(words)}    which of the edges does it find?"
-        return Outcome(
-            fitted,
-            embedding,
-            table,
-            summary,
-            f"Map of the graph {named.path}",
-            verdict,
-            warnings,
-            sections,
-            {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]},
-            [verdict, centre.sentence(graph)],
-            following,
-        )
+            asked = str(place.folder), self.source.path
+            following = Step("evaluate", asked, why="which of the edges does it find?")
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]}
+        report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
+        said = [verdict, centre.sentence(graph)]
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
 
     def _centre(self, embedding: Embedding) -> pages.Centre:
         """The middle of the map and of the graph."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,7 +21,7 @@ from ..training.graphs.evaluate import embed_graph, link_scores, neighbourhood
 from .folders import embedding_table, output_file, write_table
 from .progress import Reporter
 from .run import Sampled, TrainedRun, missing_as_run
-from .sources import GraphSource
+from .sources import GraphSource, Step
 
 __all__ = ["TrainedGraph"]
 
@@ -69,14 +68,14 @@ class TrainedGraph(TrainedRun):
                 f"the graph of {self.folder} has {own.n_nodes:,} nodes, and graphs are drawn pair by pair, up to "
                 f"{_LARGEST:,}; train on a smaller graph to draw from it"
             )
-        memory.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="draw fewer with -n")
+        memory.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="lower count=…")
         generator = torch.Generator(model.device).manual_seed(seed)
         tables = []
         for i in range(count):
             a, b = (model.sample(own.n_nodes, generator) + 1).cpu().numpy()
             tables.append(pd.DataFrame({"sample": i + 1, "a": a, "b": b}))
         write_table(target, pd.concat(tables, ignore_index=True))
-        return Sampled([target], shlex.join(["curvae", "view", str(self.folder)]))
+        return Sampled([target], Step("view", (str(self.folder),)))
 
     def impute(self, *args: Any, **more: Any) -> NoReturn:
         raise CurvaeError(f"{self.folder} holds a model of a graph, which fills no gaps; give a run of curvae fit")

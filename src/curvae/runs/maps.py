@@ -29,7 +29,7 @@ def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, E
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
     if not path.exists() or "summary" not in description:
         command = COMMANDS[run_of(description).fitted.kind]
-        raise CurvaeError(f"{run} is not finished: it has no map yet; go on with {command} --resume")
+        raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
     try:
         table = read_embedding(path)
         return table, _placed(table, description["summary"], run_of(description).fitted.units)
@@ -51,6 +51,8 @@ def _placed(table: pd.DataFrame, summary: Mapping[str, Any], units: bool) -> Emb
     places = [found[1] or found[2] for name in map(str, table) if (found := _COORDINATE.fullmatch(name))]
     dims = {name: places.count(name) for name in dict.fromkeys(places)}
     curvatures, scales = np.atleast_1d(summary["c"]), np.atleast_1d(summary["prior_scale"])
+    if len(dims) != len(curvatures):
+        raise ValueError("it has other factors than the run")
     factors = tuple(
         PlacedFactor(name or ("h1" if c else "e1"), dim, float(c), float(scale) if units else 1.0)
         for (name, dim), c, scale in zip(dims.items(), curvatures, scales, strict=True)

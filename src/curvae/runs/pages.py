@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import Dataset, Tree
-from ..data.messages import count
 from ..geometry import Lorentz, PoincareBall
 from ..hierarchy import Diagnosis
 from ..models import LIKELIHOODS
@@ -38,78 +37,30 @@ from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimens
 from ..training.fitted import Fitted, FittedModel
 from ..training.paired import mean_interval
 from ..viewer import View
+from .factors import by_factor, curvature_text, each_factor, space_text
 
 __all__ = [
     "LIVE",
-    "by_factor",
-    "compared_text",
+    "capital",
     "comparison_section",
-    "curvature_text",
+    "curvature_table",
     "data_section",
     "delta_section",
     "diagnosis_section",
     "likelihood_section",
-    "map_files",
     "map_picture",
     "map_section",
     "map_view",
+    "movable_map",
     "node_places",
     "picture",
-    "place_text",
     "reconstruction_section",
-    "space_text",
     "stability_section",
     "training_of",
     "training_section",
 ]
 
 LIVE = 20_000  # rows up to which a report holds a map that can be moved
-
-
-def curvature_text(c: float) -> str:
-    """ "c = 1 (curvature −1)"."""
-    return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
-
-
-def space_text(embedding: Embedding) -> str:
-    """Curvatures: "c = 1 (curvature −1)", or of a product "h1: c = 1 (curvature −1), e2: flat"."""
-    factors = embedding.placed
-    if len(factors) == 1:
-        return curvature_text(factors[0].c)
-    return ", ".join(f"{factor.name}: {curvature_text(factor.c) if factor.c else 'flat'}" for factor in factors)
-
-
-def place_text(embedding: Embedding) -> str:
-    """Where rows are, for a sentence: "a map of 2 dimensions, c = 1 (curvature −1)"."""
-    if len(embedding.placed) == 1:
-        return f"a map of {count(embedding.dim, 'dimension')}, {space_text(embedding)}"
-    factors = (
-        f"{one.name} ({count(one.dim, 'dimension')}, {f'c = {one.c:.4g}' if one.c else 'flat'})"
-        for one in embedding.placed
-    )
-    return f"a product of {' and '.join(factors)}"
-
-
-def by_factor(embedding: Embedding, draw: Callable[[Embedding, int], Sequence[Picture]]) -> list[Picture]:
-    """Pictures of every factor, which `draw` makes of the embedding in the factor and its place in the product.
-
-    In a product their captions begin with the factor.
-    """
-    drawn = [(part, draw(part, place)) for place, part in enumerate(embedding.parts)]
-    if len(drawn) == 1:
-        return list(drawn[0][1])
-    return [
-        replace(one, caption=f"Factor {part.placed[0].name}. {one.caption}", alt=f"{one.alt}, {part.placed[0].name}")
-        for part, pictures in drawn
-        for one in pictures
-    ]
-
-
-def map_files(embedding: Embedding, section: Section) -> dict[str, Picture]:
-    """The maps of a section by the names of their files: "map", or of a product "map-h1", "map-e2"."""
-    maps = section.pictures[:: len(section.pictures) // len(embedding.placed)]
-    names = [f"map-{factor.name}" for factor in embedding.placed] if len(maps) > 1 else ["map"]
-    return dict(zip(names, maps, strict=True))
 
 
 def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
@@ -123,7 +74,7 @@ def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
     space = embedding.space if embedding.dim == 2 else ball.to_lorentz(projection.points)
     if (hierarchy := more.pop("hierarchy", None)) is not None:
         more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
-    # A deviation says nothing about the spread of a projection.
+    # A standard deviation says nothing about the spread of a projection.
     return View(space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more)
 
 
@@ -151,14 +102,43 @@ def map_picture(
     ball = PoincareBall(2, embedding.c)
     hierarchy = None if tree is None else (node_places(tree, ball, projection.points), tree.edges)
     latent_map(figure.subplots(), ball, projection.points, labels, hierarchy=hierarchy, title=title)
-    caption = f"Posterior centres, {curvature_text(embedding.c)}."
+    columns = {} if labels is None else {label_name or "label": labels}
+    view: dict[str, Any] = {"columns": columns, "hierarchy": hierarchy, "title": title or ""}
+    return movable_map(figure, embedding, projection, "rows", "Posterior centres", wide=wide, **view)
+
+
+def movable_map(
+    figure: Figure,
+    embedding: Embedding,
+    projection: Projection,
+    things: str,
+    what: str,
+    more: str = "",
+    *,
+    wide: bool,
+    **view: Any,
+) -> Picture:
+    """A drawn map, with the same as a map that can be moved if it has few enough points.
+
+    Arguments:
+        figure: the drawing.
+        embedding, projection: where points lie, and where they are drawn.
+        things: that points are.
+        what: is drawn, to begin the caption.
+        more: ends the caption.
+        wide: it takes a row of its own.
+        view: as of `map_view`.
+    """
+    caption = f"{what}, {curvature_text(embedding.c)}."
     if embedding.dim > 2:
-        caption += f" {projection.sentence[0].upper()}{projection.sentence[1:]}."
-    live = None
-    if len(projection.points) <= LIVE:
-        columns = {} if labels is None else {label_name or "label": labels}
-        live = map_view(embedding, projection, columns=columns, hierarchy=hierarchy, anonymous=True, title=title or "")
-    return replace(picture(figure, caption, "map of the rows on the disc", wide), live=live)
+        caption += f" {capital(projection.sentence)}."
+    live = map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None
+    return replace(picture(figure, caption + more, f"map of the {things} on the disc", wide), live=live)
+
+
+def capital(sentence: str) -> str:
+    """With a capital letter at its beginning."""
+    return f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
@@ -224,7 +204,7 @@ def stability_section(found: Stability | None, command: str) -> Section:
 
 def training_section(fitted: Fitted, embedding: Embedding) -> Section:
     facts = [
-        ["c·σ0², all that the data can tell of the two", _each(fitted, lambda one, _: f"{one.identifiable:.4g}")],
+        ["c·σ0², all that the data can tell of the two", each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}")],
         ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
     ]
     return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
@@ -250,9 +230,9 @@ def training_of(
     rows = [
         [f"reconstruction, nats a {unit}", f"{last['reconstruction']:.2f}"],
         [f"divergence from the prior (KL), nats a {unit}", f"{last['kl']:.2f}"],
-        ["active dimensions", _each(fitted, active)],
+        ["active dimensions", each_factor(fitted, active)],
         ["curvature", space_text(embedding)],
-        ["prior scale σ0", _each(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
+        ["prior scale σ0", each_factor(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
         *facts,
         ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
     ]
@@ -261,14 +241,6 @@ def training_of(
         *by_factor(embedding, radii),
     ]
     return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
-
-
-def _each(fitted: FittedModel, text: Callable[[FactorFigures, int], str]) -> str:
-    """A text about the one factor, or about every factor of a product after its name."""
-    texts = {one.name: text(one, place) for place, one in enumerate(fitted.figures)}
-    return (
-        ", ".join(f"{name}: {said}" for name, said in texts.items()) if len(texts) > 1 else next(iter(texts.values()))
-    )
 
 
 def reconstruction_section(
@@ -301,7 +273,7 @@ def samples_picture(images: NDArray[Any]) -> Picture:
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
-    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.x.shape[1]} columns"
+    kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.n_columns} columns"
     told = [f"Covariates, of which the model is told: {', '.join(data.context_names)}."] if data.context_names else []
     return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *told, *data.notes, *notes])
 
@@ -319,45 +291,45 @@ def scaling_note(config: Config) -> str:
 
 
 def comparison_section(found: Comparison, title: str = "Held-out likelihood by curvature") -> Section:
-    values = list(found.repeats[0].test)
-    seeds = len(found.repeats)
+    """Log-likelihoods by curvature, and how alike the maps are."""
 
     def interval(figures: Sequence[float]) -> str:
         return "{:.2f} ± {:.2f}".format(*mean_interval(figures))
 
-    rows = []
-    for c in values:
+    def cells(c: float) -> list[str]:
         stable = found.stability[c]
-        rows.append(
-            [
-                "0 (flat)" if c == 0 else f"{c:g}",
-                interval([r.validation[c] for r in found.repeats]),
-                interval([r.test[c] for r in found.repeats]),
-                "" if stable is None else f"{stable.correlation:.2f}",
-                "" if stable is None else f"{stable.overlap:.0%}",
-            ]
-        )
-    best = values.index(found.best) if found.outcome == "hyperbolic" else 0
-    if found.repeats[0].pca is not None:
-        rows.append(["PCA", "", interval([r.pca for r in found.repeats if r.pca is not None]), "", ""])
-    table = Table(
-        ["c", "validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"],
-        rows,
-        f"{seeds} repeats, each with its own seed and split; ± is a 95 % interval over repeats. c is chosen on "
-        "validation rows, the verdict comes from test rows. Agreement and neighbours in common are between seeds.",
-        best,
+        scores = [interval([getattr(r, part)[c] for r in found.repeats]) for part in ("validation", "test")]
+        return [*scores, *(["", ""] if stable is None else [f"{stable.correlation:.2f}", f"{stable.overlap:.0%}"])]
+
+    linear = [r.pca for r in found.repeats if r.pca is not None]
+    note = (
+        "c is chosen on validation rows, the verdict comes from test rows. Agreement and neighbours in common are "
+        "between seeds."
     )
-    return Section(title, compared_text(found), (), [table])
+    header = ["validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"]
+    table = curvature_table(found, header, cells, "", note, [["PCA", "", interval(linear), "", ""]] if linear else [])
+    return Section(title, (), (), [table])
 
 
-def compared_text(found: Comparison) -> list[str]:
-    """What is compared, where the space is a product."""
-    if found.config.space is None:
-        return []
-    return [
-        f"The space is the product {found.config.space}: c is that of its hyperbolic factors, 0 is the product with "
-        "these factors flat. What the flat product has too is no gain of curvature."
-    ]
+def curvature_table(
+    found: Comparison,
+    header: Sequence[str],
+    cells: Callable[[float], list[str]],
+    of: str,
+    note: str,
+    more: Sequence[Sequence[str]] = (),
+) -> Table:
+    """A row for every curvature of a comparison, with its `cells`, and `more` rows; `of` says what was split."""
+    values = list(found.repeats[0].test)
+    rows = [["0 (flat)" if c == 0 else f"{c:g}", *cells(c)] for c in values]
+    repeats = f"{len(found.repeats)} repeats, each with its own seed and split{of}; ± is a 95 % interval over repeats."
+    best = values.index(found.best) if found.outcome == "hyperbolic" else 0
+    if (space := found.config.space) is not None:
+        note += (
+            f" c is that of the hyperbolic factors of {space}, which are flat with 0: what the flat product has too is "
+            "no gain of curvature."
+        )
+    return Table(["c", *header], [*rows, *more], f"{repeats} {note}", best)
 
 
 def diagnosis_section(found: Diagnosis, labels: Any) -> Section:

@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 
 from ..training import Config
+from .sources import Step
 
 __all__ = ["Forecast", "Reporter", "duration", "likelihood_seconds"]
 
@@ -30,11 +31,15 @@ class Reporter:
     Arguments:
         say, warn: take a message.
         progress: takes the name of a task, the work done, the work in all, and the latest figures.
+        command: puts a step into the words of whoever started the run.
+        started: what started the run, in the same words.
     """
 
     say: Callable[[str], None] = lambda text: None
     warn: Callable[[str], None] = lambda text: None
     progress: Callable[[str, float, float, str], None] = lambda task, done, total, text: None
+    command: Callable[[Step], str] = lambda step: " ".join([step.action, *step.arguments])
+    started: str = ""
 
     def counter(self, task: str, total: int) -> Callable[..., None]:
         """A function to be told how much more was done, 1 by default."""

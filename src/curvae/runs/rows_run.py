@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,7 +26,8 @@ from ..training.pace import Estimate
 from ..training.rows import Scaling, layout_of
 from ..training.rows_problem import resolve
 from . import pages
-from .folders import embedding_table, without_folder
+from .factors import by_factor, map_files, place_text
+from .folders import embedding_table
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
@@ -44,10 +44,10 @@ class RowsRun(Run):
     trained = TrainedRows
 
     def __init__(self, source: Source, config: Config) -> None:
-        self.source, self.config = source, config
+        super().__init__(source, config)
         self.settings = given(config)
         self.data, self.schema = source.load()
-        self.data_size = f"{len(self.data)} rows, {self.data.x.shape[1]} columns"
+        self.data_size = f"{len(self.data)} rows, {self.data.n_columns} columns"
 
     # --- training -----------------------------------------------------------------------------------------------------
 
@@ -139,33 +139,26 @@ class RowsRun(Run):
             "stability": None if stable is None else vars(stable),
         }
         table = embedding_table(embedding, data.ids, data.labels, self.split.names(len(data)))
-        again = f"{named.fit_command(given(config))} --repeats 5"
+        settings = given(config)
+        again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
         held = f"{len(self.split.validation)} validation rows"
         sections = [
-            pages.map_section(data, embedding, shlex.join(map(without_folder, place.view_command))),
-            pages.likelihood_section(found if apart else None, held, named.compare_command(comparable(given(config)))),
-            pages.stability_section(stable, again),
+            pages.map_section(data, embedding, reporter.command(place.view_step)),
+            pages.likelihood_section(found if apart else None, held, reporter.command(compare)),
+            pages.stability_section(stable, reporter.command(again)),
             pages.training_section(fitted, embedding),
             pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob, kind),
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
         verdict = (
-            f"{len(data)} rows on {pages.place_text(embedding)}: "
+            f"{len(data)} rows on {place_text(embedding)}: "
             f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
-        return Outcome(
-            fitted,
-            embedding,
-            table,
-            summary,
-            f"Map of {named.path}",
-            verdict,
-            warnings,
-            sections,
-            {**pages.map_files(embedding, sections[0]), "curves": sections[3].pictures[0]},
-            [verdict] if stable is None else [sections[2].text[0], verdict],
-            f"{self.source.compare_command(comparable(self.settings))}    is curvature worth it for these data?",
-        )
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[3].pictures[0]}
+        report = f"Map of {named.path}", verdict, warnings, sections, pictures
+        said = [verdict] if stable is None else [sections[2].text[0], verdict]
+        following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
+        return Outcome(fitted, embedding, table, summary, *report, said, following)
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 
@@ -195,7 +188,7 @@ class RowsRun(Run):
         drawn = [
             picture
             for c in (0.0, found.best)
-            for picture in pages.by_factor(
+            for picture in by_factor(
                 found.embeddings[c], lambda part, _: [pages.map_picture(part, data.labels, label_name=data.label_name)]
             )
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from . import pages
 from .folders import embedding_table, output_file, write_table
 from .progress import Reporter
 from .run import Imputed, Sampled, TrainedRun, missing_as_run
-from .sources import Source
+from .sources import Source, Step
 
 __all__ = ["TrainedRows"]
 
@@ -93,8 +92,8 @@ class TrainedRows(TrainedRun):
         # A category is one gap, however many features it has.
         column_of = np.repeat(np.arange(len(schema.columns)), [len(column.features) for column in schema.columns])
         gaps = len(set(zip(rows.tolist(), column_of[columns].tolist(), strict=True)))
-        plain = source.exposure is None and not source.covariates  # all that a diagnosis takes
-        following = source.command("diagnose") if plain else shlex.join(["curvae", "view", str(self.folder)])
+        plain = source.exposure is None  # all that a diagnosis takes
+        following = source.step("diagnose") if plain else Step("view", (str(self.folder),))
         return Imputed(target, gaps, lacking, following)
 
     def sample(
@@ -108,7 +107,7 @@ class TrainedRows(TrainedRun):
         model = fitted.model
         context = torch.from_numpy(code_values(schema.covariates, covariates)).to(model.device, model.dtype)
         # Noise, outputs, draws and their text.
-        memory.require(64 * count * len(schema.names), f"a table of {count:,} samples", fix="draw fewer with -n")
+        memory.require(64 * count * len(schema.names), f"a table of {count:,} samples", fix="lower count=…")
         generator = torch.Generator(model.device).manual_seed(seed)
         rows = fitted.scaling.invert(model.sample(count, generator, context=context).cpu().double().numpy())
         if schema.kind != "images":
@@ -125,7 +124,7 @@ class TrainedRows(TrainedRun):
         return self._sampled(target, picture)
 
     def _sampled(self, *paths: Path) -> Sampled:
-        return Sampled(list(paths), shlex.join(["curvae", "embed", str(self.folder), str(paths[0])]))
+        return Sampled(list(paths), Step("embed", (str(self.folder), str(paths[0]))))
 
     def evaluate(
         self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter

@@ -22,7 +22,7 @@ from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
 from ..training.storage import Loaded
 from .progress import Reporter
-from .sources import DataSource
+from .sources import DataSource, Step
 
 __all__ = [
     "DiagnosedData",
@@ -48,7 +48,7 @@ def given(config: Settings) -> dict[str, Any]:
 
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that `curvae compare` takes: it chooses the curvature and the split itself.
+    """Those that a comparison takes: it chooses the curvature and the split itself.
 
     In a product it chooses that of the hyperbolic factors; where there are none, of the first.
     """
@@ -76,9 +76,9 @@ class Place:
     jobs: int
 
     @property
-    def view_command(self) -> list[str]:
-        """The words of the command that shows the map."""
-        return ["curvae", "view", str(self.folder)]
+    def view_step(self) -> Step:
+        """Show the map, as a report says it: of a folder outside the working directory only the name."""
+        return Step("view", (self.folder.name if self.folder.is_absolute() else str(self.folder),))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Outcome:
         warnings: about the map.
         pictures: by the names of their files.
         said: in the end.
-        following: the next command to type, and why.
+        following: what to do next.
     """
 
     fitted: FittedModel
@@ -106,7 +106,7 @@ class Outcome:
     sections: list[Section]
     pictures: dict[str, Picture]
     said: list[str]
-    following: str
+    following: Step
 
 
 class DiagnosedData(NamedTuple):
@@ -141,16 +141,12 @@ class Run(ABC):
     trained: ClassVar[type[TrainedRun]]
     has_edges: ClassVar[bool] = False
 
-    source: Any
-    config: Any
     data: Any
     data_size: str
-    plan_text: str
-    remarks: Sequence[str] = ()
-    trainings: int
 
-    @abstractmethod
-    def __init__(self, source: Any, config: Any) -> None: ...
+    def __init__(self, source: Any, config: Any) -> None:
+        self.source, self.config, self.plan_text, self.trainings = source, config, "", 0
+        self.remarks: Sequence[str] = ()
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -247,19 +243,19 @@ class TrainedRun(ABC):
 
 
 class Sampled(NamedTuple):
-    """What `curvae sample` wrote, and the next command to type."""
+    """What was drawn, and what to do next."""
 
     paths: list[Path]
-    following: str
+    following: Step
 
 
 class Imputed(NamedTuple):
-    """What `curvae impute` wrote, how much was missing, and the next command to type."""
+    """What was filled in, how much was missing, and what to do next."""
 
     path: Path
     values: int
     rows: int
-    following: str
+    following: Step
 
 
 def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:

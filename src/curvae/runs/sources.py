@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from ..data import Dataset, Graph, Schema, load, load_graph
 from ..errors import CurvaeError
-from ..settings import OPTIONS
 
-__all__ = ["DataSource", "GraphSource", "Source"]
+__all__ = ["DataSource", "GraphSource", "Source", "Step"]
+
+
+class Step(NamedTuple):
+    """Something to do next, which whoever started a run knows how to put: as a command to type, say.
+
+    Arguments:
+        action: what to do: "fit", "graph", "compare", "embed", "view", …
+        arguments: the run or the data that it is done with.
+        options: parameters by name.
+        why: what it is good for.
+    """
+
+    action: str
+    arguments: tuple[str, ...]
+    options: Mapping[str, Any] = {}
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class DataSource:
     """A file, or the name of built-in data, and how to read it.
 
-    The fields of a descendant are options of the commands that read such data.
+    The fields of a descendant are parameters of whatever reads such data.
 
     Attributes:
         kind: of runs on such data, as `config.json` calls it.
-        usage: how the command that trains on them is called.
-        compare_options: what tells `curvae compare` of what kind they are.
+        action: that trains on them, as a `Step` calls it.
+        compare_options: what tells a comparison of what kind they are.
     """
 
     kind: ClassVar[str]
-    usage: ClassVar[str]
+    action: ClassVar[str]
     compare_options: ClassVar[Mapping[str, Any]] = {}
 
     path: str
@@ -40,32 +54,17 @@ class DataSource:
         default = type(self)(self.path)
         return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
 
-    def command(self, *words: str, settings: Mapping[str, Any] | None = None) -> str:
-        """A command on it, as it is typed, with settings of the model as options.
+    def step(self, action: str, why: str = "", **options: Any) -> Step:
+        """Something to do with these data, read in the same way."""
+        return Step(action, (self.path,), {**self.options, **options}, why)
 
-        Example:
-            >>> Source("my cells.csv", label="type").command("compare", settings={"prior_scale": 1.7, "diagonal": True})
-            "curvae compare 'my cells.csv' --label type --prior-scale 1.7 --diagonal"
-        """
-        options: list[str] = []
-        for name, value in {**self.options, **(settings or {})}.items():
-            flag = f"--{OPTIONS.get(name, name).replace('_', '-')}"
-            if name == "hidden":
-                options += [flag, ",".join(map(str, value))]
-            elif isinstance(value, bool):
-                options.append(flag if value else f"--no-{flag[2:]}")
-            else:
-                for entry in value if isinstance(value, tuple) else (value,):
-                    options += [flag, f"{entry:g}" if isinstance(entry, float) else str(entry)]
-        return shlex.join(["curvae", *words, self.path, *options])
+    def train_step(self, **settings: Any) -> Step:
+        """Train on them."""
+        return self.step(self.action, **settings)
 
-    def fit_command(self, settings: Mapping[str, Any]) -> str:
-        """The command that trains on it."""
-        return self.command(self.usage.split()[0], settings=settings)
-
-    def compare_command(self, settings: Mapping[str, Any]) -> str:
-        """The command that compares curvatures on it."""
-        return self.command("compare", settings={**self.compare_options, **settings})
+    def compare_step(self, why: str = "", **settings: Any) -> Step:
+        """Compare curvatures on them."""
+        return self.step("compare", why, **self.compare_options, **settings)
 
     @property
     def name(self) -> str:
@@ -99,7 +98,7 @@ class Source(DataSource):
     """Data in rows and how to read it."""
 
     kind = "vae"
-    usage = "fit DATA"
+    action = "fit"
 
     label: str | None = None
     id: str | None = None
@@ -131,7 +130,7 @@ class GraphSource(DataSource):
     """A graph and how to read it."""
 
     kind = "graph"
-    usage = "graph EDGES"
+    action = "graph"
     compare_options = MappingProxyType({"graph": True})
 
     nodes: str | None = None

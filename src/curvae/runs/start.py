@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -12,7 +13,7 @@ from ..training.config import Settings
 from ..training.files import write_json
 from ..training.locks import locked
 from ..training.storage import CONFIG, description_of, read_description
-from .folders import command_line, new_folder
+from .folders import new_folder
 from .kinds import RUNS
 from .run import Run, given
 from .sources import DataSource
@@ -45,7 +46,7 @@ class Started(NamedTuple):
 
 def start_run(
     request: Any,
-    usage: str,
+    command: str,
     kind: str,
     asked: Mapping[str, Any],
     prepare: Callable[[Run, dict[str, Any], Mapping[str, Any]], dict[str, Any]],
@@ -55,7 +56,7 @@ def start_run(
 
     Arguments:
         request: has `source`, `settings`, `output`, `resume` and `force`.
-        usage: how the command that makes such runs is called.
+        command: that starts the run; of one that is resumed, the first is kept.
         kind: of the run.
         asked: what else was asked for, by its name in `config.json`; None where it was left out.
         prepare: called with the run, what is asked for, and the description of the run that is resumed, if any. It
@@ -67,7 +68,7 @@ def start_run(
     configs, folder, before = runs.fitted.settings, request.output, {}
     if request.resume:
         if folder is None:
-            raise CurvaeError(f"resume=True needs the run folder: curvae {usage} -o RUN --resume")
+            raise CurvaeError("resume=True needs the run folder; give it with output=…")
         held.enter_context(locked(folder) if folder.is_dir() else nullcontext())
         before = read_description(folder, kind)
         source, config, asked = _require_same_request(folder, before, source, configs, settings, asked)
@@ -80,7 +81,7 @@ def start_run(
             "give that data, or start a new run without resume=True"
         )
     more = prepare(run, asked, before)
-    command = before.get("command", command_line())
+    command = before.get("command", command)
     description = {**description_of(run.config, kind), "command": command, "source": source.to_json(), **more}
     if not before:
         name = source.name if kind == source.kind else f"{source.name}-{kind}"
@@ -114,13 +115,18 @@ def _require_same_request(
     if now.get("space") is not None:  # which can be written in several ways
         now["space"] = _space(configs(space=now["space"]))
     other = [
-        f"{name} {before[name]}, not {value}"
+        f"{_shown(name, before[name])}, not {', '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
         for name, value in now.items()
         if value != before[name] and not (name == "likelihood" and value == "auto")
     ]
     if other:
         raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
     return known, config, others
+
+
+def _shown(name: str, value: Any) -> str:
+    """A parameter and its value, as messages name them."""
+    return f"no {name}=…" if value is None else f"{name}={json.dumps(value)}"
 
 
 def _space(config: Settings) -> str:

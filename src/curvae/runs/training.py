@@ -20,7 +20,7 @@ from .folders import write_report, write_table
 from .kinds import RUNS
 from .progress import Reporter
 from .run import Place
-from .sources import DataSource
+from .sources import DataSource, Step
 from .start import Started, start_run
 
 __all__ = ["TrainRequest", "TrainResult", "train_run"]
@@ -51,13 +51,13 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A run folder that was written, and the next command to type."""
+    """A run folder that was written, and what to do next."""
 
     folder: Path
     fitted: FittedModel
     embedding: Embedding
     summary: dict[str, Any]
-    following: str
+    following: Step
 
 
 def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainResult:  # noqa: B008 - frozen
@@ -66,7 +66,7 @@ def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainRe
     with ExitStack() as held:
         started = start_run(
             request,
-            request.source.usage,
+            reporter.started,
             kind,
             {count: request.repeats},
             lambda run, asked, before: run.prepare(asked[count], before),
@@ -88,7 +88,16 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     write_table(folder / "embedding.csv", found.table)
     for name, picture in found.pictures.items():
         write_bytes(folder / f"{name}.png", picture.png)
-    write_report(folder, found.title, found.verdict, warnings, found.sections, description)
+    write_report(
+        folder / "report.html",
+        found.title,
+        found.verdict,
+        "neutral" if warnings else "good",
+        warnings,
+        found.sections,
+        description["seed"],
+        description["command"],
+    )
     extra = {key: description[key] for key in ("command", "source", run.count, "data")}
     save_fitted(folder, found.fitted, found.embedding, {**extra, "summary": summary}, run.data)
     reporter.tell(found.said, found.warnings)

@@ -26,6 +26,7 @@ from ..training.files import write_bytes
 from ..training.storage import read_description
 from ..viewer import View
 from . import pages
+from .factors import space_text
 from .folders import output_file
 from .kinds import run_of
 from .maps import deviations, open_map
@@ -102,14 +103,14 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
     size = count(len(table), "row" if edges is None else "node")
     if edges is not None:
         size += f", {count(edges.shape[1], 'edge')}"
-    about = [f"{size}, {pages.space_text(whole)}"]
+    about = [f"{size}, {space_text(whole)}"]
     if len(whole.placed) > 1:
         name = embedding.placed[0].name
         about.append(f"This is the factor {name}, and distances are those along it")
         others = (f'factor="{factor.name}"' for factor in whole.placed if factor.name != name)
         reporter.say(f"the map shows the factor {name} of the product; for another give {' or '.join(others)}")
     if embedding.dim > 2:
-        about.append(projection.sentence[0].upper() + projection.sentence[1:])
+        about.append(pages.capital(projection.sentence))
     return pages.map_view(
         embedding,
         projection,

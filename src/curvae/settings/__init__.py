@@ -3,7 +3,7 @@
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
 from .factors import FactorSettings, parse_space
-from .names import LIKELIHOODS, OPTIONS, DecoderKind, DistributionKind, EdgeKind, Law, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
     EdgeSettings,
@@ -20,7 +20,6 @@ from .setting import Part, Setting, described
 __all__ = [
     "ADDED",
     "LIKELIHOODS",
-    "OPTIONS",
     "DecoderKind",
     "DistributionKind",
     "DrawSettings",
@@ -28,7 +27,6 @@ __all__ = [
     "EdgeSettings",
     "FactorSettings",
     "GraphSettings",
-    "Law",
     "LayerSettings",
     "LikelihoodSettings",
     "NetworkKind",

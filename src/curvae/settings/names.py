@@ -6,17 +6,14 @@ from typing import Literal
 
 __all__ = [
     "LIKELIHOODS",
-    "OPTIONS",
     "DecoderKind",
     "DistributionKind",
     "EdgeKind",
-    "Law",
     "NetworkKind",
     "ObjectiveKind",
 ]
 
 DistributionKind = Literal["riemannian", "wrapped"]
-Law = DistributionKind  # its earlier name
 NetworkKind = Literal["mlp", "conv"]
 DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 ObjectiveKind = Literal["elbo", "iwae"]
@@ -31,6 +28,3 @@ LIKELIHOODS: dict[str, str] = {
     "mixed": "mixed:MIXED",
 }
 """every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""
-
-OPTIONS: dict[str, str] = {"covariates": "covariate"}
-"""parameters whose option is called otherwise, being given once for each entry"""

@@ -51,7 +51,7 @@ class SpaceSettings(Part):
     )
     learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
     posterior: DistributionKind = setting("riemannian", "Distribution of posterior and prior.")
-    diagonal: bool = setting(False, "One posterior standard deviation an axis (wrapped only).")
+    diagonal: bool = setting(False, "One posterior standard deviation per axis (wrapped only).")
     prior_scale: float = setting(1.0, "Standard deviation σ0 of the prior.", rule=POSITIVE)
     learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
 
@@ -126,7 +126,7 @@ class LikelihoodSettings(Part):
 
     likelihood: str = setting(
         "auto",
-        "Of a row given its point.",
+        "Distribution of a row given its point.",
         choices=("auto", *LIKELIHOODS),
         shown="auto: by the kinds of the columns",
     )
@@ -137,7 +137,7 @@ class LikelihoodSettings(Part):
 class DrawSettings(Part):
     """What is maximised, for any model."""
 
-    samples: int = setting(1, "Draws of each row a step.")
+    samples: int = setting(1, "Draws of each row per step.")
     beta: float = setting(1.0, "Weight of the divergence in the ELBO.", rule=NOT_NEGATIVE)
 
 
@@ -153,7 +153,7 @@ class StepSettings(Part):
     """The training of any model."""
 
     epochs: int | None = setting(None, "Passes over the data.", shown="about 8,000 steps")
-    learning_rate: float = setting(1e-3, "Of Adam.", flags=("--lr",), rule=POSITIVE)
+    learning_rate: float = setting(1e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
     tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
     seed: int = setting(0, "Seed of everything random.", rule=_SEED)
 
@@ -162,7 +162,7 @@ class StepSettings(Part):
 class TrainingSettings(StepSettings):
     """The training of a model of rows."""
 
-    batch_size: int = setting(64, "Rows a step.")
+    batch_size: int = setting(64, "Rows per step.")
     validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
     patience: int | None = setting(
         None, "Stop after so many epochs without progress on them, and keep the best weights.", shown="never"

@@ -37,17 +37,21 @@ _FOLDER = "checkpoint"
 
 @dataclass
 class State:
-    """How far a stack is, besides what its members hold."""
+    """How far a stack is, besides what its models hold.
+
+    Arguments:
+        active: models that the engine trains, though some may be done.
+        passed: epochs so far.
+        step: steps so far.
+        best: weights of the epoch that was best on validation data, with early stopping.
+        moments: of the optimiser.
+    """
 
     active: list[ModelInTraining]
-    """those that the engine trains, though some may be done"""
     passed: int = 0
-    """epochs"""
     step: int = 0
     best: Tensors = field(default_factory=dict)
-    """weights of the epoch that was best on validation data, with early stopping"""
     moments: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """of the optimiser"""
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,15 @@ TaskT = TypeVar("TaskT", bound=Task)
 
 @dataclass(frozen=True)
 class Repeat:
-    """Scores of one split, by curvature: mean log-likelihoods of rows, or `Links` of a graph."""
+    """Scores of one split, by curvature: mean log-likelihoods of rows, or `Links` of a graph.
+
+    For Gaussian likelihoods, `pca` is that of probabilistic PCA of the same dimension on the test rows.
+    """
 
     seed: int
     validation: dict[float, Any]
     test: dict[float, Any]
     pca: float | None = None
-    """mean log-likelihood of probabilistic PCA of the same dimension on the test rows, for Gaussian likelihoods"""
 
     @property
     def chosen(self) -> float:
@@ -66,23 +68,31 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare` or `compare_graph`."""
+    """The result of `compare` or `compare_graph`.
+
+    Arguments:
+        repeats: scores of every split.
+        ratio: test data over training data, which corrects the variance.
+        stability: how alike the maps of the repeats are, by curvature.
+        embeddings: of the first repeat, all data, by curvature.
+        config: settings.
+        reason: why this likelihood; empty for graphs, which have none.
+
+    Attributes:
+        unit, factor: of differences, and how many make one of the scores.
+        gain_name: of the mean difference, in JSON.
+    """
 
     unit: ClassVar[str] = "nats a row"
     factor: ClassVar[float] = 1.0
-    """units to one of the scores"""
     gain_name: ClassVar[str] = "gain"
-    """of the mean difference, in JSON"""
 
     repeats: list[Repeat]
     ratio: float
-    """test data over training data, which corrects the variance"""
     stability: dict[float, Stability | None]
     embeddings: dict[float, Embedding]
-    """of the first repeat, all data"""
     config: Any
     reason: str = ""
-    """why this likelihood"""
 
     @property
     def paired(self) -> Paired:
@@ -121,14 +131,9 @@ class Comparison:
         curved = [c for c in self.repeats[0].validation if c > 0]
         return max(curved, key=lambda c: float(np.mean([float(r.validation[c]) for r in self.repeats])))
 
-    def _facts(self) -> dict[str, Any]:
-        return {"likelihood": self.config.likelihood, "likelihood_reason": self.reason}
-
-    def _beside(self, repeat: Repeat) -> dict[str, Any]:
-        return {"pca": repeat.pca}
-
     def to_json(self) -> dict[str, Any]:
-        """Every figure, as JSON values."""
+        """Every figure, as JSON values; those of a likelihood where there is one."""
+        likelihood = {"likelihood": self.config.likelihood, "likelihood_reason": self.reason} if self.reason else {}
         return {
             "outcome": self.outcome,
             "verdict": self.verdict,
@@ -136,7 +141,7 @@ class Comparison:
             "interval": self.interval,
             "p_value": self.p_value,
             "best_curvature": self.best,
-            **self._facts(),
+            **likelihood,
             "repeats": [
                 {
                     "seed": r.seed,
@@ -144,7 +149,7 @@ class Comparison:
                     "difference": r.difference,
                     "validation": {str(c): _plain(score) for c, score in r.validation.items()},
                     "test": {str(c): _plain(score) for c, score in r.test.items()},
-                    **self._beside(r),
+                    **({"pca": r.pca} if self.reason else {}),
                 }
                 for r in self.repeats
             ],
@@ -202,9 +207,20 @@ def compare(
     patience = config.patience or config.epochs_for(len(splits[0].train))
     config = replace(config, patience=patience, validation=_VALIDATION)
     plan_tasks = partial(plan_rows, data=data, asked=device, samples=samples)
-    where: dict[str, Any] = {"folder": folder, "resume": resume, "jobs": jobs, "scheduler": scheduler}
-    told: dict[str, Any] = {"progress": progress, "warn": warn, "estimate": estimate}
-    found, task = compare_splits(Comparison, plan_tasks, config, values, splits, **where, **told)
+    found, task = compare_splits(
+        Comparison,
+        plan_tasks,
+        config,
+        values,
+        splits,
+        folder=folder,
+        resume=resume,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )
     judged = [
         replace(one, pca=_pca(data, splits[one.seed - config.seed], task.config, task.layout)) for one in found.repeats
     ]

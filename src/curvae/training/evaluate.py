@@ -225,7 +225,7 @@ def active_dimensions(embedding: Embedding, prior_scale: ArrayLike) -> int:
 
 
 def health(fitted: Fitted, embedding: Embedding) -> list[str]:
-    """Warnings about the map, each with its fix; none when all is well."""
+    """Warnings about the map, each with its remedy; none when all is well."""
     config, last = fitted.config, fitted.last
     held = "validation_kl" in last
     kl: float = last["validation_kl" if held else "kl"]
@@ -241,13 +241,13 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
 
 
 def map_health(embedding: Embedding, kl: float, prior_scale: ArrayLike, of: str = "") -> list[str]:
-    """Warnings about a map of any kind, each with its fix; about every factor of a product.
+    """Warnings about a map of any kind, each with its remedy; about every factor of a product.
 
     Arguments:
         embedding: the map.
         kl: divergence from the prior, in nats.
         prior_scale: of every factor.
-        of: of what the divergence is.
+        of: which data the divergence is of, in words.
     """
     if kl < _EMPTY:
         return [

@@ -44,7 +44,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise CurvaeError(
-            f"cannot write {path}: {reason}; mend that and try again, earlier results are untouched"
+            f"cannot write {path}: {reason}; fix that and try again, earlier results are untouched"
         ) from error
 
 

@@ -33,13 +33,11 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Stored(NamedTuple):
-    """What files hold of a trained model besides its weights."""
+    """What files hold of a trained model besides its weights: arrays by name, and what `config.json` says."""
 
     arrays: dict[str, NDArray[Any]]
-    """what is needed to use the model, by name"""
     split: dict[str, NDArray[Any]]
     description: dict[str, Any]
-    """what `config.json` says"""
 
 
 class FittedModel(ABC):
@@ -109,7 +107,17 @@ class FittedModel(ABC):
 
 @dataclass
 class Fitted(FittedModel):
-    """A trained model of rows with what is needed to use it."""
+    """A trained model of rows with what is needed to use it.
+
+    Arguments:
+        config, model: what was trained.
+        scaling: of the columns.
+        reason: why this likelihood.
+        split: which rows it was trained on.
+        history: a record of every epoch.
+        failure: why the training ended early; the weights are those of the last good epoch.
+        layout: of the data that it was trained on.
+    """
 
     kind = "vae"
     settings = Config
@@ -118,13 +126,10 @@ class Fitted(FittedModel):
     model: VAE
     scaling: Scaling
     reason: str
-    """why this likelihood"""
     split: Split
     history: list[Record]
     failure: str | None = None
-    """why the training ended early; the weights are those of the last good epoch"""
     layout: Layout = field(default_factory=lambda: Layout(0))
-    """of the data that it was trained on"""
 
     def arrays(self, data: Arrays | Dataset | Matrix) -> Arrays:
         """New data, with all that the model must be told about them; raises where that is absent.

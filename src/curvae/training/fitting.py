@@ -124,17 +124,26 @@ def fit_many(
         (100, 1, 0.8)
     """
     problem, tasks = plan_rows(configs, data, blocks, splits, scalings, asked=device, dtype=dtype)
-    where: dict[str, Any] = {"folder": folder, "resume": resume, "jobs": jobs, "scheduler": scheduler}
-    return train_many(problem, tasks, **where, progress=progress, warn=warn, estimate=estimate)
+    return train_many(
+        problem,
+        tasks,
+        folder=folder,
+        resume=resume,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )
 
 
 def train_one(
     problem: Problem[TaskT, FittedT],
     tasks: Sequence[TaskT],
-    folder: Path | None,
-    resume: bool,
-    progress: Callable[[Record, int], None],
-    estimate: Callable[[Estimate], None],
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Record, int], None] = lambda record, epochs: None,
+    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> FittedT:
     """Train the model of a single task; arguments as of `fit`."""
     tasks, _ = _resumed(problem, tasks, folder, resume)

@@ -17,12 +17,15 @@ _LEAST = 1.0  # seconds of steps that an estimate comes from
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long trainings will take."""
+    """How long trainings will take, in seconds.
+
+    Arguments:
+        left: until the last has ended, if none stops early.
+        epoch: for one epoch of one model; several processes share the work.
+    """
 
     left: float
-    """seconds until the last has ended, if none stops early"""
     epoch: float
-    """seconds for one epoch of one model; several processes share the work"""
 
 
 class Clock:

@@ -5,30 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from ..errors import CurvaeError
-from .config import Settings, require_count
+from ..settings import Settings
+from .config import require_count
+from .problems import Judged
 
-__all__ = ["LEVEL", "Outcome", "Paired", "Trained", "by_split", "curved_values", "mean_interval"]
+__all__ = ["LEVEL", "Outcome", "Paired", "by_split", "curved_values", "mean_interval"]
 
 Outcome = Literal["hyperbolic", "none", "euclidean"]
 
 LEVEL = 0.05
 _FEWEST = 3  # repeats
-
-
-class Trained(Protocol):
-    """What a comparison knows of a model."""
-
-    @property
-    def failure(self) -> str | None: ...
-
-
-Result = TypeVar("Result", bound=Trained)
 
 
 @dataclass(frozen=True)
@@ -120,8 +112,8 @@ def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -
 
 
 def by_split(
-    results: Sequence[Result], values: Sequence[float], seed: int, warn: Callable[[str], None]
-) -> dict[int, dict[float, Result]]:
+    results: Sequence[Judged], values: Sequence[float], seed: int, warn: Callable[[str], None]
+) -> dict[int, dict[float, Judged]]:
     """Results by split and curvature; splits of which a model failed are left out, unless too few would stay.
 
     Arguments:

@@ -25,18 +25,23 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class Task(ABC):
-    """A model to be trained: everything but the data, which many tasks may share."""
+    """A model to be trained: everything but the data, which many tasks may share.
+
+    Arguments:
+        place: in the list of models to train.
+        name: for messages.
+        config: settings.
+        source: which of the data of the problem.
+        split: of these data.
+        data: fingerprints by name, which a checkpoint keeps; see `Problem.fingerprints`.
+    """
 
     place: int
-    """in the list of models to train"""
     name: str
-    """for messages"""
     config: Any
     source: int
-    """which of the data of the problem"""
     split: Any
     data: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    """fingerprints of the data by name, which a checkpoint keeps; see `Problem.fingerprint`"""
 
     @property
     @abstractmethod
@@ -52,14 +57,15 @@ class Task(ABC):
 
 @dataclass(eq=False)
 class ModelInTraining:
-    """A model of a stack, with its records and how its training ended."""
+    """A model of a stack, a `VAE` or `GraphVAE`, with its records and how its training ended.
+
+    With early stopping, `best` is the validation ELBO of the best epoch.
+    """
 
     task: Task
     model: Any
-    """a `VAE` or `GraphVAE`"""
     history: list[Record] = field(default_factory=list)
     best: float = -math.inf
-    """validation ELBO of the best epoch"""
     best_epoch: int = 0
     failure: str | None = None
     finished: bool = False
@@ -82,13 +88,17 @@ class ModelInTraining:
 
 @dataclass(frozen=True)
 class Judged:
-    """A model of a comparison, judged on data that were held out."""
+    """A model of a comparison, judged on data that were held out.
+
+    Arguments:
+        validation, test: scores, or figures that `float` turns into scores; higher is better.
+        embedding: of all data.
+        failure: why the training ended early.
+    """
 
     validation: Any
-    """a score, or a figure that `float` turns into one; higher is better"""
     test: Any
     embedding: Embedding
-    """of all data"""
     failure: str | None
 
 
@@ -98,16 +108,22 @@ FittedT = TypeVar("FittedT", bound=FittedModel)
 
 @dataclass(frozen=True)
 class Problem(ABC, Generic[TaskT, FittedT]):
-    """Data to train on, and what depends on their kind. It travels to the process that does the work."""
+    """Data to train on, and what depends on their kind. It travels to the process that does the work.
+
+    Arguments:
+        sources: the distinct data of all tasks.
+        asked: the device, or "auto".
+        dtype: of the networks.
+
+    Attributes:
+        remedy: what to do about a model that is too large for the device.
+    """
 
     sources: Sequence[Any]
-    """the distinct data of all tasks"""
     asked: torch.device | str = "cpu"
-    """the device, or "auto"."""
     dtype: torch.dtype = torch.float32
 
     remedy: ClassVar[str]
-    """what to do about a model that is too large for the device"""
 
     @property
     def device(self) -> torch.device:
@@ -151,10 +167,15 @@ def require_one_each(configs: Sequence[Any], **given: Sequence[Any] | None) -> N
 
 @dataclass(frozen=True)
 class Listener:
-    """Whom to tell how a training goes."""
+    """Whom to tell how a training goes.
+
+    Arguments:
+        record: told after every epoch of a model its place in the list, and the figures.
+        reached: told now and then which models have been trained for so many epochs, the last of which may not be
+            whole.
+        warn: told what looks wrong.
+    """
 
     record: Callable[[int, Record], None] = lambda place, record: None
-    """after every epoch of a model: its place in the list, and the figures"""
     reached: Callable[[Sequence[int], float], None] = lambda places, epochs: None
-    """now and then: models that have been trained for so many epochs, the last of which may not be whole"""
     warn: Warn = lambda text: None

@@ -107,7 +107,7 @@ def _units(x: Matrix) -> NDArray[np.float64] | None:
 
 
 def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation of the columns, in two passes: E[x²] − E[x]² would cancel."""
+    """Mean and standard deviation of the columns, in two passes: E[x²] − E[x]² would cancel."""
     if not x.has_canonical_format:
         x = x.copy()
         x.sum_duplicates()

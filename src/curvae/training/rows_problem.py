@@ -42,14 +42,13 @@ _EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing 
 
 @dataclass(frozen=True, eq=False)
 class RowsTask(Task):
-    """A model of rows to be trained."""
+    """A model of rows to be trained; `reason` says why this likelihood."""
 
     config: Config
     split: Split
     scaling: Scaling
     layout: Layout
     reason: str = "as asked"
-    """why this likelihood"""
 
     @property
     def architecture(self) -> Any:
@@ -171,10 +170,9 @@ def _start(arrays: Arrays) -> tuple[NDArray[np.float64], Effects | None]:
 
 @dataclass(frozen=True)
 class RowsProblem(Problem[RowsTask, Fitted]):
-    """Models of rows; `sources` are `Arrays`."""
+    """Models of rows; `sources` are `Arrays`, and models are judged with so many importance samples a row."""
 
     samples: int = SAMPLES
-    """importance samples a row, to judge a model"""
 
     remedy = "lower hidden or batch_size"
 

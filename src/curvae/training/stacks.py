@@ -1,5 +1,6 @@
-"""One stack of models from first epoch to last: records, early stopping, failures, checkpoints, halves where memory is
-short.
+"""Train one stack of models from the first epoch to the last.
+
+Keeps records and checkpoints, stops early, drops models that fail, and halves the stack where memory is short.
 """
 
 from __future__ import annotations

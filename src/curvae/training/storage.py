@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,10 +33,8 @@ __all__ = [
     "load_fitted",
     "read_description",
     "read_model",
-    "require_figures",
     "save_fitted",
     "versions",
-    "whole_run",
 ]
 
 CONFIG, MODEL, EMBEDDING = "config.json", "model.safetensors", "embedding.safetensors"
@@ -101,7 +98,7 @@ def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     """What `save_fitted` wrote, as it was written: the description, the tensors of the model and of the embedding."""
     description = read_description(folder, kind)
     if "model_sha256" not in description:
-        raise CurvaeError(f"{folder} is not finished; go on with {COMMANDS[kind]} --resume")
+        raise CurvaeError(f"{folder} is not finished; finish it with {COMMANDS[kind]} and resume=True")
     tensors = _read(folder, MODEL, description)
     if description["format"] < 3:  # one file held it all
         return description, tensors, {name.removeprefix("embedding."): t for name, t in tensors.items()}
@@ -115,22 +112,6 @@ def _read(folder: Path, file: str, description: Mapping[str, Any]) -> dict[str, 
             f"{folder / file} is not the file that was written (its checksum differs); restore it or train again"
         )
     return tensors
-
-
-@contextmanager
-def whole_run(folder: Path) -> Iterator[None]:
-    """Whatever goes wrong while the parts of a model are put together, told in one line."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        message = str(error).splitlines()[0].removesuffix("; train again")
-        raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error
-
-
-def require_figures(fitted: FittedModel) -> None:
-    """Raise unless the record of a model has everything that reports show."""
-    if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
-        raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
 
 
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
@@ -169,25 +150,32 @@ def kind_of(folder: Path) -> str:
 
 
 class Loaded(NamedTuple):
-    """What a run folder holds."""
+    """What a run folder holds.
+
+    Arguments:
+        fitted: a `Fitted` or `FittedGraph`.
+        embedding: of its training data.
+        description: the whole of `config.json`.
+        data: the graph, or the schema of the table, that it was trained on.
+    """
 
     fitted: Any
-    """a `Fitted` or `FittedGraph`"""
     embedding: Embedding
-    """of its training data"""
     description: dict[str, Any]
-    """the whole of `config.json`"""
     data: Any
-    """the graph, or the schema of the table, that it was trained on"""
 
 
 def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.device | str = "cpu") -> Loaded:
     """A model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
     description, tensors, places = read_model(folder, kind.kind)
-    with whole_run(folder):
+    try:
         fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
-        require_figures(fitted)
+        if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
+            raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
         factors = placed_factors(fitted.double().model.space, kind.units)
         embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), factors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        message = str(error).splitlines()[0].removesuffix("; train again")
+        raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error
     fitted.model.to(device)
     return Loaded(fitted, embedding, description, data)

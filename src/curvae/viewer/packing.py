@@ -1,4 +1,4 @@
-"""Numbers and names as compact text inside a page.
+"""Numbers, names and small grey pictures of rows as compact text inside a page.
 
 Points travel as (radius, turn): the distance from the origin in units of the curvature, and the direction as a part of
 a full turn, both as whole numbers of fixed steps. In float32 coordinates of the disc or the hyperboloid, points at
@@ -9,6 +9,7 @@ are chosen by how far out the points lie, so that no point is displaced by more 
 from __future__ import annotations
 
 import base64
+import io
 import math
 import zlib
 from collections.abc import Sequence
@@ -17,12 +18,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 
 from ..errors import CurvaeError
 from ..markup import writable
 from ..plotting.style import Levels, levels
 
-__all__ = ["FARTHEST", "FEW", "Blocks", "pack_column", "pack_points", "pack_sigma"]
+__all__ = ["EACH", "FARTHEST", "FEW", "Blocks", "pack_column", "pack_points", "pack_sigma", "sheets"]
 
 FEW = 100_000  # up to so many points space is no concern
 FARTHEST = 40.0  # radius at which points beyond it are drawn, since products of two cosh must fit in float32
@@ -30,6 +32,11 @@ _TURN_BITS = 52  # what a double can hold
 _RADIUS_BITS = 31
 _HUGE = float(np.finfo(np.float32).max)
 _LONGEST = 200  # letters of a category or an id
+EACH = 1024  # thumbnails on a sheet; one that is not looked at is never decoded
+_COLUMNS = 32
+_LARGEST, _SMALLEST = 32, 8  # pixels a side
+_PIXELS = 20_000_000  # in all; about 5 MB of page
+_GREYS = 16
 
 
 @dataclass
@@ -91,9 +98,56 @@ def pack_column(blocks: Blocks, block: str, name: str, values: ArrayLike, count:
     found = levels(values, count)
     if isinstance(found, Levels):
         blocks.add_numbers(block, found.codes + 1, max(1, len(found.texts).bit_length()))
-        texts = [shortened(text) for text in found.texts]
-        return {"name": name, "kind": "levels", "texts": texts, "shown": [int(k) for k in found.shown]}
+        return {
+            "name": name,
+            "kind": "levels",
+            "texts": [*map(shortened, found.texts)],
+            "shown": [*map(int, found.shown)],
+        }
     bits = 32 if count <= FEW else 24
     numbers = np.clip(found, -_HUGE, _HUGE).astype(np.float32)
     blocks.add_numbers(block, numbers.view(np.uint32) >> (32 - bits), bits)
     return {"name": name, "kind": "numbers", "low": float(np.nanmin(numbers)), "high": float(np.nanmax(numbers))}
+
+
+def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:
+    """Pictures of shape (rows, height, width), from black at their least value to white at their largest.
+
+    They are shrunk to at most 32 pixels a side, and further when there are many.
+
+    Returns:
+        Height and width of one, how many stand on a sheet and in a line of it; the sheets as base64 of PNG files.
+    """
+    rows, height, width = images.shape
+    side = min(_LARGEST, math.isqrt(_PIXELS // max(1, rows)))
+    if side < _SMALLEST:
+        raise CurvaeError(
+            f"{rows:,} thumbnails do not fit into a page; leave out thumbnails=True, or embed fewer rows "
+            f"(at most {_PIXELS // _SMALLEST**2:,})"
+        )
+    factor = max(1.0, max(height, width) / side)
+    size = max(1, round(height / factor)), max(1, round(width / factor))
+    low, high = float(np.nanmin(images)), float(np.nanmax(images))
+    scale = (_GREYS - 1) / ((high - low) or 1.0)
+    made = []
+    for start in range(0, rows, EACH):
+        part = np.stack([_shrunk(image, size) for image in np.nan_to_num(images[start : start + EACH], nan=low)])
+        lines = -(-len(part) // _COLUMNS)
+        sheet = np.zeros((lines * _COLUMNS, *size), np.uint8)
+        sheet[: len(part)] = np.rint((part - low) * scale).clip(0, _GREYS - 1)
+        made.append(_png(sheet.reshape(lines, _COLUMNS, *size).swapaxes(1, 2).reshape(lines * size[0], -1)))
+    return {"height": size[0], "width": size[1], "columns": _COLUMNS, "each": EACH}, made
+
+
+def _shrunk(image: NDArray[np.floating], size: tuple[int, int]) -> NDArray[np.float32]:
+    if image.shape == size:
+        return image.astype(np.float32)
+    return np.asarray(Image.fromarray(image.astype(np.float32)).resize(size[::-1], Image.Resampling.BOX))
+
+
+def _png(levels: NDArray[np.uint8]) -> str:
+    picture = Image.fromarray(levels)
+    picture.putpalette([value for k in range(_GREYS) for value in (k * 255 // (_GREYS - 1),) * 3])
+    stream = io.BytesIO()
+    picture.save(stream, "PNG", bits=4, optimize=True)
+    return base64.b64encode(stream.getvalue()).decode("ascii")

@@ -23,11 +23,10 @@ from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
 from ..markup import escaped, writable
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
-from ..plotting.disc import Points, fit_window, half_width, tensor
+from ..plotting.disc import Points, as_number, fit_window, half_width, tensor
 from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
 from . import assets
-from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma
-from .thumbnails import sheets
+from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma, sheets
 
 __all__ = ["View", "page"]
 
@@ -97,9 +96,8 @@ class View:
         order = _secret_order(len(self._space))
         columns = {name: _taken(values, order) for name, values in self.columns.items()}
         hidden: dict[str, Any] = {"points": _taken(tensor(self.points), order), "columns": columns, "ids": None}
-        for name in ("sigma", "images"):
-            if (values := getattr(self, name)) is not None:
-                hidden[name] = _taken(values, order)
+        given = {"sigma": self.sigma, "images": self.images}
+        hidden |= {name: _taken(values, order) for name, values in given.items() if values is not None}
         if self.edges is not None:
             ends = np.argsort(order)[np.asarray(self.edges, np.int64)]
             ends = ends[:, _secret_order(ends.shape[1])]
@@ -113,8 +111,12 @@ class View:
 
     @property
     def c(self) -> float:
-        c = self.manifold.c
-        return float(c.detach()) if isinstance(c, Tensor) else float(c)
+        return as_number(self.manifold.c)
+
+    @property
+    def _unit(self) -> float:
+        """√c, by which lengths become those in units of the curvature; 1 in the plane."""
+        return math.sqrt(self.c) or 1.0
 
     def _read(self, points: Points) -> Tensor:
         z = tensor(points)
@@ -141,10 +143,8 @@ class View:
 
     def _polar(self, space: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Radius in units of the curvature, and direction as a part of a turn."""
-        unit = math.sqrt(self.c) or 1.0
-        radius = Lorentz(2, self.c).dist0(space).numpy() * unit
         x, y = space.T.numpy()
-        return radius, np.arctan2(y, x) / (2 * math.pi) % 1.0
+        return self._unit * Lorentz(2, self.c).dist0(space).numpy(), np.arctan2(y, x) / (2 * math.pi) % 1.0
 
     # --- the page ---------------------------------------------------------------------------------------------------
 
@@ -166,8 +166,7 @@ class View:
         if beyond := int((radius[:count] > FARTHEST).sum()):
             inside.append(f"{counted(beyond, 'point')} beyond √c·r = {FARTHEST:g}, drawn at that distance")
         if self.sigma is not None:
-            sigma = np.asarray(self.sigma, np.float64) * (math.sqrt(self.c) or 1.0)
-            facts["sigma"] = pack_sigma(blocks, sigma)
+            facts["sigma"] = pack_sigma(blocks, np.asarray(self.sigma, np.float64) * self._unit)
             inside.append("standard deviations of the posterior (σ)")
         facts["columns"] = [
             pack_column(blocks, f"column{k}", name, _array(values), count)
@@ -203,8 +202,7 @@ class View:
         count = len(self._space)
         ends = np.zeros((2, 0), np.int64) if self.edges is None else np.asarray(self.edges, np.int64)
         if self.hierarchy is not None:
-            pairs = np.asarray(self.hierarchy[1], np.int64).reshape(-1, 2).T
-            ends = np.concatenate([ends, count + pairs], 1)
+            ends = np.concatenate([ends, count + np.asarray(self.hierarchy[1], np.int64).reshape(-1, 2).T], 1)
             inside.append(f"a hierarchy of {counted(len(self._nodes), 'node')}")
         if self.edges is not None:
             inside.append(counted(np.asarray(self.edges).shape[1], "edge"))
@@ -219,9 +217,8 @@ class View:
 
     def _extent(self) -> float:
         """Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it."""
-        ball = PoincareBall(2, self.c)
         reach = fit_window(*(self._ball(space) for space in (self._space, self._nodes) if len(space)))
-        return half_width(ball, reach) * (math.sqrt(self.c) or 1.0)
+        return half_width(PoincareBall(2, self.c), reach) * self._unit
 
     def fragment(self, still: str = "", mode: Literal["page", "report"] = "report") -> str:
         """The map as HTML for a page that has `script()` at its end and `style()` in its head.
@@ -231,14 +228,23 @@ class View:
         facts, blocks, inside = self._packed
         # In a script "</script" and "<!--" would end it or change how it is read.
         known = writable(json.dumps(facts, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
-        parts = [f'<div class="curvae-map" data-mode="{mode}">', still]
+        parts = [still]
         if mode == "page":
             told = "".join(f"<li>{escaped(text)}</li>" for text in inside)
-            parts[1:1] = [f'<h1 class="heading">{escaped(self.title)}</h1>']
-            parts.append(f'<footer class="inside">This page holds, and asks for nothing else:<ul>{told}</ul></footer>')
-        parts.append(f'<script type="application/json" class="facts">{known}</script>')
-        parts += [f'<script type="text/plain" data-block="{k}">{text}</script>' for k, text in blocks.texts.items()]
-        return "\n".join([*parts, "</div>"])
+            parts = [
+                f'<h1 class="heading">{escaped(self.title)}</h1>',
+                still,
+                f'<footer class="inside">This page holds, and asks for nothing else:<ul>{told}</ul></footer>',
+            ]
+        return "\n".join(
+            [
+                f'<div class="curvae-map" data-mode="{mode}">',
+                *parts,
+                f'<script type="application/json" class="facts">{known}</script>',
+                *(f'<script type="text/plain" data-block="{k}">{text}</script>' for k, text in blocks.texts.items()),
+                "</div>",
+            ]
+        )
 
     def html(self) -> str:
         """The page, in one file that asks for nothing; write it in UTF-8."""
@@ -293,8 +299,7 @@ class View:
         hierarchy = None if self.hierarchy is None else (self._ball(self._nodes), self.hierarchy[1])
         if self.edges is not None and len(some) == count:
             names = None if self.anonymous or self.ids is None else np.asarray(self.ids).astype(np.str_)
-            pairs = np.asarray(self.edges, np.int64).T
-            graph_map(ax, ball, z, pairs, labels, names=names, hubs=hubs, hierarchy=hierarchy)
+            graph_map(ax, ball, z, np.transpose(self.edges), labels, names=names, hubs=hubs, hierarchy=hierarchy)
         else:
             latent_map(ax, ball, z[some], labels, hierarchy=hierarchy)
         return figure_bytes(figure, format, dpi=300)

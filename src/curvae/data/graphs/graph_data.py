@@ -15,7 +15,16 @@ from scipy.sparse.csgraph import connected_components
 from ...errors import CurvaeError
 from ..messages import count, quoted
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "link_matrix"]
+
+
+def link_matrix(edges: NDArray[np.int64], nodes: int, weights: NDArray[np.float64] | None = None) -> csr_array:
+    """The symmetric matrix of the weights of edges, or of ones, (nodes, nodes)."""
+    values = np.ones(len(edges)) if weights is None else weights
+    # The algorithms of csgraph need 32-bit indices.
+    i, j = edges.T.astype(np.int32 if nodes < 2**31 else np.int64)
+    places = np.concatenate([i, j]), np.concatenate([j, i])
+    return csr_array(coo_array((np.concatenate([values, values]), places), shape=(nodes, nodes)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +87,7 @@ class Graph:
             raise CurvaeError(f"edges of shape {edges.shape} and type {edges.dtype}; give int64 of shape (edges, 2)")
         if edges.size and (edges.min() < 0 or edges.max() >= self.n_nodes):
             raise CurvaeError(f"an edge leads to a node that is not among the {self.n_nodes:,}; number nodes from 0")
-        keys = edges[:, 0] * self.n_nodes + edges[:, 1]
-        if bool((edges[:, 0] >= edges[:, 1]).any()) or bool((np.diff(keys) <= 0).any()):
+        if (edges[:, 0] >= edges[:, 1]).any() or (np.diff(edges @ [self.n_nodes, 1]) <= 0).any():
             raise CurvaeError("edges must be sorted pairs i < j, each once; curvae.data.load_graph makes them so")
         if weights is not None:
             if weights.shape != (len(edges),):
@@ -99,11 +107,7 @@ class Graph:
 
     def adjacency(self) -> csr_array:
         """The symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes)."""
-        values = np.ones(self.n_edges) if self.weights is None else self.weights
-        # The algorithms of csgraph need 32-bit indices.
-        i, j = self.edges.T.astype(np.int32 if self.n_nodes < 2**31 else np.int64)
-        places = np.concatenate([i, j]), np.concatenate([j, i])
-        return csr_array(coo_array((np.concatenate([values, values]), places), shape=(self.n_nodes, self.n_nodes)))
+        return link_matrix(self.edges, self.n_nodes, self.weights)
 
     @cached_property
     def components(self) -> NDArray[np.int64]:
@@ -114,8 +118,7 @@ class Graph:
     def fingerprint(self) -> str:
         """SHA-256 of names, edges, weights, features with their names, and labels."""
         digest = hashlib.sha256()
-        labels = None if self.labels is None else self.labels.tolist()
-        for text in (self.names.tolist(), self.feature_names, labels):
+        for text in (self.names.tolist(), self.feature_names, None if self.labels is None else self.labels.tolist()):
             digest.update(json.dumps(text).encode() + b"\n")
         for array, dtype in ((self.edges, "<i8"), (self.weights, "<f8"), (self.features, "<f8")):
             digest.update(json.dumps(None if array is None else array.shape).encode() + b"\n")

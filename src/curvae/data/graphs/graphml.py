@@ -12,7 +12,7 @@ from ...errors import CurvaeError
 from .. import memory
 from ..files import BROKEN_GZIP, open_file
 from ..messages import one_line, quoted
-from .graph_libraries import from_networkx
+from .objects import from_networkx
 from .raw_graph import RawGraph
 
 __all__ = ["read_graphml"]
@@ -92,11 +92,10 @@ def _normalise(source: str, root: ElementTree.Element) -> None:
         raise CurvaeError(f"{source} has a hyperedge; give edges between two nodes")
     _check_names(source, found)
     _normalise_data(root, found["data"], found["key"])
-    directed = [edge.attrib.pop("directed", "") == "true" for edge in found["edge"]]
-    if any(directed):
-        found["graph"][0].set("edgedefault", "directed")
     for number, edge in enumerate(found["edge"]):
         edge.set("id", str(number))  # networkx merges edges with the same id
+        if edge.attrib.pop("directed", "") == "true":
+            found["graph"][0].set("edgedefault", "directed")
 
 
 def _normalise_data(
@@ -110,8 +109,7 @@ def _normalise_data(
         data.text = text or None
         if text:
             data[:] = []  # of drawing programs
-    known = {key.attrib["id"] for key in keys}
-    undeclared = {data.attrib["key"] for data in values} - known
+    undeclared = {data.attrib["key"] for data in values} - {key.attrib["id"] for key in keys}
     added = [ElementTree.SubElement(root, f"{_SPACE}key", {"id": name, "for": "none"}) for name in undeclared]
     for key in (*keys, *added):  # values that are not of their type are checked where they are used
         key.attrib |= {"attr.name": key.get("attr.name", key.attrib["id"]), "attr.type": "string"}

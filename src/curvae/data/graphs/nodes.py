@@ -14,11 +14,10 @@ from ...errors import CurvaeError
 from ..column_values import numbers_of, texts_of
 from ..dataset import check_ids
 from ..files import require_file
-from ..messages import count, listing, quoted
-from ..missing import column_means, missing_counts, resolve
+from ..messages import count, quoted
+from ..missing import column_means, missing_by_column, missing_counts, resolve
 from ..schema import Column
-from ..tables import read_frame, require_column
-from ..text_tables import UNNAMED, name_columns
+from ..tables import named_frame, read_frame, require_column
 from .raw_graph import RawGraph
 
 __all__ = ["Filling", "NodeTable", "describe_nodes"]
@@ -76,11 +75,10 @@ def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, 
         known = _SPELLINGS | set(asked)
         return path, read_frame(path, known, known, raw.messages, first=True)
     path = Path("the table of nodes")
-    if not nodes.index.equals(pd.RangeIndex(len(nodes))):
-        nodes = nodes.reset_index(names=nodes.index.name or f"{UNNAMED}0")
-    if nodes.empty:
+    frame = named_frame(path, nodes)
+    if frame.empty:
         raise CurvaeError(f"{path} is empty; give one row per node")
-    return path, nodes.set_axis(name_columns(path, [str(name) for name in nodes.columns]), axis=1)
+    return path, frame
 
 
 def _match(raw: RawGraph, source: Path, frame: pd.DataFrame, isolated: bool) -> NDArray[np.intp]:
@@ -88,7 +86,8 @@ def _match(raw: RawGraph, source: Path, frame: pd.DataFrame, isolated: bool) -> 
     places = pd.Index(raw.names)
     # The first column names nodes, unless a column with a usual name matches more of them.
     usual = [name for name in frame.columns if str(name).casefold() in _NAMES]
-    candidates = {name: texts_of(frame[name], strip=True) for name in sorted(usual, key=_rank) + [frame.columns[0]]}
+    usual.sort(key=lambda name: _NAMES.index(str(name).casefold()))
+    candidates = {name: texts_of(frame[name], strip=True) for name in (*usual, frame.columns[0])}
     name, ids = max(candidates.items(), key=lambda item: int((places.get_indexer(pd.Index(item[1])) >= 0).sum()))
     check_ids(ids, f"column {name!r} of {source.name}", fix="give one row per node")
     added = ids[places.get_indexer(pd.Index(ids)) < 0]
@@ -100,10 +99,6 @@ def _match(raw: RawGraph, source: Path, frame: pd.DataFrame, isolated: bool) -> 
     if len(added):
         _add(raw, source, added, isolated)
     return pd.Index(ids).get_indexer(pd.Index(raw.names))
-
-
-def _rank(name: Any) -> int:
-    return _NAMES.index(str(name).casefold())
 
 
 def _add(raw: RawGraph, source: Path, added: NDArray[np.str_], isolated: bool) -> None:
@@ -136,11 +131,9 @@ def _pick(values: NDArray[Any], rows: NDArray[np.intp], otherwise: Any) -> NDArr
 def _fill(
     source: str, x: NDArray[np.float64], names: Sequence[str], missing: Filling, raw: RawGraph
 ) -> NDArray[np.float64]:
-    counts = missing_counts(x)
-    where = listing(f"{name!r} ({n:,})" for name, n in zip(names, counts, strict=True) if n)
+    counts, where = missing_counts(x), missing_by_column(x, names)
     if counts.any() and missing == "error":
         raise CurvaeError(f'{source} has missing values of nodes, counted by column: {where}; use missing="mean"')
     if (counts == len(x)).any():
         raise CurvaeError(f"{source} has columns without a single value: {where}; leave them out of features=…")
-    filled, _ = resolve(x, names, column_means(x), missing, raw.messages)
-    return filled
+    return resolve(x, names, column_means(x), missing, raw.messages)[0]

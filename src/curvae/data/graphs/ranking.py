@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,12 +46,12 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDA
     adjacency = graph.adjacency()
     if not np.diff(adjacency.indptr)[chosen].any():
         raise CurvaeError("none of the chosen nodes has a neighbour; choose nodes with edges")
-    rows: Distances = distances if callable(distances) else _rows(distances)
+    given: Any = distances if callable(distances) else np.asarray(distances)
     step = max(1, _BLOCK // graph.n_nodes)
     precisions = []
     for start in range(0, len(chosen), step):
         stop = min(start + step, len(chosen))
-        block = np.asarray(rows(start, stop))
+        block = np.asarray(given(start, stop) if callable(distances) else given[start:stop])
         if block.shape != (stop - start, graph.n_nodes):
             raise CurvaeError(f"distances of shape {block.shape} for rows {start} to {stop}; give one column per node")
         if np.isnan(block).any():
@@ -60,11 +61,6 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDA
             if len(neighbours):
                 precisions.append(average_precision(row, node, neighbours))
     return float(np.mean(precisions))
-
-
-def _rows(distances: ArrayLike) -> Distances:
-    table = np.asarray(distances)
-    return lambda start, stop: table[start:stop]
 
 
 def average_precision(row: Array, node: int, neighbours: NDArray[np.integer]) -> float:
@@ -83,5 +79,4 @@ def average_precision(row: Array, node: int, neighbours: NDArray[np.integer]) ->
     # Count the nodes at most as far as each neighbour, without the node itself; those beyond the last do not matter.
     place = np.searchsorted(near, row[row <= near[-1]])
     seen = np.cumsum(np.bincount(place, minlength=len(near))) - (row[node] <= near)
-    found = np.searchsorted(near, near, side="right")
-    return float(np.mean(found / seen))
+    return float(np.mean(np.searchsorted(near, near, side="right") / seen))

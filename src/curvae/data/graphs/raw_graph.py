@@ -16,9 +16,7 @@ from ..messages import Messages, count, quoted
 from ..text import NUMBER
 from .graph_data import Graph
 
-__all__ = ["WEIGHTS_LEFT_OUT", "RawGraph"]
-
-WEIGHTS_LEFT_OUT = "weights were left out; use weighted=True to read them."
+__all__ = ["RawGraph"]
 
 
 @dataclass
@@ -48,20 +46,23 @@ class RawGraph:
     label_name: str | None = None
     messages: Messages = field(default_factory=Messages)
 
-    def set_weights(self, weights: Any, where: Callable[[int], str] | None = None) -> None:
-        """Set the weights of the links; raise unless all are positive and finite numbers.
+    def set_weights(self, weights: Any, wanted: bool, where: Callable[[int], str] | None = None) -> None:
+        """Set the weights of the links, or note that they are left out; raise unless all are positive and finite.
 
         Arguments:
             weights: numbers or texts, (links,), or None for a graph without weights.
+            wanted: whether to set them.
             where: says where the link with a given number is found; by default the two nodes are named.
         """
         if weights is None:
             return
+        if not wanted:
+            self.messages.note("weights were left out; use weighted=True to read them.")
+            return
         values = np.asarray(weights)
         numeric = values.dtype.kind in "biuf"
         numbers = values.astype(np.float64) if numeric else np.array([_number(value) for value in values.tolist()])
-        wrong = ~(np.isfinite(numbers) & (numbers > 0))
-        if wrong.any():
+        if (wrong := ~(np.isfinite(numbers) & (numbers > 0))).any():
             link = int(np.argmax(wrong))
             place = f"the edge of {quoted(self.names[self.links[link]])}" if where is None else where(link)
             weight, number = values.tolist()[link], numbers[link]
@@ -107,7 +108,7 @@ class RawGraph:
             links = np.sort(links, axis=1)
         arcs, place = np.unique(links[:, 0] * nodes + links[:, 1], return_inverse=True)
         summed = None if weights is None else _sums(place, weights)
-        tail, head = arcs // nodes, arcs % nodes
+        tail, head = np.divmod(arcs, nodes)
         back = np.searchsorted(arcs, head * nodes + tail).clip(max=len(arcs) - 1)
         both = arcs[back] == head * nodes + tail
         symmetric = bool(both.all()) and (summed is None or np.allclose(summed, summed[back], rtol=1e-9, atol=0))
@@ -116,8 +117,7 @@ class RawGraph:
             upper = tail < head
             return np.stack([tail, head], axis=1)[upper], None if summed is None else summed[upper]
         keys, place = np.unique(np.minimum(tail, head) * nodes + np.maximum(tail, head), return_inverse=True)
-        edges = np.stack([keys // nodes, keys % nodes], axis=1)
-        return edges, None if summed is None else _sums(place, summed)
+        return np.stack(np.divmod(keys, nodes), axis=1), None if summed is None else _sums(place, summed)
 
     def _tell(self, repeated: int, arcs: int, pairs: int, symmetric: bool) -> None:
         summed = ", weights summed" if self.weights is not None else ""
@@ -137,10 +137,10 @@ class RawGraph:
         alone = np.ones(graph.n_nodes, dtype=bool)
         alone[graph.edges] = False
         if alone.any():
-            number = count(int(alone.sum()), "node")
-            self.messages.note(f"kept without an edge: {number}: {quoted(graph.names[alone])}.")
-        sizes = np.bincount(graph.components)
-        if len(sizes) > 1:
+            self.messages.note(
+                f"kept without an edge: {count(int(alone.sum()), 'node')}: {quoted(graph.names[alone])}."
+            )
+        if len(sizes := np.bincount(graph.components)) > 1:
             self.messages.note(
                 f"the graph has {len(sizes):,} components, the largest of {count(int(sizes.max()), 'node')}."
             )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -12,22 +11,34 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from ...errors import CurvaeError
-from ..files import BROKEN_GZIP, open_file, require_file
+from ..files import BROKEN_GZIP, fetch, open_file, places, require_file, similar_names
+from ..matrices import read_sparse
 from ..messages import quoted
-from ..store import fetch, places
-from .adjacency import from_matrix, read_adjacency
-from .edge_arrays import from_frame, from_pairs
 from .edgelist import read_edge_list
 from .graph_data import Graph
-from .graph_libraries import from_geometric, from_networkx, is_geometric, is_networkx
 from .graphml import read_graphml
 from .nodes import Filling, NodeTable, describe_nodes
+from .objects import from_frame, from_geometric, from_matrix, from_networkx, from_pairs, is_geometric, is_networkx
 from .raw_graph import RawGraph
 
-__all__ = ["BUILT_IN_GRAPHS", "load_graph"]
+__all__ = ["BUILT_IN_GRAPHS", "GRAPH_FILES", "load_graph"]
 
 _FOLDER = "graphs"
 _ADDRESS = "https://raw.githubusercontent.com/HazyResearch/hyperbolics/"
+
+
+def _read_matrix(path: Path, weighted: bool) -> RawGraph:
+    """Read an adjacency matrix. Matrix Market files count from 1."""
+    return from_matrix(path.name, read_sparse(path), weighted, first=0 if path.suffix.lower() == ".npz" else 1)
+
+
+GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
+    ".npz": _read_matrix,
+    ".mtx": _read_matrix,
+    ".graphml": read_graphml,
+}
+"""how the names of graph files end, before .gz, and what reads them; others are lists of edges"""
+
 _UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".parquet", ".npy", ".pkl", ".gpickle", ".pt")
 
 
@@ -100,9 +111,8 @@ def load_graph(
         raw = _read(source, weighted)
         describe_nodes(raw, nodes, label, features, isolated, missing)
     except OSError as error:
-        name = error.filename or source
         raise CurvaeError(
-            f"{name} cannot be read: {error.strerror or error}; check the file and its permissions"
+            f"{error.filename or source} cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from error
     return raw.finish()
 
@@ -123,17 +133,18 @@ def _read(source: Any, weighted: bool) -> RawGraph:
 
 def _read_file(path: Path, weighted: bool) -> RawGraph:
     name = path.name.lower().removesuffix(".gz")
-    if name.endswith(".npz"):
-        return read_adjacency(path, weighted)
+    for ending, reader in GRAPH_FILES.items():
+        if name.endswith(ending):
+            return reader(path, weighted)
     if name.endswith(_UNREAD):
         raise CurvaeError(
             f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
         )
     # An edge list would read the sizes of a matrix as an edge.
     start = _start(path)
-    if name.endswith(".mtx") or start.startswith(b"%%matrixmarket"):
-        return read_adjacency(path, weighted)
-    if name.endswith(".graphml") or start.startswith((b"<?xml", b"<graphml")):
+    if start.startswith(b"%%matrixmarket"):
+        return _read_matrix(path, weighted)
+    if start.startswith((b"<?xml", b"<graphml")):
         return read_graphml(path, weighted)
     return read_edge_list(path, weighted)
 
@@ -163,7 +174,6 @@ def _find(source: str | Path) -> Path:
 
 
 def _not_found(path: Path) -> CurvaeError:
-    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, [*beside, *BUILT_IN_GRAPHS])
+    near = similar_names(path, BUILT_IN_GRAPHS)
     hint = f"did you mean {quoted(near)}? Graphs" if near else "graphs"
     return CurvaeError(f"there is no file {path}; {hint} known by name are {', '.join(BUILT_IN_GRAPHS)}")

@@ -1,7 +1,7 @@
 """Training and evaluation of models of graphs."""
 
+from ..config import GraphConfig
 from .build import START, build_graph_model
-from .config import GraphConfig
 from .evaluate import Links, Neighbourhood, embed_graph, link_figures, neighbourhood
 from .fitted import FittedGraph
 from .fitting import GraphComparison, compare_graph, fit_graph, fit_graphs

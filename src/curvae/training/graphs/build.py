@@ -6,7 +6,7 @@ from ...data import memory
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
 from ...nn import GraphEncoder
 from ..build import make_space, seeded
-from .config import GraphConfig
+from ..config import GraphConfig
 
 __all__ = ["START", "build_graph_model", "require_buildable_graph"]
 

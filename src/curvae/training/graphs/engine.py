@@ -16,9 +16,9 @@ from ...data import Graph
 from ...models import GraphBatch, GraphVAE, PairSampler, Terms
 from ...models.pairs import exact
 from ...nn import normalised_adjacency
+from ..config import GraphConfig
 from ..engine import Advance, Engine, EpochResult, Failure
 from ..rows import Scaling
-from .config import GraphConfig
 
 __all__ = ["GraphEngine", "Observed"]
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ...data import EdgeSplit, Graph
 from ...models import GraphVAE
+from ..config import GraphConfig
 from ..fitted import FittedModel, Record, Stored, restored_model
 from ..rows import Scaling
 from .build import build_graph_model
-from .config import GraphConfig
 from .engine import Observed
 
 __all__ = ["FittedGraph", "graph_facts"]
@@ -26,7 +26,15 @@ _SPLIT = ("train", "validation", "test", "validation_absent", "test_absent")
 
 @dataclass
 class FittedGraph(FittedModel):
-    """A trained model of a graph with what is needed to use it."""
+    """A trained model of a graph with what is needed to use it.
+
+    Arguments:
+        config, model: what was trained.
+        scaling: of the features, where there are any.
+        split: which edges it was trained on; all of them without one.
+        history: a record of every epoch.
+        failure: why the training ended early; the weights are those of the last good epoch.
+    """
 
     kind = "graph"
     units = False
@@ -35,12 +43,9 @@ class FittedGraph(FittedModel):
     config: GraphConfig
     model: GraphVAE
     scaling: Scaling | None
-    """of the features, where there are any"""
     split: EdgeSplit | None
-    """which edges it was trained on; all of them without one"""
     history: list[Record]
     failure: str | None = None
-    """why the training ended early; the weights are those of the last good epoch"""
 
     def seen(self, graph: Graph) -> Observed:
         """What the model was trained on."""

@@ -2,27 +2,120 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...data import EdgeSplit, Graph, split_edges
-from ..comparison import Comparison, Repeat, compare_splits
-from ..fitted import Record
+from ...models import GraphVAE
+from ...models.pairs import exact
+from ..comparison import Comparison, compare_splits
+from ..config import GraphConfig
 from ..fitting import train_many, train_one
-from ..pace import Estimate
 from ..paired import curved_values
-from ..problems import Warn
+from ..problems import Judged, ModelInTraining, Problem, Task, require_one_each
+from ..rows import Scaling
 from .build import build_graph_model
-from .config import GraphConfig
+from .engine import GraphEngine, Observed
+from .evaluate import embed_graph, hidden_links
 from .fitted import FittedGraph
-from .problem import Build, plan_graphs
 
-__all__ = ["GraphComparison", "compare_graph", "fit_graph", "fit_graphs"]
+__all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
+
+# Nodes of a graph up to which models of products, each of which holds all pairs in memory, are trained together.
+_TOGETHER = 256
+
+Build = Callable[[GraphConfig, int, int | None], GraphVAE]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTask(Task):
+    """A model of a graph to be trained; `sizes` are nodes, edges that are trained on, and features."""
+
+    config: GraphConfig
+    split: EdgeSplit | None
+    sizes: tuple[Any, ...]
+
+    @property
+    def architecture(self) -> Any:
+        """What the models of one stack have in common; a large graph is trained alone."""
+        nodes = self.sizes[0]
+        together = exact(nodes) if len(self.config.factors) == 1 else nodes <= _TOGETHER
+        return self.config.architecture, self.sizes, None if together else self.place
+
+
+def plan_graphs(
+    configs: Sequence[GraphConfig],
+    graphs: Graph | Sequence[Graph],
+    splits: Sequence[EdgeSplit | None] | None = None,
+    **problem: Any,
+) -> tuple[GraphProblem, list[GraphTask]]:
+    """A task for every configuration, and the problem that they belong to.
+
+    Arguments:
+        configs, graphs, splits: as of `curvae.training.fit_graphs`.
+        problem: further arguments of `GraphProblem`.
+    """
+    each = [graphs] * len(configs) if isinstance(graphs, Graph) else list(graphs)
+    require_one_each(configs, graphs=each, splits=splits)
+    distinct = list({id(graph): graph for graph in each}.values())
+    numbers = {id(graph): i for i, graph in enumerate(distinct)}
+    tasks = []
+    for i, (config, graph) in enumerate(zip(configs, each, strict=True)):
+        split = None if splits is None else splits[i]
+        edges = graph.n_edges if split is None else len(split.train)
+        sizes = graph.n_nodes, edges, None if graph.features is None else graph.features.shape[1]
+        tasks.append(GraphTask(i, Task.label(i, len(configs), config), config, numbers[id(graph)], split, sizes))
+    return GraphProblem(distinct, **problem), tasks
+
+
+@dataclass(frozen=True)
+class GraphProblem(Problem[GraphTask, FittedGraph]):
+    """Models of graphs; `sources` are the graphs."""
+
+    build: Build = build_graph_model
+
+    remedy = "lower hidden or samples"
+
+    def fingerprints(self, task: GraphTask, known: dict[Any, str]) -> dict[str, str]:
+        split = "" if task.split is None else hashlib.sha256(task.split.train.astype("<i8").tobytes()).hexdigest()
+        return {"graph": self.sources[task.source].fingerprint, "split": split}
+
+    def models(self, tasks: Sequence[GraphTask]) -> list[GraphVAE]:
+        return [
+            self.build(task.config, nodes, features).to(self.device, self.dtype)
+            for task in tasks
+            for nodes, _, features in [task.sizes]
+        ]
+
+    def engine(self, tasks: Sequence[GraphTask], models: Sequence[GraphVAE]) -> GraphEngine:
+        kept = [None if task.split is None else task.split.train for task in tasks]
+        shown = [
+            Observed.of(self.sources[task.source], edges, self._scaling(task), self.device, self.dtype)
+            for task, edges in zip(tasks, kept, strict=True)
+        ]
+        return GraphEngine(models, [task.config for task in tasks], shown)
+
+    def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:
+        parts = self._scaling(task), task.split, trained.history, trained.failure
+        return FittedGraph(task.config, trained.model, *parts)
+
+    def _scaling(self, task: GraphTask) -> Scaling | None:
+        features = self.sources[task.source].features
+        return None if features is None else Scaling.standard(features)
+
+    def judge(self, tasks: Sequence[GraphTask], fitted: Sequence[FittedGraph]) -> list[Judged]:
+        judged = []
+        for task, one in zip(tasks, fitted, strict=True):
+            assert task.split is not None  # a comparison hides edges
+            embedding = embed_graph(one, self.sources[task.source])
+            links = hidden_links(embedding, task.split)
+            judged.append(Judged(links["validation"], links["test"], embedding, one.failure))
+        return judged
 
 
 def fit_graph(
@@ -32,10 +125,7 @@ def fit_graph(
     split: EdgeSplit | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Callable[[Record, int], None] = lambda record, epochs: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
+    **training: Any,
 ) -> FittedGraph:
     """Train a model of a graph.
 
@@ -43,7 +133,8 @@ def fit_graph(
         config: what to train.
         graph: with or without features of its nodes, which are centred and scaled.
         split: its edges for training; all of them without one.
-        device, dtype, folder, resume, progress, estimate: as of `curvae.training.fit`.
+        device, dtype: as of `curvae.training.fit`.
+        training: folder, resume, progress and estimate, as there.
 
     Example:
         >>> from curvae.data import load_graph
@@ -53,7 +144,7 @@ def fit_graph(
         [1, 2, 3]
     """
     problem, tasks = plan_graphs([config], graph, [split], asked=device, dtype=dtype)
-    return train_one(problem, tasks, folder, resume, progress, estimate)
+    return train_one(problem, tasks, **training)
 
 
 def fit_graphs(
@@ -63,14 +154,8 @@ def fit_graphs(
     splits: Sequence[EdgeSplit | None] | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    folder: Path | None = None,
-    resume: bool = False,
-    jobs: int = 1,
-    scheduler: str | None = None,
     build: Build = build_graph_model,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    warn: Warn = lambda text: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
+    **training: Any,
 ) -> list[FittedGraph]:
     """Train many models of graphs at once, each as `fit_graph` would train it alone; see `curvae.training.fit_many`.
 
@@ -79,11 +164,11 @@ def fit_graphs(
         graphs: one for all of them, or one for each.
         splits: of each.
         build: makes a fresh model from a configuration, the number of nodes and of features, if they have any.
-        device, dtype, folder, resume, jobs, scheduler, progress, warn, estimate: as of `curvae.training.fit_many`.
+        device, dtype: as of `curvae.training.fit_many`.
+        training: folder, resume, jobs, scheduler, progress, warn and estimate, as there.
     """
     problem, tasks = plan_graphs(configs, graphs, splits, asked=device, dtype=dtype, build=build)
-    where: dict[str, Any] = {"folder": folder, "resume": resume, "jobs": jobs, "scheduler": scheduler}
-    return train_many(problem, tasks, **where, progress=progress, warn=warn, estimate=estimate)
+    return train_many(problem, tasks, **training)
 
 
 @dataclass(frozen=True)
@@ -94,12 +179,6 @@ class GraphComparison(Comparison):
     factor = 100.0
     gain_name = "gain_auc"
 
-    def _facts(self) -> dict[str, Any]:
-        return {}
-
-    def _beside(self, repeat: Repeat) -> dict[str, Any]:
-        return {}
-
 
 def compare_graph(
     config: GraphConfig,
@@ -109,12 +188,7 @@ def compare_graph(
     *,
     device: str = "auto",
     jobs: int | None = None,
-    scheduler: str | None = None,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    warn: Warn = lambda text: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
+    **training: Any,
 ) -> GraphComparison:
     """Train curvature 0 and each of `curvatures` on `repeats` splits of the edges, and judge on edges kept apart.
 
@@ -126,11 +200,10 @@ def compare_graph(
         graph: whose edges are split 85/5/10.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
-        device, jobs, scheduler, folder, resume, progress, warn, estimate: as of `curvae.training.compare`.
+        device, jobs: as of `curvae.training.compare`.
+        training: scheduler, folder, resume, progress, warn and estimate, as there.
     """
     values = curved_values(curvatures, repeats, config)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
     plan = partial(plan_graphs, graphs=graph, asked=device)
-    where: dict[str, Any] = {"folder": folder, "resume": resume, "jobs": jobs, "scheduler": scheduler}
-    told: dict[str, Any] = {"progress": progress, "warn": warn, "estimate": estimate}
-    return compare_splits(GraphComparison, plan, config, values, splits, **where, **told)[0]
+    return compare_splits(GraphComparison, plan, config, values, splits, jobs=jobs, **training)[0]
