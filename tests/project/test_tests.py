@@ -14,6 +14,7 @@ def test_folders_are_those_of_the_library():
     packages = {path.name.removesuffix(".py") for path in (ROOT / "src" / "curvae").iterdir()}
     assert {path.parent.name for path in MODULES} - {"project"} <= packages
     assert all(path.parent.parent == TESTS for path in MODULES)
+    assert len({path.name for path in MODULES}) == len(MODULES)  # pytest imports them by their names alone
 
 
 def test_no_test_module_imports_another():

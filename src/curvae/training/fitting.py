@@ -62,6 +62,7 @@ def fit(
         estimate: told how long the training will take, once, when a second of steps has shown it.
 
     Example:
+        >>> import numpy as np
         >>> x = np.random.default_rng(0).normal(size=(40, 3))
         >>> fitted = fit(Config(epochs=2, hidden=(8,)), x)
         >>> sorted(fitted.history[0])[:5]
@@ -116,6 +117,7 @@ def fit_many(
         Twenty seeds by five curvatures, a hundred models, on rows that they all share:
 
         >>> from itertools import product
+        >>> import numpy as np
         >>> x = np.random.default_rng(0).normal(size=(40, 3))
         >>> settings = product(range(20), (0.1, 0.3, 0.8, 1.0, 1.2))
         >>> configs = [Config(seed=seed, curvature=c, epochs=1, hidden=(8,)) for seed, c in settings]
