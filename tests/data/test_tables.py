@@ -444,3 +444,21 @@ def test_a_format_of_tables_is_registered_in_one_place(tmp_path: Path, monkeypat
     assert ".rows" in refusal(tmp_path / "nothing.csv")
     graph = load_graph([("1", "2")], nodes=tmp_path / "t.ROWS", label="kind")
     assert graph.labels is not None and graph.labels.tolist() == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "own"),
+    [
+        ("ball_1,tangent_1,radius,sigma", True),
+        ("h1_ball_1,e2_1,tangent_1,tangent_2,radius,h1_sigma,e2_sigma", True),
+        ("ball_1,tangent_1,radius,other", False),
+        ("ball_1,radius,sigma", False),
+    ],
+)
+def test_texts_of_maps_are_read_as_they_were(tmp_path, columns, own):
+    """Also of products: an apostrophe that guards a formula goes."""
+    path, count = tmp_path / "embedding.csv", columns.count(",") + 1
+    rows = [f"{name},a,train,{','.join(value * count)}" for name, value in (("'=1+1", "1"), ("b", "2"))]
+    path.write_text("\n".join([f"id,label,split,{columns}", *rows]))
+    data, _ = load(path, id="id", label="label", categorical=("split",))
+    assert data.ids[0] == ("=1+1" if own else "'=1+1")

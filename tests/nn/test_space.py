@@ -190,3 +190,17 @@ def test_spaces_that_cannot_be_are_refused():
         Space("h2,h2:1e6")
     with pytest.raises(CurvaeError, match="must start above 0"):
         Config(curvature=0.0, learn_curvature=True)
+
+
+def test_options_are_not_for_factors_that_are_modules():
+    with pytest.raises(TypeError, match="give prior_scale to each Factor"):
+        Space([Factor(2)], prior_scale=2.0)
+
+
+def test_a_distribution_says_whether_it_can_be_diagonal():
+    class Own(WrappedNormal):
+        _diagonal = False
+
+    assert Factor(2, distribution="wrapped", diagonal=True).outputs == 4
+    with pytest.raises(ValueError, match="Own has one standard deviation for all axes"):
+        Factor(2, distribution=Own, diagonal=True)

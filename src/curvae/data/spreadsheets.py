@@ -36,4 +36,5 @@ def unguard(text: str) -> str:
 
 def is_embedding(names: Sequence[str]) -> bool:
     """Whether these are the columns of an `embedding.csv`, in which texts are guarded."""
-    return [*names[:4], *names[-2:]] == ["id", "label", "split", "ball_1", "radius", "sigma"]
+    parts = {"tangent_1", "radius"} <= set(names) and re.fullmatch(r"([he]\d+_)?sigma", names[-1]) is not None
+    return parts and list(names[:3]) == ["id", "label", "split"]

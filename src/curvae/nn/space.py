@@ -24,8 +24,8 @@ Distribution = DistributionKind | type[HyperbolicNormal]
 
 _DISTRIBUTIONS: dict[str, type[HyperbolicNormal]] = {"riemannian": RiemannianNormal, "wrapped": WrappedNormal}
 
-# Added to the standard deviation of a posterior, so that its logarithm is finite wherever a network wanders; not a
-# clamp: the gradient lives on.
+# Added to the standard deviation of a posterior, so that its logarithm is finite for any output of a network. Unlike a
+# clamp, this keeps the gradient.
 _SMALLEST = 1e-8
 
 
@@ -67,7 +67,7 @@ class Factor(nn.Module):
         curvature: c, or a module that is shared with other parts.
         learn_curvature: whether c is a parameter.
         distribution: "riemannian", "wrapped", or a subclass of `curvae.distributions.HyperbolicNormal`.
-        diagonal: one posterior standard deviation an axis, for the wrapped normal; otherwise one for all.
+        diagonal: one posterior standard deviation per axis, if the distribution allows it; otherwise one for all.
         prior_scale: the standard deviation σ0 of the prior, or where learning starts.
         learn_prior_scale: whether it is a parameter.
         prior: distribution of the prior; by default that of the posteriors.
@@ -98,9 +98,10 @@ class Factor(nn.Module):
         self.curvature = curvature if isinstance(curvature, Curvature) else Curvature(curvature, learn_curvature)
         self.distribution, self.diagonal = _distribution(distribution), diagonal
         self.prior_distribution = self.distribution if prior is None else _distribution(prior)
-        if diagonal and not issubclass(self.distribution, WrappedNormal):
+        if diagonal and not self.distribution._diagonal:
             raise ValueError(
-                'a diagonal posterior needs distribution="wrapped": the Riemannian normal has one standard deviation'
+                f'a diagonal posterior needs distribution="wrapped": {self.distribution.__name__} has one standard '
+                "deviation for all axes"
             )
         self.scale = PriorScale(prior_scale, learn_prior_scale)
         self._require_reach(prior_scale)
@@ -184,7 +185,7 @@ class Space(nn.Module):
 
     Arguments:
         factors: such as "h2", "h2:1.2", "h2:learn" or "h2,e3"; or `Factor` modules.
-        options: `distribution`, `diagonal`, `prior_scale`, `learn_prior_scale` of every factor.
+        options: `distribution`, `diagonal`, `prior_scale`, `learn_prior_scale` of factors that are not modules.
 
     Attributes:
         flat: which factors of a product are computed as ordinary space, at less cost. A space of a single flat factor
@@ -199,6 +200,8 @@ class Space(nn.Module):
     def __init__(self, factors: str | Sequence[Factor | FactorSettings], **options: Any) -> None:
         super().__init__()
         given = parse_space(factors) if isinstance(factors, str) else factors
+        if options and any(isinstance(one, Factor) for one in given):
+            raise TypeError(f"give {', '.join(options)} to each Factor: a module has its own")
         self.factors = nn.ModuleList(
             Factor(one.dim, one.curvature, one.learned, **options) if isinstance(one, FactorSettings) else one
             for one in given
@@ -256,7 +259,7 @@ class Space(nn.Module):
     def draw(self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0) -> tuple[Tensor, Tensor]:
         """Points of the posteriors made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
 
-        Points are held back where `dtype` cannot hold them, or 1/room of its largest number.
+        Points beyond 1/room of what `dtype` can hold are pulled back to that limit.
         """
         if len(self) == 1:
             return next(iter(self)).draw(outputs, noise, dtype, room)

@@ -28,10 +28,10 @@ def require_finite(what: str, figures: Sequence[Array], names: Any = None, thing
     """Raise if a row has a figure that is not finite, and name the rows.
 
     Arguments:
-        what: the figures are.
+        what: name of the quantity, for the message.
         figures: arrays of shape (rows,) or (rows, k).
         names: of the rows; row numbers by default.
-        thing: that a row is.
+        thing: what to call a row.
 
     Example:
         >>> require_finite("likelihood", [np.array([0.5, np.nan, -np.inf])])
@@ -168,7 +168,7 @@ class Embedding:
         return self.distances_of(np.stack([first, second], 1))
 
     def require_finite(self, names: Any = None, thing: str = "row") -> Embedding:
-        """The embedding itself; raises if a row lies nowhere, as one with extreme values does."""
+        """The embedding itself; raises if a coordinate is not finite, which extreme values can cause."""
         # Far out, squares overflow: a point may be finite in one chart and not in the other.
         require_finite("embedding", [self.ball, self.tangent, self.radius, self.sigma], names, thing)
         return self
