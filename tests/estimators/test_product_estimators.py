@@ -111,7 +111,7 @@ def test_saved_and_loaded(tmp_path, x, output):
     np.testing.assert_array_equal(again.embedding_, model.embedding_)
     np.testing.assert_allclose(again.transform(rows), model.transform(rows), rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(again.curvature_, model.curvature_)
-    assert again.space == "h2:0.7,e1,h1:learn" and again.output == output and again.n_components == 4
+    assert again.space == "h2:0.7,e1,h1:learn" and again.output == output and again.n_components == 2
     np.testing.assert_allclose(again.fit(rows).embedding_, model.embedding_)  # with the same parameters
 
 

@@ -15,9 +15,12 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 
+from curvae.data import memory
 from curvae.distributions import ProductNormal
+from curvae.errors import CurvaeError
 from curvae.models import (
     VAE,
+    Bernoulli,
     FermiDirac,
     Gaussian,
     GeodesicEdges,
@@ -29,8 +32,9 @@ from curvae.models import (
     Stack,
     marginal_likelihood,
 )
-from curvae.nn import Curvature, Factor, GraphEncoder, Layers, Space, decoder, mlp, normalised_adjacency
-from curvae.training import Config, build
+from curvae.nn import Curvature, Factor, GraphEncoder, Gyroplane, Layers, Space, decoder, mlp, normalised_adjacency
+from curvae.training import Config, GraphConfig, build
+from curvae.training.graphs.build import require_buildable_graph
 from oracles import ball_dist, lorentz_to_ball, mpf, relative, vector
 from products import FEATURES, PRODUCTS, vae
 from stacking import assert_as_alone
@@ -442,8 +446,43 @@ def test_graphs_made_as_before():
 
     made, messages = deprecated(old)
     assert "GraphVAE(encoder, posterior, prior, edges)" in messages
-    new = graph_model(Space([Factor(2, 0.7, distribution="wrapped", diagonal=True)]).factors)
+    posterior = Posterior(8, Space([Factor(2, 0.7, distribution="wrapped", diagonal=True)]))
+    new = GraphVAE(GraphEncoder(NODES, (8,)), posterior, GeodesicEdges(), 1.0).double()
     new.load_state_dict(made.state_dict())
-    new.weight, noise = 1.0, torch.randn(1, NODES, 2)
+    noise = torch.randn(1, NODES, 2)
     found, expected = (model.elbo(adjacency(), EDGES, noise=noise) for model in (made, new))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_networks_and_posterior_must_agree_on_the_space():
+    space, rows = Space("h2,e3"), torch.rand(4, 20)
+    single = Layers(Gyroplane(5, 8), nn.ReLU(), nn.Linear(8, 20))
+    with pytest.raises(ValueError, match="Gyroplane has one curvature, and the space 2"):
+        VAE(mlp(20, 8), single, Posterior(8, space), Bernoulli(20)).elbo(rows)
+    for other in ("h3,e2", "e2,h3", "h2,h3"):
+        made = decoder("gyroplane", Space(other), (8,), 20)
+        with pytest.raises(ValueError, match="made with the same space"):
+            VAE(mlp(20, 8), made, Posterior(8, space), Bernoulli(20))
+    nested = Layers(decoder("gyroplane", space, (8,), 20), nn.Identity())
+    assert VAE(mlp(20, 8), nested, Posterior(8, space), Bernoulli(20)).elbo(rows).isfinite().all()
+    with pytest.raises(ValueError, match="at least one factor"):
+        Space([])
+
+
+def test_weights_of_a_curved_factor_are_refused_by_a_flat_one():
+    curved, flat = (build(Config(space=text, likelihood="bernoulli"), 20) for text in ("h2,h2:learn", "h2,e2"))
+    with pytest.raises(CurvaeError, match="other flat factors"):
+        flat.load_state_dict(curved.state_dict())
+
+
+def test_another_space_of_a_configuration():
+    config = Config(space="h2,e3", seed=4)
+    assert config.with_space("h4:0.5") == Config(dim=4, curvature=0.5, seed=4)
+    assert config.with_space("h2,h2").dim == 4 and config.with_curvature(np.float64(0.3)).space == "h2:0.3,e3"
+
+
+def test_a_product_of_all_pairs_is_refused_where_memory_is_short(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 2e9)
+    require_buildable_graph(GraphConfig(samples=10), 2000)
+    with pytest.raises(CurvaeError, match="memory"):
+        require_buildable_graph(GraphConfig(space="h2,e2", samples=10), 2000)

@@ -152,11 +152,12 @@ TRACED = ("geometry_of_the_ball", "frechet_mean", "riemannian_draw", "densities"
 @EVERY
 def test_compiles_whole(name, monkeypatch):
     """With a backend that needs no C++ compiler, forward, backward, and under vmap."""
+    f = CASES[name]
+    args = arguments()
+    f(*args)  # tables are made, and kept, before the steps are fewer
     # Every further step makes the unrolled graph longer.
     monkeypatch.setattr(frechet, "_STEPS", 1)
     monkeypatch.setattr(radial, "quantile", partial(radial.quantile, steps=1))
-    f = CASES[name]
-    args = arguments()
     leaves = [a.clone().requires_grad_() for a in args]
     eager = f(*leaves)
     value, grads = compiled(f, args, "aot_eager" if name in TRACED else "eager")

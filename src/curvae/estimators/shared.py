@@ -61,6 +61,8 @@ def _parameters(
 ) -> dict[str, Any]:
     """The parameters of an estimator from what `save` wrote: those of its settings, and those that are its own."""
     settings = config.flat()
+    if config.space is not None:  # which says it all
+        settings |= {name: getattr(type(config)(), name) for name in ("dim", "curvature", "learn_curvature")}
     own = description.get("estimator", {})
     if not isinstance(own, dict):
         raise CurvaeError(f"{path} holds no parameters of an estimator but {own!r}; train again")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
 from ..nn import Curvature, Factor, Space
+from ..nn.layers import FactorSum
 from ..nn.saving import name_once
 from ..settings import DistributionKind
 
@@ -95,6 +96,8 @@ class Latent(nn.Module):
             (factor,) = posterior.space
             if prior.curvature is not factor.curvature:
                 raise ValueError(_SHARED)
+            if prior.dim != factor.dim:
+                raise ValueError(f"posterior and prior must have one dimension, got {factor.dim} and {prior.dim}")
             factor.scale, factor.prior_distribution = prior.scale, prior.prior_distribution
             factor._require_reach(float(prior.scale().detach()))
         self.posterior = posterior
@@ -106,6 +109,9 @@ class Latent(nn.Module):
         own = {id(factor.curvature) for factor in self.space}
         if any(id(part) not in own for part in self.modules() if isinstance(part, Curvature)):
             raise ValueError(_SHARED)
+        factors = [factor.width for factor in self.space], self.space.flat
+        if any((part.widths, part.flat) != factors for part in self.modules() if isinstance(part, FactorSum)):
+            raise ValueError("decoder and posterior must be made with the same space")
 
     @property
     def space(self) -> Space:

@@ -44,7 +44,14 @@ class Curved(nn.Module):
                 f"{type(self).__name__} has no curvature: call it with c, put it in curvae.nn.Layers of a model, "
                 "or make it with a Curvature"
             )
-        return c if isinstance(c, Tensor) else c[0]
+        if isinstance(c, Tensor):
+            return c
+        if len(c) > 1:
+            raise ValueError(
+                f"{type(self).__name__} has one curvature, and the space {len(c)}: begin with a layer for each factor, "
+                "as curvae.nn.decoder makes it"
+            )
+        return c[0]
 
 
 class Layers(nn.Sequential):
@@ -58,7 +65,7 @@ class Layers(nn.Sequential):
 
     def forward(self, x: Tensor, c: Curvatures = None) -> Tensor:
         for layer in self:
-            x = layer(x, c) if isinstance(layer, Curved) else layer(x)
+            x = layer(x, c) if isinstance(layer, Curved | Layers) else layer(x)
         return x
 
 
@@ -69,11 +76,14 @@ class FactorSum(Curved):
         widths: coordinates of each factor.
         layers: of each factor, with equally many outputs.
         out_features: number of outputs.
+        flat: which of the factors are taken to be flat.
     """
 
-    def __init__(self, widths: Sequence[int], layers: Sequence[nn.Module], out_features: int) -> None:
+    def __init__(
+        self, widths: Sequence[int], layers: Sequence[nn.Module], out_features: int, flat: Sequence[bool]
+    ) -> None:
         super().__init__(None)
-        self.widths, self.out_features = list(widths), out_features
+        self.widths, self.out_features, self.flat = list(widths), out_features, tuple(flat)
         self.factors = nn.ModuleList(layers)
 
     def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:

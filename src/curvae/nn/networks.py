@@ -95,7 +95,7 @@ class Conditioned(nn.Module):
         if context.shape[-1] != self.context:
             raise CurvaeError(f"the context must hold {self.context} numbers a row, got {context.shape[-1]}")
         for place, layer in enumerate(self.layers):
-            x = layer(x, c) if isinstance(layer, Curved) else layer(x)
+            x = layer(x, c) if isinstance(layer, Curved | Layers) else layer(x)
             if str(place) in self.shifts:
                 shift = self.shifts[str(place)](context)
                 x = (x.reshape(-1, *shift.shape) + shift).reshape(x.shape)
@@ -169,7 +169,8 @@ def decoder(
     if len(layers) == 1:
         (first,) = layers
     else:
-        first = [FactorSum([factor.width for factor in space], [Layers(*own) for own in layers], hidden[0])]
+        widths = [factor.width for factor in space]
+        first = [FactorSum(widths, [Layers(*own) for own in layers], hidden[0], space.flat)]
     rest = list(mlp(*hidden))[1:]
     return name_once(Decoder(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
 
@@ -231,7 +232,7 @@ def _conv(shape: Sequence[int], inputs: int, hidden: Sequence[int], outputs: int
         last += [Double(sizes[i], up[i + 1], up[i], last=i == 0), *([Offset(up[i]), nn.ReLU()] if i else [])]
     encoder = nn.Sequential(*first, *mlp(numbers(shape), *hidden))
     begin = dense(numbers(shape))
-    for layer in (*encoder, *begin):
+    for layer in (*encoder, *begin.modules()):
         if isinstance(layer, nn.Linear):
             keep_variance(layer)
     return encoder, name_once(Decoder(*begin, *last, ToRow(), Offset(outputs)))

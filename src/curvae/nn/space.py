@@ -143,6 +143,10 @@ class Factor(nn.Module):
         manifold = self.curvature.lorentz(self.dim)
         return self.distribution(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
 
+    def forward(self) -> HyperbolicNormal:
+        """The prior."""
+        return self.prior()
+
     def prior(self) -> HyperbolicNormal:
         """The normal around the origin, on `Lorentz`, in float64."""
         return self.prior_distribution.centred(self.scale().double(), self.curvature.lorentz(self.dim))
@@ -200,6 +204,8 @@ class Space(nn.Module):
     def __init__(self, factors: str | Sequence[Factor | FactorSettings], **options: Any) -> None:
         super().__init__()
         given = parse_space(factors) if isinstance(factors, str) else factors
+        if not given:
+            raise ValueError("a space needs at least one factor")
         if options and any(isinstance(one, Factor) for one in given):
             raise TypeError(f"give {', '.join(options)} to each Factor: a module has its own")
         self.factors = nn.ModuleList(
@@ -209,7 +215,12 @@ class Space(nn.Module):
         self.dim = sum(factor.dim for factor in self)
         self.width = sum(factor.width for factor in self)
         self.outputs = sum(factor.outputs for factor in self)
-        self.flat = tuple(len(self) > 1 and factor.flat for factor in self)
+        self.flat = self._flat()
+        self.register_load_state_dict_post_hook(_require_as_flat)
+
+    def _flat(self) -> tuple[bool, ...]:
+        """Which factors are computed as ordinary space: those of a product that are flat."""
+        return tuple(len(self) > 1 and factor.flat for factor in self)
 
     def __iter__(self) -> Iterator[Factor]:
         return iter(self.factors)  # type: ignore[arg-type]
@@ -275,6 +286,12 @@ class Space(nn.Module):
         """Points in `dtype`, held back where it cannot hold them."""
         parts = zip(self.split(S.double()), self.curvatures(), strict=True)
         return torch.cat([h.saturate(part, c.double(), dtype, room) for part, c in parts], -1)
+
+
+def _require_as_flat(space: Space, _: Any) -> None:
+    """Refuse weights that bend a factor which networks were built to take as flat."""
+    if space.flat != space._flat():
+        raise CurvaeError("these weights have other flat factors than the space; build the model with their space")
 
 
 def _joined(parts: list[HyperbolicNormal]) -> HyperbolicNormal | ProductNormal:

@@ -10,7 +10,7 @@ from ..errors import CurvaeError
 
 __all__ = ["FactorSettings", "parse_space"]
 
-_FACTOR = re.compile(r"([a-z])([0-9]+)(?::(\S+))?")
+_FACTOR = re.compile(r"([a-z])([0-9]{1,9})(?::(\S+))?")
 _GRAMMAR = "write h for hyperbolic or e for flat with a dimension, such as h2, h2:1.2, h2:learn or h2,e3"
 
 
@@ -46,7 +46,7 @@ class FactorSettings:
             >>> FactorSettings(2, 1.2).text, FactorSettings(3, 0.0).text
             ('h2:1.2', 'e3')
         """
-        given = "" if self.flat or (self.curvature == 1 and not self.learned) else f":{self.curvature!r}"
+        given = "" if self.flat or (self.curvature == 1 and not self.learned) else f":{float(self.curvature)!r}"
         return f"{self.kind}{self.dim}{':learn' if self.learned else given}"
 
 

@@ -90,7 +90,18 @@ class SpaceSettings(Part):
         if self.space is None:
             return replace(self, curvature=c)
         changed = (factor if factor.flat else replace(factor, curvature=c) for factor in self.factors)
-        return replace(self, space=",".join(factor.text for factor in changed))
+        return self.with_space(",".join(factor.text for factor in changed))
+
+    def with_space(self, text: str) -> Self:
+        """The same in another latent space.
+
+        Example:
+            >>> SpaceSettings(space="h2,e3").with_space("h4:0.5").curvature
+            0.5
+        """
+        known = described(type(self))
+        short = {name: known[name].default for name in ("dim", "curvature", "learn_curvature")}
+        return replace(self, space=text, **short)
 
     def check(self) -> None:
         super().check()

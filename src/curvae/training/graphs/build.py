@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...data import memory
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
+from ...models.pairs import exact
 from ...nn import GraphEncoder
 from ..build import make_space, seeded
 from ..config import GraphConfig
@@ -21,9 +22,12 @@ starts from 0.2 to 0.69 on validation edges; results/paper/table4.json has what 
 
 def require_buildable_graph(config: GraphConfig, nodes: int, features: int | None = None) -> None:
     """Raise for a model that cannot be built, without building it; arguments as of `build_graph_model`."""
-    inputs = nodes if features is None else features
+    inputs, factors = nodes if features is None else features, len(config.factors)
+    # Models of products hold numbers of all pairs that they see.
+    all_pairs = factors > 1 and exact(nodes, factors)
+    pairs = 300 * factors * config.samples * nodes * (nodes - 1) // 2 if all_pairs else 0
     memory.require(
-        16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim),
+        16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim) + pairs,
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
         fix="lower hidden or samples",
     )
