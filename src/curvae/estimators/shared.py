@@ -20,6 +20,7 @@ from ..geometry import PoincareBall
 from ..nn import Space
 from ..training.config import Settings, require_count
 from ..training.device import choose_device
+from ..training.embedding import by_factor
 from ..training.evaluate import Embedding
 from ..training.fitted import FittedModel
 from ..training.storage import load_fitted, save_fitted
@@ -102,9 +103,7 @@ def space_parts(points: Array, output: Output, like: Embedding) -> Array:
     if chart == "lorentz":
         return points
     found = []
-    for factor, part in zip(
-        like.placed, np.split(points, np.cumsum([f.dim for f in like.placed])[:-1], 1), strict=True
-    ):
+    for factor, part in zip(like.placed, by_factor(points, like.placed), strict=True):
         ball = PoincareBall(factor.dim, factor.c)
         ball.check(z := torch.from_numpy(part))
         found.append(ball.to_lorentz(z).numpy())

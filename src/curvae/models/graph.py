@@ -105,7 +105,6 @@ class GraphVAE(Latent):
             raise ValueError(f"weight, how often every pair counts, must be a positive number, got {weight}")
         self.encoder, self.edges, self.weight = encoder, edges, weight
         self._set_posterior(posterior, prior, "GraphVAE(encoder, posterior, prior, edges)")
-        self._require_one_owner()
 
     def encode(self, adjacency: Tensor, features: Tensor | None = None) -> HyperbolicNormal | ProductNormal:
         """q(z_i | A) of every node, on `Lorentz`."""

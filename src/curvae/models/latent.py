@@ -65,12 +65,9 @@ class Posterior(nn.Module):
         nn.init.xavier_uniform_(self.head.weight)
         with torch.no_grad():
             self.head.bias.zero_()
-            for factor, bias in zip(self.space, self._split(self.head.bias), strict=True):
+            for factor, bias in zip(self.space, self.space.split_outputs(self.head.bias), strict=True):
                 bias[factor.dim :] = math.log(math.expm1(scale))
         return self
-
-    def _split(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        return outputs.split([factor.outputs for factor in self.space], -1)
 
     def forward(self, features: Tensor) -> HyperbolicNormal | ProductNormal:
         """The posterior of every row, on `Lorentz`, in float64."""
@@ -103,9 +100,10 @@ class Latent(nn.Module):
         self.posterior = posterior
         name_once(self)
         self.register_load_state_dict_pre_hook(_rename_old)
+        self._require_one_space()
 
-    def _require_one_owner(self) -> None:
-        """Raise if a layer has a curvature that is not the space's."""
+    def _require_one_space(self) -> None:
+        """Raise if a layer has a curvature that is not the space's, or was made for another space."""
         own = {id(factor.curvature) for factor in self.space}
         if any(id(part) not in own for part in self.modules() if isinstance(part, Curvature)):
             raise ValueError(_SHARED)

@@ -74,7 +74,6 @@ class VAE(Latent):
             likelihood, masked, prior = masked, bool(prior), likelihood
         self.encoder, self.decoder, self.likelihood, self.masked = encoder, decoder, likelihood, masked
         self._set_posterior(posterior, prior, "VAE(encoder, decoder, posterior, prior, likelihood)")
-        self._require_one_owner()
         if any(factor.scale.learnable and factor.curvature.learnable for factor in self.space):
             raise ValueError(
                 "learn either the curvature or the prior's scale, not both: only c·σ0² can be told from data "

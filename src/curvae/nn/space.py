@@ -258,10 +258,14 @@ class Space(nn.Module):
         """The coordinates of points by factor."""
         return S.split([factor.width for factor in self], -1)
 
+    def split_outputs(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        """What an encoder gives, by factor."""
+        return outputs.split([factor.outputs for factor in self], -1)
+
     def posterior(self, outputs: Tensor) -> HyperbolicNormal | ProductNormal:
         """The posterior of every row from the outputs of an encoder; on `Lorentz`, in float64."""
-        parts = outputs.split([factor.outputs for factor in self], -1)
-        return _joined([factor.posterior(part) for factor, part in zip(self, parts, strict=True)])
+        parts = zip(self, self.split_outputs(outputs), strict=True)
+        return _joined([factor.posterior(part) for factor, part in parts])
 
     def prior(self) -> HyperbolicNormal | ProductNormal:
         """The prior, around the origin; on `Lorentz`, in float64."""
@@ -274,7 +278,7 @@ class Space(nn.Module):
         """
         if len(self) == 1:
             return next(iter(self)).draw(outputs, noise, dtype, room)
-        heads = outputs.split([factor.outputs for factor in self], -1)
+        heads = self.split_outputs(outputs)
         noises = noise.split([factor.dim for factor in self], -1)
         parts = zip(self, heads, noises, self.flat, strict=True)
         points, divergences = zip(

@@ -19,9 +19,11 @@ from ..geometry import Lorentz, PoincareBall
 from ..geometry.pairs import distances as pair_distances
 from ..nn import Space
 
-__all__ = ["Embedding", "PlacedFactor", "placed", "placed_factors", "require_finite"]
+__all__ = ["Embedding", "PlacedFactor", "by_factor", "placed", "placed_factors", "require_finite"]
 
 Array = NDArray[np.float64]
+
+_PAIRS = 1 << 20  # measured at once
 
 
 def require_finite(what: str, figures: Sequence[Array], names: Any = None, thing: str = "row") -> None:
@@ -62,6 +64,11 @@ class PlacedFactor(NamedTuple):
     unit: float = 1.0
 
 
+def by_factor(coordinates: Array, factors: Sequence[PlacedFactor]) -> list[Array]:
+    """Coordinates (rows, d) cut into those of each factor."""
+    return np.split(coordinates, np.cumsum([factor.dim for factor in factors])[:-1], 1)
+
+
 @dataclass(frozen=True)
 class Embedding:
     """Where rows lie: centres and standard deviations of their posteriors.
@@ -91,7 +98,7 @@ class Embedding:
     @classmethod
     def from_tangent(cls, tangent: Array, sigma: Array, factors: tuple[PlacedFactor, ...]) -> Embedding:
         """The embedding whose `tangent` this is."""
-        parts = np.split(tangent, np.cumsum([factor.dim for factor in factors])[:-1], 1)
+        parts = by_factor(tangent, factors)
         units = [1.0] if len(factors) == 1 else [factor.unit for factor in factors]
         spaces = [
             Lorentz(factor.dim, factor.c).expmap0(torch.from_numpy(unit * part)).numpy()
@@ -113,9 +120,7 @@ class Embedding:
         """The embedding in every factor."""
         if len(self.placed) == 1:
             return [self]
-        cuts = np.cumsum([factor.dim for factor in self.placed])[:-1]
-        spaces, sigmas = np.split(self.space, cuts, 1), self.sigma.T
-        found = zip(spaces, sigmas, self.placed, strict=True)
+        found = zip(by_factor(self.space, self.placed), self.sigma.T, self.placed, strict=True)
         return [Embedding(np.ascontiguousarray(space), sigma, (factor,)) for space, sigma, factor in found]
 
     @property
@@ -156,11 +161,11 @@ class Embedding:
 
     def distances_of(self, pairs: NDArray[np.int64]) -> Array:
         """Distances of listed pairs of rows, (·, 2)."""
-        listed = torch.from_numpy(np.ascontiguousarray(pairs.T))
-        found = [
-            pair_distances(torch.from_numpy(part.space), listed, torch.tensor(part.c, dtype=torch.float64))
-            for part in self.parts
-        ]
+        blocks = torch.from_numpy(np.ascontiguousarray(pairs.T)).split(_PAIRS, 1)
+        found = []
+        for part in self.parts:
+            space, c = torch.from_numpy(part.space), torch.tensor(part.c, dtype=torch.float64)
+            found.append(torch.cat([pair_distances(space, block, c) for block in blocks]))
         return _joined(found, self.placed)
 
     def pairs(self, first: NDArray[np.intp], second: NDArray[np.intp]) -> Array:

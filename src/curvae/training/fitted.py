@@ -23,7 +23,7 @@ from .config import Config, Settings
 from .rows import Matrix, Rows, Scaling
 from .splits import Split
 
-__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "Stored", "restored_model"]
+__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "RunFiles", "Stored", "restored_model"]
 
 Record = dict[str, Any]
 
@@ -38,6 +38,15 @@ class Stored(NamedTuple):
     arrays: dict[str, NDArray[Any]]
     split: dict[str, NDArray[Any]]
     description: dict[str, Any]
+
+
+class RunFiles(NamedTuple):
+    """What the files of a run hold: `config.json`, `model.safetensors`, `embedding.safetensors`, `metrics.jsonl`."""
+
+    description: dict[str, Any]
+    tensors: dict[str, Tensor]
+    places: dict[str, Tensor]
+    history: list[Record]
 
 
 class FittedModel(ABC):
@@ -88,21 +97,8 @@ class FittedModel(ABC):
 
     @classmethod
     @abstractmethod
-    def restore(
-        cls,
-        description: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        places: Mapping[str, Tensor],
-        history: list[Record],
-    ) -> tuple[Self, Any]:
-        """The model and its data: a graph, or the schema of a table.
-
-        Arguments:
-            description: of `config.json`.
-            tensors: of `model.safetensors`.
-            places: of `embedding.safetensors`.
-            history: of `metrics.jsonl`.
-        """
+    def restore(cls, files: RunFiles) -> tuple[Self, Any]:
+        """The model and its data: a graph, or the schema of a table."""
 
 
 @dataclass
@@ -153,13 +149,8 @@ class Fitted(FittedModel):
         return Stored(self.scaling.to_arrays(), {"split": split}, description)
 
     @classmethod
-    def restore(
-        cls,
-        description: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        places: Mapping[str, Tensor],
-        history: list[Record],
-    ) -> tuple[Fitted, Schema]:
+    def restore(cls, files: RunFiles) -> tuple[Fitted, Schema]:
+        description, tensors, places, history = files
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
         layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)

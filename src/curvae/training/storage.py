@@ -21,7 +21,7 @@ from ..errors import CurvaeError
 from .config import Settings
 from .embedding import Embedding, placed_factors
 from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
-from .fitted import METRICS, Fitted, FittedModel
+from .fitted import METRICS, Fitted, FittedModel, RunFiles
 from .migrations import FORMAT, migrated
 
 __all__ = [
@@ -169,7 +169,7 @@ def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.de
     """A model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
     description, tensors, places = read_model(folder, kind.kind)
     try:
-        fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
+        fitted, data = kind.restore(RunFiles(description, tensors, places, read_records(folder / METRICS)))
         if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
             raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
         factors = placed_factors(fitted.double().model.space, kind.units)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...data import EdgeSplit, Graph
 from ...models import GraphVAE
 from ..config import GraphConfig
-from ..fitted import FittedModel, Record, Stored, restored_model
+from ..fitted import FittedModel, Record, RunFiles, Stored, restored_model
 from ..rows import Scaling
 from .build import build_graph_model
 from .engine import Observed
@@ -67,13 +67,8 @@ class FittedGraph(FittedModel):
         return Stored(arrays, split, {"data": graph_facts(data)})
 
     @classmethod
-    def restore(
-        cls,
-        description: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        places: Mapping[str, Tensor],
-        history: list[Record],
-    ) -> tuple[FittedGraph, Graph]:
+    def restore(cls, files: RunFiles) -> tuple[FittedGraph, Graph]:
+        description, tensors, places, history = files
         config, graph = GraphConfig.from_json(description["config"]), _graph(description["data"], tensors)
         nodes, features = graph.n_nodes, None if graph.features is None else graph.features.shape[1]
         inputs = nodes if features is None else features
