@@ -1,7 +1,7 @@
 """Are convolutions worth their time on images? Held-out likelihood of MNIST after equal times of training.
 
 python -m benchmarks.images                       writes results/images.json; an interrupted run goes on
-python -m benchmarks.images --seconds 30 --out F  longer, into another file
+python -m benchmarks.images --seconds 20 --out F  shorter, into another file
 python -m benchmarks.images --quick --out F       a minute on a CPU, to see that it works
 
 A dense network with two layers of 600, and "conv" with two of 400 beside its convolutions. For each, a stack of models
@@ -61,7 +61,7 @@ class Plan:
     rows: int = 60_000
     test: int = 5_000
     samples: int = 500
-    seconds: float = 10.0
+    seconds: float = 60.0
     """of the training of a stack"""
     batch_size: int = 128
 
