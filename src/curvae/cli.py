@@ -99,7 +99,7 @@ def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, 
 def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> Answer:
     source, asked = _split(kind, data, asked)
     result = runs.train_run(runs.TrainRequest(source, **asked), reporter)
-    files = [f"report: {result.folder / 'report.html'}", f"embedding: {result.folder / 'embedding.csv'}"]
+    files = [f"report: {result.folder / 'report.html'}", f"embedding: {result.table}"]
     return Answer({"run": str(result.folder), **result.summary}, files, result.following)
 
 

@@ -22,12 +22,13 @@ from ..errors import CurvaeError
 from ..report import Report, Section
 from ..report.page import Tone
 from ..training.evaluate import Embedding
-from ..training.files import write_text
+from ..training.files import write_bytes, write_text
 from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
 __all__ = [
     "coordinate_columns",
+    "embedding_path",
     "embedding_table",
     "new_folder",
     "output_file",
@@ -36,6 +37,9 @@ __all__ = [
     "write_report",
     "write_table",
 ]
+
+PARQUET_ROWS = 1_000_000
+"""rows from which on the table of a map is a Parquet file"""
 
 # What a run holds; `force` removes these and nothing else, the mark of a run last.
 _OWN = (
@@ -46,6 +50,7 @@ _OWN = (
     "embedding.safetensors",
     "metrics.jsonl",
     "embedding.csv",
+    "embedding.parquet",
     "comparison.json",
     "map.png",
     "map-[he][0-9]*.png",
@@ -174,9 +179,18 @@ def _numbered_columns(name: str, values: NDArray[np.float64]) -> dict[str, NDArr
     return {f"{name}_{i + 1}": values[:, i] for i in range(values.shape[1])}
 
 
+def embedding_path(folder: Path, rows: int = 0) -> Path:
+    """The table of a map: `embedding.csv`, or `embedding.parquet` where there is one or so many rows ask for it."""
+    parquet = folder / "embedding.parquet"
+    return parquet if rows >= PARQUET_ROWS or parquet.exists() else folder / "embedding.csv"
+
+
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a CSV file atomically, in which a spreadsheet finds no formulas."""
+    """Write a Parquet file, or a CSV file in which a spreadsheet finds no formulas, atomically."""
     texts = table.select_dtypes(exclude="number").astype(str)
+    if path.suffix == ".parquet":
+        write_bytes(path, table.assign(**texts).to_parquet(index=False))
+        return
     # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
     delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)
     table = table.copy(deep=False)
@@ -189,6 +203,9 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
 def read_embedding(path: Path) -> pd.DataFrame:
     """What `write_table` wrote of an `embedding_table`."""
     require_file(path)
+    if path.suffix == ".parquet":
+        table = pd.read_parquet(path)
+        return table.astype({name: str for name in ("id", "label") if name in table})
     texts = ("id", "label")
     table = pd.read_csv(path, dtype=dict.fromkeys(texts, str), keep_default_na=False, **EXACT)
     return table.assign(**{name: table[name].map(unguard) for name in texts if name in table})

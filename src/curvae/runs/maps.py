@@ -13,7 +13,7 @@ import pandas as pd
 from ..errors import CurvaeError
 from ..training.embedding import Embedding, PlacedFactor
 from ..training.storage import COMMANDS
-from .folders import coordinate_columns, read_embedding
+from .folders import coordinate_columns, embedding_path, read_embedding
 from .kinds import run_of
 
 __all__ = ["deviations", "open_map"]
@@ -24,7 +24,7 @@ _COORDINATE = re.compile(r"(?:([he]\d+)_)?ball_\d+|(e\d+)_\d+")
 
 def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, Embedding]:
     """The table of the rows in `embedding.csv`, and where they lie; `description` is `config.json`."""
-    path = run / "embedding.csv"
+    path = embedding_path(run)
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
     if not path.exists() or "summary" not in description:

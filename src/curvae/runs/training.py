@@ -16,7 +16,7 @@ from ..training.files import write_bytes
 from ..training.fitted import FittedModel
 from ..training.storage import save_fitted
 from ..training.workers import processes
-from .folders import write_report, write_table
+from .folders import embedding_path, write_report, write_table
 from .kinds import RUNS
 from .progress import Reporter
 from .run import Place
@@ -59,6 +59,11 @@ class TrainResult:
     summary: dict[str, Any]
     following: Step
 
+    @property
+    def table(self) -> Path:
+        """The file with the rows of the map."""
+        return embedding_path(self.folder)
+
 
 def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainResult:  # noqa: B008 - frozen
     """Train a model on rows or on a graph and write its run folder."""
@@ -85,7 +90,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     found = run.outcome(place, run.source.named(description["source"]), time.perf_counter() - began, reporter)
     warnings = [*run.warnings, *found.warnings]
     summary = {**found.summary, "warnings": warnings}
-    write_table(folder / "embedding.csv", found.table)
+    write_table(embedding_path(folder, len(found.table)), found.table)
     for name, picture in found.pictures.items():
         write_bytes(folder / f"{name}.png", picture.png)
     write_report(
