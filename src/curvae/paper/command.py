@@ -8,15 +8,18 @@ from typing import Any
 
 from ..console import Answer
 from ..errors import CurvaeError
-from ..runs import Step
-from ..runs.progress import Reporter
+from ..runs import Reporter, Step
 from ..training.device import choose_device
 from ..training.workers import processes
-from .catalogue import EXPERIMENTS
+from . import ablation, gallery, table1, table2, table3, table4, tuned
 from .experiment import Experiment, Plan, Workspace
 from .running import CACHE, Store, run_experiment
 
-__all__ = ["paper_list", "paper_run"]
+__all__ = ["EXPERIMENTS", "paper_list", "paper_run"]
+
+_MODULES = (table1, table2, table3, table4, ablation, gallery, tuned)
+
+EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}
 
 
 def _folder(out: Path | None, quick: bool) -> Path:

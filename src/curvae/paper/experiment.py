@@ -16,7 +16,18 @@ from ..report import Section, Table
 from ..report.page import Tone
 from ..runs.progress import Reporter
 
-__all__ = ["FIGURES", "Experiment", "Page", "Plan", "Results", "Shard", "Workspace", "device_text"]
+__all__ = [
+    "FIGURES",
+    "Experiment",
+    "Page",
+    "Plan",
+    "Results",
+    "Shard",
+    "Workspace",
+    "device_text",
+    "markdown",
+    "table_lines",
+]
 
 _PAUSE = 0.2  # seconds between two moves of a progress bar
 
@@ -138,3 +149,29 @@ def device_text(device: torch.device) -> str:
         return f"one {torch.cuda.get_device_name(device)}"
     cores = joblib.cpu_count()
     return f"{cores} CPU core{'s' if cores > 1 else ''}"
+
+
+def markdown(title: str, page: Page, note: str, files: Mapping[int, str]) -> str:
+    """The page as Markdown; `files` says where each picture lies."""
+    lines = [f"# {title}", "", page.verdict, ""]
+    for warning in page.warnings:
+        lines += [f"> {warning}", ""]
+    for section in page.sections:
+        lines += [f"## {section.title}", ""]
+        for paragraph in section.text:
+            lines += [paragraph, ""]
+        for picture in section.pictures:
+            lines += [f"![{picture.alt}]({files[id(picture)]})", "", picture.caption, ""]
+        for table in section.tables:
+            lines += [*table_lines(table), ""]
+            if table.note:
+                lines += [table.note, ""]
+    for name, caption in page.gallery.items():
+        lines += [f"![{caption}]({FIGURES}/{name})", "", caption, ""]
+    return "\n".join([*lines, note, ""])
+
+
+def table_lines(table: Table) -> list[str]:
+    """A table in Markdown."""
+    rows = [table.header, ["---"] * len(table.header), *table.rows]
+    return [f"| {' | '.join(cell.replace('|', '¦') for cell in row)} |" for row in rows]

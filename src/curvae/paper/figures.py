@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from ..geometry import PoincareBall
 from ..plotting.disc import INK, density, disc, geodesics, gyroplane, project, regular_tree
 from .samplers import acceptance_rates
 
-__all__ = ["FIGURES", "panels", "save"]
+__all__ = ["FIGURES", "panels"]
 
 RED, BLUE, ORANGE, GREEN = "#c0392b", "#2471a3", "#d68910", "#1e8449"
 
@@ -164,11 +163,3 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "projection": projection,
     "acceptance": acceptance,
 }
-
-
-def save(folder: Path, names: Sequence[str] = tuple(FIGURES)) -> list[Path]:
-    """Draw the figures into PNG files and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        FIGURES[name]().savefig(folder / f"{name}.png", dpi=110)
-    return [folder / f"{name}.png" for name in names]

@@ -22,8 +22,7 @@ from ..settings import ADDED
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
 from ..training.storage import versions
-from .experiment import FIGURES, Experiment, Plan, Shard, Workspace, device_text
-from .pages import markdown
+from .experiment import FIGURES, Experiment, Plan, Shard, Workspace, device_text, markdown
 
 __all__ = ["CACHE", "State", "Store", "run_experiment"]
 

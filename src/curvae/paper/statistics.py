@@ -78,9 +78,9 @@ def against_printed(values: Sequence[float], printed: Printed) -> Test:
     return _test(float(np.mean(values)) - printed.mean, math.sqrt(total), df)
 
 
-def paired(a: Sequence[float], b: Sequence[float]) -> Test:
-    """a − b, by the t-test on differences of trainings that share seed and data."""
-    return _one_sample(np.subtract(a, b))
+def paired(a: Sequence[float], b: Sequence[float], ratio: float = 0.0) -> Test:
+    """a − b, by the t-test on differences of trainings that share seed and data; `ratio` as of `Paired`."""
+    return _one_sample(np.subtract(a, b), ratio)
 
 
 def linear_contrast(columns: Sequence[Sequence[float]], x: Sequence[float]) -> Test:
@@ -94,8 +94,8 @@ def linear_contrast(columns: Sequence[Sequence[float]], x: Sequence[float]) -> T
     return _one_sample(np.asarray(columns, dtype=np.float64).T @ weights / (weights @ weights))
 
 
-def _one_sample(values: Any) -> Test:
-    found = Paired(values)
+def _one_sample(values: Any, ratio: float = 0.0) -> Test:
+    found = Paired(values, ratio)
     return Test(found.mean, found.interval, found.p_value, len(values) - 1)
 
 

@@ -11,14 +11,13 @@ from typing import Any
 from ..data import branching_diffusion
 from ..hierarchy import Embedded
 from ..report import Section, Table
-from ..training import Config, Fitted, Scaling, random_split
-from ..training.evaluate import embed
+from ..training import Config, Fitted, Scaling, embed, random_split
 from . import presets
 from .baselines import MEASURES, maps, recovery
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
-from .pages import LEGEND, interval_text, number, p_text, requirements_table
 from .statistics import Printed, estimate, linear_contrast
 from .table_cells import (
+    LEGEND,
     LIMIT,
     PLAIN,
     cell,
@@ -27,9 +26,13 @@ from .table_cells import (
     difference_text,
     figures,
     gather,
+    interval_text,
     kind,
     model_name,
+    number,
+    p_text,
     references,
+    requirements_table,
 )
 from .trainings import ExperimentData, Trainings, seeds
 

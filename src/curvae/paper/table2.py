@@ -14,19 +14,23 @@ from ..report import Section, Table
 from ..training import Config, Scaling, Split
 from . import presets
 from .experiment import Experiment, Page, Plan, Results, Shard
-from .pages import LEGEND, SIGNS, interval_text, p_text, requirements_table
 from .statistics import Mark, Printed, against_printed, mark
 from .table_cells import (
+    LEGEND,
     LIMIT,
     PLAIN,
+    SIGNS,
     cell,
     cell_text,
     comparison_texts,
     difference_text,
     gather,
+    interval_text,
     kind,
     model_name,
+    p_text,
     references,
+    requirements_table,
     worst_divergence,
 )
 from .trainings import ExperimentData, Trainings, seeds

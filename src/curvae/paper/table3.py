@@ -17,9 +17,20 @@ from ..training import Config, Fitted, Rows
 from . import table2
 from .classifier import Settings, accuracies, centres, confusions
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
-from .pages import interval_text, number, p_text
 from .statistics import Printed
-from .table_cells import cell, cell_text, comparison_texts, difference_text, gather, kind, model_name, references
+from .table_cells import (
+    cell,
+    cell_text,
+    comparison_texts,
+    difference_text,
+    gather,
+    interval_text,
+    kind,
+    model_name,
+    number,
+    p_text,
+    references,
+)
 from .trainings import spread_settings, train
 
 __all__ = ["EXPERIMENT", "QUICK", "SETTINGS", "average", "recognised"]

@@ -1,23 +1,25 @@
-"""Trainings gathered into the cells of a table, each beside the paper's figure and beside the ordinary VAE."""
+"""Trainings gathered into the cells of a table, each beside the paper's figure and beside the ordinary VAE; as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..nn.networks import DecoderKind
+from ..report import Table
 from ..training import Config
 from .experiment import Results
-from .pages import SIGNS, interval_text, number, p_text
 from .statistics import Printed, Test, against_printed, estimate, mark, paired
 from .trainings import configuration
 
 __all__ = [
+    "LEGEND",
     "LIMIT",
     "PLAIN",
+    "SIGNS",
     "beside",
     "cell",
     "cell_text",
@@ -25,9 +27,13 @@ __all__ = [
     "difference_text",
     "figures",
     "gather",
+    "interval_text",
     "kind",
     "model_name",
+    "number",
+    "p_text",
     "references",
+    "requirements_table",
     "trainings_of",
     "worst_divergence",
 ]
@@ -35,6 +41,11 @@ __all__ = [
 Key = TypeVar("Key", bound=Hashable)
 Record = Mapping[str, Any]
 
+SIGNS = {"better": "▲", "equal": "=", "worse": "▼"}
+LEGEND = (
+    "▲ better, = no significant difference, ▼ worse than the paper's figure (Welch's test at 5 %, the paper's variance "
+    "from its printed interval)."
+)
 PLAIN: DecoderKind = "log_mlp"  # decoder of the N-VAE: at c = 0 it is an MLP
 LIMIT = (
     "The P-VAE of c = 0 is not in the paper: it has the functions of the N-VAE, with the first layer of the decoder "
@@ -118,20 +129,50 @@ def cell(
         if len(values) > 1:
             result["against_paper"] = _marked(against_printed(list(values.values()), printed), lower_is_better)
     for key, other in (("against_flat", flat), ("against_limit", limit)):
-        if other is not None and (test := beside(records, other, name)):
+        if other is not None and (test := beside(values, figures(other, name))):
             result[key] = _marked(test, lower_is_better)
     return result
 
 
-def beside(records: Mapping[int, Record], other: Mapping[int, Record], name: str = "nll") -> Test | None:
-    """The first minus the second, over the seeds that they share; None for fewer than two."""
-    a, b = figures(records, name), figures(other, name)
-    shared = sorted(a.keys() & b.keys())
-    return paired([a[s] for s in shared], [b[s] for s in shared]) if len(shared) > 1 else None
+def beside(a: Mapping[Key, float], b: Mapping[Key, float], ratio: float = 0.0) -> Test | None:
+    """The first minus the second, over the seeds that they share; None for fewer than two. `ratio` as of `Paired`."""
+    shared = [seed for seed in a if seed in b]
+    return paired([a[s] for s in shared], [b[s] for s in shared], ratio) if len(shared) > 1 else None
 
 
 def _marked(test: Test, lower_is_better: bool) -> dict[str, Any]:
     return {**asdict(test), "mark": mark(test, lower_is_better)}
+
+
+def number(value: float, digits: int = 2, sign: bool = False) -> str:
+    """With a true minus sign."""
+    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
+def interval_text(value: Mapping[str, Any] | None, digits: int = 2) -> str:
+    """ "57.02 ± 0.14" from mean and half-width, with a dash for what is not known."""
+    if value is None or value.get("mean") is None:
+        return "–"
+    half = value.get("half")
+    return number(value["mean"], digits) + ("" if half is None else f" ± {half:.{digits}f}")
+
+
+def p_text(p: float | None) -> str:
+    """A p-value as people write it.
+
+    Example:
+        >>> p_text(0.034), p_text(1e-9)
+        ('0.034', '< 0.0001')
+    """
+    if p is None:
+        return "–"
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
+def requirements_table(requirements: Sequence[Mapping[str, Any]]) -> Table:
+    """What had to be shown, and whether it was."""
+    rows = [[str(r["what"]), str(r["found"]), "yes" if r["holds"] else "no"] for r in requirements]
+    return Table(["to be shown", "found", "holds"], rows)
 
 
 def cell_text(found: Mapping[str, Any], digits: int = 2) -> tuple[str, str]:

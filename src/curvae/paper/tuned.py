@@ -22,11 +22,16 @@ from ..settings import DistributionKind
 from ..training import Config, Fitted, Split
 from . import table1, table2, table3
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
-from .pages import interval_text, number
-from .search import Search
 from .statistics import Printed
-from .table_cells import PLAIN, cell, cell_text, comparison_texts
-from .trainings import ExperimentData
+from .table_cells import (
+    PLAIN,
+    cell,
+    cell_text,
+    comparison_texts,
+    interval_text,
+    number,
+)
+from .trainings import ExperimentData, Search
 
 __all__ = ["EXPERIMENT", "curved_settings", "flat_settings"]
 
