@@ -31,7 +31,7 @@ class Curved(nn.Module):
     Inside a model the `Space` owns the curvatures, and `Layers` hand them on.
     """
 
-    def __init__(self, curvature: Curvature | None) -> None:
+    def __init__(self, curvature: Curvature | None = None) -> None:
         super().__init__()
         self.curvature = curvature
 
@@ -82,7 +82,7 @@ class FactorSum(Curved):
     def __init__(
         self, widths: Sequence[int], layers: Sequence[nn.Module], out_features: int, flat: Sequence[bool]
     ) -> None:
-        super().__init__(None)
+        super().__init__()
         self.widths, self.out_features, self.flat = list(widths), out_features, tuple(flat)
         self.factors = nn.ModuleList(layers)
 
@@ -103,18 +103,12 @@ class ExpMap0(Curved):
         tensor([1.1752, 0.0000])
     """
 
-    def __init__(self, curvature: Curvature | None = None) -> None:
-        super().__init__(curvature)
-
     def forward(self, v: Tensor, c: Curvatures = None) -> Tensor:
         return Lorentz._unchecked(_width("v", v), self._c(c)).expmap0(v)
 
 
 class LogMap0(Curved):
     """log_0: points S to metric tangent vectors at the origin; the inverse of `ExpMap0`."""
-
-    def __init__(self, curvature: Curvature | None = None) -> None:
-        super().__init__(curvature)
 
     def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
         return Lorentz._unchecked(_width("S", S), self._c(c)).logmap0(S)

@@ -16,14 +16,15 @@ from ..plotting import PALETTE, figure_bytes, quiet
 from ..report import Picture, Section, Table
 from . import table2
 from .experiment import Experiment, Page, Plan, Results, Shard
-from .statistics import estimate, linear_contrast
 from .table_cells import (
     beside,
     cell,
     comparison_texts,
+    estimate,
     figures,
     gather,
     interval_text,
+    linear_contrast,
     number,
     p_text,
 )

@@ -15,19 +15,21 @@ from ..training import Config, Fitted, Scaling, embed, random_split
 from . import presets
 from .baselines import MEASURES, maps, recovery
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
-from .statistics import Printed, estimate, linear_contrast
 from .table_cells import (
     LEGEND,
     LIMIT,
     PLAIN,
+    Printed,
     cell,
     cell_text,
     comparison_texts,
     difference_text,
+    estimate,
     figures,
     gather,
     interval_text,
     kind,
+    linear_contrast,
     model_name,
     number,
     p_text,

@@ -14,12 +14,14 @@ from ..report import Section, Table
 from ..training import Config, Scaling, Split
 from . import presets
 from .experiment import Experiment, Page, Plan, Results, Shard
-from .statistics import Mark, Printed, against_printed, mark
 from .table_cells import (
     LEGEND,
     LIMIT,
     PLAIN,
     SIGNS,
+    Mark,
+    Printed,
+    against_printed,
     cell,
     cell_text,
     comparison_texts,
@@ -27,6 +29,7 @@ from .table_cells import (
     gather,
     interval_text,
     kind,
+    mark,
     model_name,
     p_text,
     references,

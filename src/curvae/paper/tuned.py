@@ -22,9 +22,9 @@ from ..settings import DistributionKind
 from ..training import Config, Fitted, Split
 from . import table1, table2, table3
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
-from .statistics import Printed
 from .table_cells import (
     PLAIN,
+    Printed,
     cell,
     cell_text,
     comparison_texts,

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from string import Template
 
-__all__ = ["page_style", "policy", "script", "style", "template"]
+__all__ = ["policy", "script", "style", "template"]
 
 _PARTS = ("geometry.js", "store.js", "shaders.js", "drawing.js", "map.js", "panel.js", "start.js")
 
@@ -24,15 +24,9 @@ def script() -> str:
 
 
 @cache
-def style() -> str:
-    """The style of a map inside any page."""
-    return _text("map.css")
-
-
-@cache
-def page_style() -> str:
-    """The style of the page around one map."""
-    return _text("page.css")
+def style(name: str = "map") -> str:
+    """The style of a map inside any page, or with "page" of the page around one map."""
+    return _text(f"{name}.css")
 
 
 @cache

@@ -153,13 +153,15 @@ class View:
         """What the page knows, its blocks, and what is inside in words."""
         blocks, count = Blocks(), len(self._space)
         radius, turn = self._polar(torch.cat([self._space, self._nodes]))
+        reach = fit_window(*(self._ball(space) for space in (self._space, self._nodes) if len(space)))
         inside = [f"{counted(count, 'point')}: coordinates"]
         facts: dict[str, Any] = {
             "count": count,
             "c": self.c,
             "title": self.title,
             "about": list(self.about),
-            "extent": self._extent(),
+            # Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it.
+            "extent": half_width(PoincareBall(2, self.c), reach) * self._unit,
             "colours": _colours(),
             **pack_points(blocks, np.minimum(radius, FARTHEST), turn, self.c > 0),
         }
@@ -215,11 +217,6 @@ class View:
         """What the page holds of the data, in words, as its footer says it."""
         return self._packed[2]
 
-    def _extent(self) -> float:
-        """Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it."""
-        reach = fit_window(*(self._ball(space) for space in (self._space, self._nodes) if len(space)))
-        return half_width(PoincareBall(2, self.c), reach) * self._unit
-
     def fragment(self, still: str = "", mode: Literal["page", "report"] = "report") -> str:
         """The map as HTML for a page that has `script()` at its end and `style()` in its head.
 
@@ -250,7 +247,7 @@ class View:
         """The page, in one file that asks for nothing; write it in UTF-8."""
         picture = base64.b64encode(self.picture("svg", _STILL)).decode("ascii")
         still = f'<img class="still" alt="map of the points" src="data:image/svg+xml;base64,{picture}">'
-        script, style = assets.script(), assets.style() + assets.page_style()
+        script, style = assets.script(), assets.style() + assets.style("page")
         rules = (
             "default-src 'none'",
             "img-src data:",

@@ -11,9 +11,8 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from ...errors import CurvaeError
-from ..files import BROKEN_GZIP, fetch, open_file, places, require_file, similar_names
+from ..files import BROKEN_GZIP, fetch, not_found, open_file, places, require_file
 from ..matrices import read_sparse
-from ..messages import quoted
 from .edgelist import read_edge_list
 from .graph_data import Graph
 from .graphml import read_graphml
@@ -163,7 +162,7 @@ def _find(source: str | Path) -> Path:
         require_file(path)
         return path
     if str(source) not in BUILT_IN_GRAPHS:
-        raise _not_found(path)
+        raise not_found(path, BUILT_IN_GRAPHS, f"graphs known by name are {', '.join(BUILT_IN_GRAPHS)}")
     published = BUILT_IN_GRAPHS[str(source)]
     names = (published.file, f"{published.file}.gz")
     found = (place / name for place in places(_FOLDER) for name in names if (place / name).is_file())
@@ -171,9 +170,3 @@ def _find(source: str | Path) -> Path:
         return file
     checksums = {published.file: published.checksum}
     return fetch(_FOLDER, _ADDRESS + published.folder, checksums, what=f"graph {source}") / published.file
-
-
-def _not_found(path: Path) -> CurvaeError:
-    near = similar_names(path, BUILT_IN_GRAPHS)
-    hint = f"did you mean {quoted(near)}? Graphs" if near else "graphs"
-    return CurvaeError(f"there is no file {path}; {hint} known by name are {', '.join(BUILT_IN_GRAPHS)}")
