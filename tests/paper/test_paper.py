@@ -24,9 +24,8 @@ from curvae.hierarchy import Embedded
 from curvae.nn import Gyroplane, Layers
 from curvae.paper import ablation, gallery, table1, table2, table3, tuned
 from curvae.paper.baselines import GPLVM, negative_log_likelihood, principal_components, recovery, scaled
-from curvae.paper.command import EXPERIMENTS
+from curvae.paper.command import EXPERIMENTS, Store, run_experiment
 from curvae.paper.experiment import Experiment, Page, Plan, Shard, Workspace
-from curvae.paper.running import Store, run_experiment
 from curvae.paper.table3 import Settings, confusions
 from curvae.paper.table_cells import Printed, against_printed, cell, estimate, linear_contrast, mark, paired
 from curvae.paper.trainings import ExperimentData, Search, Trainings, configuration, seeds, train

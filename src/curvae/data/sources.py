@@ -20,13 +20,13 @@ from .tables import TABLES, Roles, read_table
 
 __all__ = ["BUILT_IN", "MATRICES", "load"]
 
+# How the names of files of matrices and arrays end, and what reads them.
 MATRICES: dict[str, Callable[[Path], RawData]] = {
     ".npy": read_npy,
     ".npz": read_sparse_matrix,
     ".mtx": read_sparse_matrix,
     ".mtx.gz": read_sparse_matrix,
 }
-"""how the names of files of matrices and arrays end, and what reads them"""
 
 
 def _built_in(data: Dataset, name: str) -> RawData:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
@@ -15,12 +14,11 @@ from scipy.stats import rankdata
 
 from ..data import Graph
 from ..errors import CurvaeError
+from .delta import Array, Index
 from .surrogates import gram_of_distances
 
 __all__ = ["ROUNDING", "Metric", "Rows", "check_distances", "check_squares", "largest_component", "path_lengths"]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 Metric = Literal["euclidean", "cosine", "correlation", "manhattan"]
 
 _BLOCK = 1 << 22  # values held at once

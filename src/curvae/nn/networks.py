@@ -16,8 +16,7 @@ from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..settings import DecoderKind, NetworkKind
 from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, keep_variance, numbers
-from .curvature import Curvature
-from .layers import Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
+from .layers import Curvature, Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
 from .space import Factor, Space
 
 __all__ = ["NETWORKS", "Conditioned", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp", "name_once"]
@@ -203,10 +202,8 @@ def decoder(
     if len(layers) == 1:
         (first,) = layers
     else:
-        widths = [factor.width for factor in space]
-        first = [FactorSum(widths, [Layers(*own) for own in layers], hidden[0], space.flat)]
-    rest = list(mlp(*hidden))[1:]
-    return name_once(Decoder(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
+        first = [FactorSum([factor.width for factor in space], [Layers(*own) for own in layers], hidden[0], space.flat)]
+    return name_once(Decoder(*first, nn.ReLU(), *list(mlp(*hidden))[1:], nn.Linear(hidden[-1], out_features)))
 
 
 def _first(kind: DecoderKind, factor: Factor, width: int, curvature: Curvature | None, flat: bool) -> list[nn.Module]:

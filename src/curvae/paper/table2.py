@@ -242,8 +242,7 @@ def page(result: Mapping[str, Any]) -> Page:
 
 def _best(cells: Sequence[Mapping[str, Any]], dim: int) -> Mapping[str, Any]:
     """The curved model with the lowest figure."""
-    curved = (c for c in cells if c["dim"] == dim and c["c"] and "ours" in c)
-    return min(curved, key=lambda c: float(c["ours"]["mean"]))
+    return min((c for c in cells if c["dim"] == dim and c["c"] and "ours" in c), key=lambda c: float(c["ours"]["mean"]))
 
 
 def best_printed(dim: int) -> tuple[str, Printed]:

@@ -120,7 +120,8 @@ def confusions(
     owner = owner.to(device).unsqueeze(1)
     steps = -(-len(labels) // settings.batch_size)
     for epoch in range(settings.epochs):
-        order = torch.stack([_order(len(labels), seed, epoch) for seed in seeds]).to(device)
+        sources = [torch.Generator().manual_seed(1000003 * epoch + seed) for seed in seeds]
+        order = torch.stack([torch.randperm(len(labels), generator=source) for source in sources]).to(device)
         for step, index in enumerate(order.split(settings.batch_size, 1), 1):
             loss = F.cross_entropy(
                 scores(parameters, buffers, points[owner, index]).mT, labels[index], reduction="none"
@@ -130,28 +131,13 @@ def confusions(
             optimiser.step()
             if step % 50 == 0 or step == steps:
                 progress(epoch * steps + step, settings.epochs * steps)
-    return _judge(scores, parameters, buffers, owner, test, classes).view(len(fitted), each, classes, classes)
-
-
-def _order(rows: int, seed: int, epoch: int) -> Tensor:
-    return torch.randperm(rows, generator=torch.Generator().manual_seed(1000003 * epoch + seed))
-
-
-def _judge(
-    scores: Callable[..., Tensor],
-    parameters: Any,
-    buffers: Any,
-    owner: Tensor,
-    test: tuple[Sequence[Tensor], Tensor],
-    classes: int,
-) -> Tensor:
     points, labels = torch.stack(list(test[0])), test[1]
-    counts = torch.zeros(len(owner), classes * classes, dtype=torch.int64, device=points.device)
+    counts = torch.zeros(len(owner), classes * classes, dtype=torch.int64, device=device)
     with torch.no_grad():
-        for index in torch.arange(len(labels), device=points.device).split(1024):
-            cell = labels[index] * classes + scores(parameters, buffers, points[owner, index]).argmax(-1)
-            counts.scatter_add_(1, cell, torch.ones_like(cell))
-    return counts.cpu()
+        for index in torch.arange(len(labels), device=device).split(1024):
+            pair = labels[index] * classes + scores(parameters, buffers, points[owner, index]).argmax(-1)
+            counts.scatter_add_(1, pair, torch.ones_like(pair))
+    return counts.cpu().view(len(fitted), each, classes, classes)
 
 
 def accuracies(confusion: Tensor) -> Tensor:

@@ -252,8 +252,8 @@ def _load(
     for i, (config, dataset) in enumerate(zip(configs, datasets, strict=True)):
         model, prefix = build(config, dataset.x.shape[1]), f"{i}."
         model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
-        ready = model.to(workspace.device).eval()
-        fitted.append(Fitted(config, ready, dataset.scaling, "as asked", dataset.split, []))
+        model.to(workspace.device).eval()
+        fitted.append(Fitted(config, model, dataset.scaling, "as asked", dataset.split, []))
     return fitted
 
 

@@ -15,10 +15,17 @@ from ..files import BROKEN_GZIP, fetch, not_found, open_file, places, require_fi
 from ..matrices import read_sparse
 from .edgelist import read_edge_list
 from .graph_data import Graph
-from .graphml import read_graphml
-from .nodes import Filling, NodeTable, describe_nodes
-from .objects import from_frame, from_geometric, from_matrix, from_networkx, from_pairs, is_geometric, is_networkx
-from .raw_graph import RawGraph
+from .objects import (
+    from_frame,
+    from_geometric,
+    from_matrix,
+    from_networkx,
+    from_pairs,
+    is_geometric,
+    is_networkx,
+    read_graphml,
+)
+from .raw_graph import Filling, NodeTable, RawGraph, describe_nodes
 
 __all__ = ["BUILT_IN_GRAPHS", "GRAPH_FILES", "load_graph"]
 
@@ -31,12 +38,12 @@ def _read_matrix(path: Path, weighted: bool) -> RawGraph:
     return from_matrix(path.name, read_sparse(path), weighted, first=0 if path.suffix.lower() == ".npz" else 1)
 
 
+# How the names of graph files end, before .gz, and what reads them; others are lists of edges.
 GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
     ".npz": _read_matrix,
     ".mtx": _read_matrix,
     ".graphml": read_graphml,
 }
-"""how the names of graph files end, before .gz, and what reads them; others are lists of edges"""
 
 _UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".parquet", ".npy", ".pkl", ".gpickle", ".pt")
 

@@ -60,8 +60,7 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
     drawn = absent_pairs(graph, sum(sizes), random, fix="use a sparser graph")
     cuts = np.cumsum(sizes)
     held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
-    absent = (part[np.lexsort(part.T[::-1])] for part in np.split(drawn, cuts[:1]))
-    return EdgeSplit(kept, held, tested, *absent)
+    return EdgeSplit(kept, held, tested, *(part[np.lexsort(part.T[::-1])] for part in np.split(drawn, cuts[:1])))
 
 
 def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: str) -> Edges:
