@@ -16,9 +16,11 @@ from ..data.messages import Messages, quoted
 from ..data.text import TextFile, scan
 from ..data.text_tables import read_text
 from ..errors import CurvaeError
-from .delta import Array, Index
 
 __all__ = ["NamedTree", "parse_newick", "read_tree", "tree_of_pairs"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 # A quoted name, a comment, a mark, or anything up to one of these.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\[[^\]]*\]|[(),:;]|[^\s'\[(),:;]+(?:[ \t]+[^\s'\[(),:;]+)*")

@@ -33,6 +33,7 @@ __all__ = ["CACHE", "EXPERIMENTS", "State", "Store", "paper_list", "paper_run", 
 State = Literal["done", "missing", "outdated"]
 
 CACHE = "cache"
+_QUICK = "This was a quick run that only shows that everything works; its figures mean little."
 _MERGING = 60.0  # seconds to wait for another process that merges the same shards
 
 
@@ -120,8 +121,7 @@ class Store:
     def show(self, result: Mapping[str, Any]) -> None:
         """The pages of a merged result, and their pictures as files."""
         page = self.experiment.page(result)
-        quick = "This was a quick run that only shows that everything works; its figures mean little."
-        warnings = [*([quick] if result["quick"] else []), *page.warnings]
+        warnings = [_QUICK] if result["quick"] else []
         files: dict[int, str] = {}
         for section in page.sections:
             for picture in section.pictures:
@@ -129,7 +129,7 @@ class Store:
                 write_bytes(self.out / files[id(picture)], picture.png)
         named = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
         note = f"{result['seconds'] / 60:.1f} minutes on {result['device']}; {named}."
-        write_text(self.merged("md"), markdown(self.experiment.title, replace(page, warnings=warnings), note, files))
+        write_text(self.merged("md"), markdown(self.experiment.title, page, warnings, note, files))
         drawn = [
             Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
             for name, caption in page.gallery.items()

@@ -12,6 +12,7 @@ from typing import Any
 import joblib
 import torch
 
+from ..data.messages import count
 from ..report import Section, Table
 from ..report.page import Tone
 from ..runs.progress import Reporter
@@ -109,7 +110,6 @@ class Page:
         verdict: in a sentence.
         tone: of the verdict.
         sections: in order.
-        warnings: each a sentence.
         brief: the result in a few rows.
         gallery: captions of pictures that shards drew, by file name in the folder of figures.
     """
@@ -117,7 +117,6 @@ class Page:
     verdict: str
     tone: Tone
     sections: Sequence[Section]
-    warnings: Sequence[str] = ()
     brief: Table | None = None
     gallery: Mapping[str, str] = field(default_factory=dict)
 
@@ -147,14 +146,13 @@ def device_text(device: torch.device) -> str:
     """ "one NVIDIA H200", or the number of cores."""
     if device.type == "cuda":
         return f"one {torch.cuda.get_device_name(device)}"
-    cores = joblib.cpu_count()
-    return f"{cores} CPU core{'s' if cores > 1 else ''}"
+    return count(joblib.cpu_count(), "CPU core")
 
 
-def markdown(title: str, page: Page, note: str, files: Mapping[int, str]) -> str:
+def markdown(title: str, page: Page, warnings: Sequence[str], note: str, files: Mapping[int, str]) -> str:
     """The page as Markdown; `files` says where each picture lies."""
     lines = [f"# {title}", "", page.verdict, ""]
-    for warning in page.warnings:
+    for warning in warnings:
         lines += [f"> {warning}", ""]
     for section in page.sections:
         lines += [f"## {section.title}", ""]

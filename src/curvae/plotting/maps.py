@@ -286,10 +286,8 @@ def _write_names(
         size: of the letters, in points.
         marked: how many of the chosen are central; the first of these is in bold.
     """
-    figure = ax.get_figure(root=True)
-    assert figure is not None
     ax.apply_aspect()  # else done only when the figure is drawn, and pixels are not where they will be
-    point = figure.dpi / 72
+    point = ax.figure.dpi / 72
     places = ax.transData.transform(z)
     # No name lies on one of the two marks.
     taken = [
