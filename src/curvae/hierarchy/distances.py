@@ -137,12 +137,14 @@ def check_distances(matrix: Any, name: str = "the matrix") -> Array:
     largest = float(np.abs(d).max(initial=0.0))
     check_squares(largest, "the distances")
     slack = ROUNDING * max(1.0, largest)
-    if (d < -slack).any():
-        raise CurvaeError(f"{name} has a negative distance, {d.min():.4g}; give distances, not similarities")
-    if np.abs(np.diag(d)).max(initial=0.0) > slack:
-        raise CurvaeError(f"{name} has a diagonal that is not 0; give distances, not similarities")
-    if np.abs(d - d.T).max(initial=0.0) > slack:
-        raise CurvaeError(f"{name} is not symmetric; give the same distance both ways")
+    lowest = float(d.min(initial=0.0))
+    for excess, what in (
+        (-lowest, f"has a negative distance, {lowest:.4g}; give distances, not similarities"),
+        (np.abs(np.diag(d)).max(initial=0.0), "has a diagonal that is not 0; give distances, not similarities"),
+        (np.abs(d - d.T).max(initial=0.0), "is not symmetric; give the same distance both ways"),
+    ):
+        if excess > slack:
+            raise CurvaeError(f"{name} {what}")
     d = np.maximum((d + d.T) / 2, 0.0)
     np.fill_diagonal(d, 0.0)
     return d

@@ -152,14 +152,15 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
         pairs = np.asarray(source)
     except Exception as error:  # other libraries may raise anything
         raise CurvaeError(f"{what} cannot be read; give {_FORMS}") from error
-    if pairs.ndim and not pairs.size:
-        raise CurvaeError(f"{what} has no edges; give at least one")
-    if pairs.ndim == 2 and pairs.shape[0] == pairs.shape[1] > 2:
-        raise CurvaeError(f"{what} has shape {pairs.shape}; convert an adjacency matrix to a scipy.sparse.csr_array")
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise CurvaeError(f"{what} has shape {pairs.shape}; give {_FORMS}")
-    if weighted:
-        raise CurvaeError(f"{what} has no weights; give a frame with a column 'weight', or leave out weighted=True")
+    square = pairs.ndim == 2 and pairs.shape[0] == pairs.shape[1] > 2
+    for wrong, why in (
+        (pairs.ndim and not pairs.size, "no edges; give at least one"),
+        (square, f"shape {pairs.shape}; convert an adjacency matrix to a scipy.sparse.csr_array"),
+        (pairs.ndim != 2 or pairs.shape[1] != 2, f"shape {pairs.shape}; give {_FORMS}"),
+        (weighted, "no weights; give a frame with a column 'weight', or leave out weighted=True"),
+    ):
+        if wrong:
+            raise CurvaeError(f"{what} has {why}")
     if pairs.dtype.kind == "f" and bool((pairs % 1 == 0).all()):
         pairs = pairs.astype(np.int64)
     if pairs.dtype.kind in "iu":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -44,6 +45,14 @@ GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
     ".mtx": _read_matrix,
     ".graphml": read_graphml,
 }
+
+# Which objects of other libraries are read by what; others are pairs of nodes.
+_OBJECTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, bool], RawGraph]], ...] = (
+    (is_networkx, from_networkx),
+    (issparse, partial(from_matrix, "the matrix")),
+    (lambda source: isinstance(source, pd.DataFrame), from_frame),
+    (is_geometric, from_geometric),
+)
 
 _UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".parquet", ".npy", ".pkl", ".gpickle", ".pt")
 
@@ -126,15 +135,8 @@ def load_graph(
 def _read(source: Any, weighted: bool) -> RawGraph:
     if isinstance(source, str | Path):
         return _read_file(_find(source), weighted)
-    if is_networkx(source):
-        return from_networkx(source, weighted)
-    if issparse(source):
-        return from_matrix("the matrix", source, weighted)
-    if isinstance(source, pd.DataFrame):
-        return from_frame(source, weighted)
-    if is_geometric(source):
-        return from_geometric(source, weighted)
-    return from_pairs(source, weighted)
+    reader = next((reader for fits, reader in _OBJECTS if fits(source)), from_pairs)
+    return reader(source, weighted)
 
 
 def _read_file(path: Path, weighted: bool) -> RawGraph:
