@@ -66,13 +66,12 @@ def shards(plan: Plan) -> list[Shard]:
         data=table2.described(train, test),
         tf32=True,
     )
-    found = []
-    for dim in (2, 5) if plan.quick else table2.DIMENSIONS:
-        configs = [
-            config for name in DECODERS for config in seeds(replace(base, dim=dim, decoder=name), count, plan.seed)
-        ]
-        found.append(made(configs).shard(f"d{dim}"))
-    return found
+    return [
+        made(
+            [config for name in DECODERS for config in seeds(replace(base, dim=dim, decoder=name), count, plan.seed)]
+        ).shard(f"d{dim}")
+        for dim in ((2, 5) if plan.quick else table2.DIMENSIONS)
+    ]
 
 
 def summarise(results: Results) -> dict[str, Any]:

@@ -210,14 +210,13 @@ def shards(plan: Plan) -> list[Shard]:
             {"files": list(figures.FIGURES)},
             lambda workspace: _save(workspace, {name: draw() for name, draw in figures.FIGURES.items()}),
         ),
-        Shard("tree", _described(tree, maps) | {"gplvm_iterations": iterations}, partial(_tree, tree, iterations)),
-        Shard("digits", _described(digits, ["maps-digits"]), partial(_digits, digits, rows, test)),
+        Shard(
+            "tree",
+            {"files": maps, **spread_settings(tree), "gplvm_iterations": iterations},
+            partial(_tree, tree, iterations),
+        ),
+        Shard("digits", {"files": ["maps-digits"], **spread_settings(digits)}, partial(_digits, digits, rows, test)),
     ]
-
-
-def _described(configs: Sequence[Config], names: Sequence[str]) -> dict[str, Any]:
-    common, own = spread_settings(configs)
-    return {"files": list(names), "config": common, "trainings": own}
 
 
 def _save(workspace: Workspace, drawn: Mapping[str, Figure]) -> dict[str, Any]:

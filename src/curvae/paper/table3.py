@@ -35,6 +35,7 @@ from .table_cells import (
     gather,
     interval_text,
     kind,
+    kinds,
     model_name,
     number,
     p_text,
@@ -169,24 +170,25 @@ def shards(plan: Plan) -> list[Shard]:
     base, count, rows, test = table2.sizes(plan)
     settings = QUICK if plan.quick else SETTINGS
     curvatures = (1.4,) if plan.quick else table2.CURVATURES
-    found = []
-    for name, configs in table2.kinds(base, 2, curvatures, count, plan.seed).items():
-        common, own = spread_settings(configs)
-        described = {
-            "config": common,
-            "trainings": own,
-            "classifier": asdict(settings),
-            "data": table2.described(rows, test),
-        }
-        found.append(Shard(name, described, partial(_work, configs, settings, rows, test, f"mnist-d2-{name}")))
-    return found
+    return [
+        Shard(
+            name,
+            {
+                **spread_settings(configs),
+                "classifier": asdict(settings),
+                "data": table2.described(rows, test),
+            },
+            partial(_work, configs, settings, rows, test, f"mnist-d2-{name}"),
+        )
+        for name, configs in kinds([replace(base, dim=2)], curvatures, count, plan.seed).items()
+    ]
 
 
 def _work(
     configs: Sequence[Config], settings: Settings, rows: int | None, test: int | None, cache: str, workspace: Workspace
 ) -> dict[str, Any]:
     fitted = train(configs, [table2.dataset(0, rows, test)] * len(configs), workspace, cache)
-    _, own = spread_settings(configs)
+    own = spread_settings(configs)["trainings"]
     found = recognised(fitted, settings, rows, test, workspace)
     return {"trainings": [{"config": one, **figures} for one, figures in zip(own, found, strict=True)]}
 

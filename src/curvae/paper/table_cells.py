@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..report import Table
 from ..training import Config
 from ..training.paired import LEVEL, Paired, mean_interval
 from .experiment import Results
-from .trainings import configuration
+from .trainings import configuration, seeds
 
 __all__ = [
     "LEGEND",
@@ -37,6 +37,7 @@ __all__ = [
     "gather",
     "interval_text",
     "kind",
+    "kinds",
     "linear_contrast",
     "mark",
     "model_name",
@@ -161,6 +162,21 @@ def kind(config: Config) -> str:
     if config.curvature == 0 and not config.learn_curvature:
         return "N-VAE" if config.decoder == PLAIN else "P-VAE"
     return "Riemannian" if config.posterior == "riemannian" else "wrapped"
+
+
+def kinds(bases: Sequence[Config], curvatures: Sequence[float], count: int, first: int) -> dict[str, list[Config]]:
+    """The N-VAE, the P-VAE of c = 0 and both normals by name: each base with all curvatures and so many seeds."""
+
+    def grid(values: Sequence[float], **settings: Any) -> list[Config]:
+        curved = (replace(base, curvature=c, **settings) for base in bases for c in values)
+        return [config for one in curved for config in seeds(one, count, first)]
+
+    return {
+        "flat": grid((0.0,), posterior="wrapped", decoder=PLAIN),
+        "limit": grid((0.0,), posterior="wrapped"),
+        "wrapped": grid(curvatures, posterior="wrapped"),
+        "riemannian": grid(curvatures, posterior="riemannian"),
+    }
 
 
 def model_name(model: str, c: float) -> str:

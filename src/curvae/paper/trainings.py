@@ -69,10 +69,8 @@ class Trainings:
     cache: str | None = None
 
     def shard(self, name: str) -> Shard:
-        common, own = spread_settings(self.configs)
         settings = {
-            "config": common,
-            "trainings": own,
+            **spread_settings(self.configs),
             "samples": self.samples,
             "data": dict(self.data),
             "tf32_likelihoods": self.tf32,
@@ -87,7 +85,7 @@ class Trainings:
         trained = time.perf_counter()
         found, gap = self._judge(fitted, datasets, workspace)
         judged = time.perf_counter()
-        _, own = spread_settings(self.configs)
+        own = spread_settings(self.configs)["trainings"]
         tests = {id(m): Rows(m.test, m.scaling, workspace.device) for m in datasets}
         more = [{}] * len(fitted) if self.extra is None else self.extra(fitted, datasets, workspace)
         records = [
@@ -289,17 +287,17 @@ def _posterior(fitted: Fitted, rows: Rows) -> dict[str, Any]:
     }
 
 
-def spread_settings(configs: Sequence[Config]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What all configurations have in common, and what is each one's own; the seed is always its own.
+def spread_settings(configs: Sequence[Config]) -> dict[str, Any]:
+    """What all configurations have in common, "config", and what is each one's own, "trainings", as the seed always is.
 
     Example:
-        >>> common, own = spread_settings([Config(seed=0), Config(seed=1)])
-        >>> own, common["dim"]
+        >>> found = spread_settings([Config(seed=0), Config(seed=1)])
+        >>> found["trainings"], found["config"]["dim"]
         ([{'seed': 0}, {'seed': 1}], 2)
     """
     every = [config.flat() for config in configs]
     common = {k: v for k, v in every[0].items() if k != "seed" and all(other[k] == v for other in every)}
-    return common, [{k: v for k, v in one.items() if k not in common} for one in every]
+    return {"config": common, "trainings": [{k: v for k, v in one.items() if k not in common} for one in every]}
 
 
 def configuration(common: Mapping[str, Any], own: Mapping[str, Any]) -> Config:
