@@ -12,7 +12,7 @@ from curvae import Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
 from curvae.distributions import table
 from curvae.models import marginal_likelihood
 from curvae.nn import Curvature, Gyroplane
-from curvae.paper.samplers import PiecewiseExponential
+from curvae.paper.figures import PiecewiseExponential
 from curvae.training import Config, build
 
 from .peers import broadcast_gyroplane, geoopt_ball, pythae_normals

@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curvae.paper.catalogue import EXPERIMENTS
-from curvae.paper.pages import table_lines
+from curvae.paper.command import EXPERIMENTS
+from curvae.paper.experiment import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from curvae import PoincareVAE
 from curvae.data import load, load_graph
-from curvae.data.mnist import read_idx
+from curvae.data.images import read_idx
 from curvae.errors import CurvaeError
 from curvae.hierarchy import read_tree
 from curvae.training.files import read_metadata, read_tensors

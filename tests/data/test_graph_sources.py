@@ -197,7 +197,7 @@ def test_a_graphml_file_too_large_is_refused_while_it_is_unpacked(
 ) -> None:
     (tmp_path / "g.graphml.gz").write_bytes(gzip.compress((HEAD + BODY).encode() + b" " * 2**24))
     monkeypatch.setattr("curvae.data.memory.available", lambda: 2**26)
-    monkeypatch.setattr("curvae.data.graphs.graphml.ElementTree.XMLParser", lambda **_: pytest.fail("parsed"))
+    monkeypatch.setattr("curvae.data.graphs.objects.ElementTree.XMLParser", lambda **_: pytest.fail("parsed"))
     assert "GB of memory" in refusal(tmp_path / "g.graphml.gz")
 
 

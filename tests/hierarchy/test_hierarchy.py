@@ -28,23 +28,21 @@ from curvae.hierarchy.delta import four_sums, quadruples
 from curvae.hierarchy.distances import check_distances
 from curvae.hierarchy.graph_tests import examine_links, swap_ends
 from curvae.hierarchy.nesting import _Points
-from curvae.hierarchy.scores import (
-    cophenetic_correlation,
-    four_point_parts,
-    four_point_score,
-    narrowest_gap,
-    off_the_path,
-    some_quadruples,
-    ultrametric_score,
-)
 from curvae.hierarchy.surrogates import (
     Spectrum,
     compare_to_surrogates,
+    cophenetic_correlation,
     dealt,
     flipped,
+    four_point_parts,
+    four_point_score,
     gram_of_distances,
+    narrowest_gap,
+    off_the_path,
     permuted,
     rotated,
+    some_quadruples,
+    ultrametric_score,
 )
 
 

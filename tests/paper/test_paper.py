@@ -23,17 +23,12 @@ from curvae.geometry import PoincareBall
 from curvae.hierarchy import Embedded
 from curvae.nn import Gyroplane, Layers
 from curvae.paper import ablation, gallery, table1, table2, table3, tuned
-from curvae.paper.baselines import recovery, scaled
-from curvae.paper.catalogue import EXPERIMENTS
-from curvae.paper.classifier import Settings, confusions
+from curvae.paper.baselines import GPLVM, negative_log_likelihood, principal_components, recovery, scaled
+from curvae.paper.command import EXPERIMENTS, Store, run_experiment
 from curvae.paper.experiment import Experiment, Page, Plan, Shard, Workspace
-from curvae.paper.gplvm import GPLVM, negative_log_likelihood, principal_components
-from curvae.paper.maps import hyperplanes
-from curvae.paper.running import Store, run_experiment
-from curvae.paper.search import Search
-from curvae.paper.statistics import Printed, against_printed, estimate, linear_contrast, mark, paired
-from curvae.paper.table_cells import cell
-from curvae.paper.trainings import ExperimentData, Trainings, configuration, seeds, train
+from curvae.paper.table3 import Settings, confusions
+from curvae.paper.table_cells import Printed, against_printed, cell, estimate, linear_contrast, mark, paired
+from curvae.paper.trainings import ExperimentData, Search, Trainings, configuration, seeds, train
 from curvae.report import Section, Table
 from curvae.runs import Reporter
 from curvae.training import Config, Scaling, Split, build, fit, random_split
@@ -466,7 +461,7 @@ def test_classifiers_learn_and_do_not_disturb_each_other():
 
 
 def test_a_classifier_starts_at_the_decoder_s_first_layer():
-    from curvae.paper.classifier import _classifier
+    from curvae.paper.table3 import _classifier
 
     learned = {"learn_curvature": True, "decoder": "gyroplane_scalar"}
     for c, more in ((0.7, {}), (0.0, {}), (0.0, {"decoder": "log_mlp"}), (0.7, learned)):
@@ -487,7 +482,7 @@ def test_a_classifier_starts_at_the_decoder_s_first_layer():
 )
 def test_hyperplanes_are_where_units_are_zero(c, decoder):
     fitted = fit(replace(TINY, curvature=c, decoder=decoder), X)
-    p, a = hyperplanes(fitted)
+    p, a = gallery.hyperplanes(fitted)
     ball = PoincareBall(2, c)
     first = Layers(fitted.model.decoder[0].double())
 

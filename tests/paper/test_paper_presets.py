@@ -11,7 +11,7 @@ import pytest
 
 import curvae.paper
 from curvae.paper import presets
-from curvae.paper.catalogue import EXPERIMENTS
+from curvae.paper.command import EXPERIMENTS
 from curvae.paper.experiment import Plan
 from curvae.training import Config, GraphConfig
 from paths import ROOT

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from curvae import HyperbolicRadius
-from curvae.paper.samplers import SAMPLERS, GammaProposal, PiecewiseExponential, TruncatedNormal, acceptance_rates
+from curvae.paper.figures import SAMPLERS, GammaProposal, PiecewiseExponential, TruncatedNormal, acceptance_rates
 
 SETTINGS = [(2, 1.0, 1.0), (2, 0.1, 1.0), (2, 1.4, 0.3), (3, 1.0, 2.0), (5, 0.7, 0.5), (10, 1.0, 0.4)]
 

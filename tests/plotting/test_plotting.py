@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from curvae import Lorentz, PoincareBall, RiemannianNormal
-from curvae.paper.figures import FIGURES, save
+from curvae.paper.figures import FIGURES
 from curvae.plotting import (
     density,
     disc,
@@ -111,6 +111,8 @@ def test_density_needs_a_disc():
         geodesics(axes(), PoincareBall(2), torch.zeros(3), torch.zeros(3))
 
 
-def test_all_figures(tmp_path):
-    paths = save(tmp_path)
-    assert [p.stem for p in paths] == list(FIGURES) and all(p.stat().st_size > 5000 for p in paths)
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_all_figures(draw):
+    file = io.BytesIO()
+    draw().savefig(file, dpi=110)
+    assert file.tell() > 5000

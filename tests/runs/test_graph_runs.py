@@ -31,7 +31,7 @@ from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map
-from curvae.plotting.graph_maps import EDGES_DRAWN
+from curvae.plotting.maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
 from curvae.training import stacks
 from curvae.training.evaluate import Embedding

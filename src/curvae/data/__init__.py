@@ -2,7 +2,7 @@
 
 from .dataset import Arrays, Dataset, from_arrays
 from .graphs import EdgeSplit, Graph, load_graph, split_edges
-from .mnist import mnist
+from .images import mnist
 from .schema import Column, Schema
 from .sources import load
 from .synthetic import Tree, branching_diffusion, flat

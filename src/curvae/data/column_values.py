@@ -142,6 +142,5 @@ def texts_of(values: Any, strip: bool = False) -> NDArray[np.str_]:
     """
     absent = values.isna().to_numpy()
     whole = pd.api.types.is_float_dtype(values.dtype) and bool((values.dropna() % 1 == 0).all())
-    cells = zip(absent, values.astype(object), strict=True)
-    texts = ["" if gone else str(int(v) if whole else v) for gone, v in cells]
+    texts = ["" if gone else str(int(v) if whole else v) for gone, v in zip(absent, values.astype(object), strict=True)]
     return np.array([text.strip() for text in texts] if strip else texts, dtype=np.str_)

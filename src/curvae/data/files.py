@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import CurvaeError
-from .messages import listing, one_line
+from .messages import listing, one_line, quoted
 
 __all__ = [
     "BROKEN_GZIP",
     "fetch",
     "is_packed",
+    "not_found",
     "open_file",
     "places",
     "refuse_dangling",
     "require_file",
-    "similar_names",
 ]
 
 BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken gzip file raises
@@ -56,10 +56,15 @@ def require_file(path: Path) -> None:
             raise CurvaeError(f"{path} is {what}")
 
 
-def similar_names(path: Path, known: Iterable[str]) -> list[str]:
-    """Names like that of a file that does not exist: of files beside it, and of others that are known."""
+def not_found(path: Path, known: Iterable[str], others: str) -> CurvaeError:
+    """The error about a file that does not exist, with names like its own: of files beside it, and of what is known.
+
+    `others` says what else can be given; it begins with a small letter.
+    """
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    return difflib.get_close_matches(path.name, [*beside, *known])
+    near = difflib.get_close_matches(path.name, [*beside, *known])
+    hint = f"did you mean {quoted(near)}? {others[0].upper()}{others[1:]}" if near else others
+    return CurvaeError(f"there is no file {path}; {hint}")
 
 
 def is_packed(path: Path) -> bool:

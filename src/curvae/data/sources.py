@@ -8,13 +8,11 @@ from typing import get_args
 
 from ..errors import CurvaeError
 from .dataset import Dataset
-from .files import require_file, similar_names
+from .files import not_found, require_file
 from .graphs.sources import BUILT_IN_GRAPHS, GRAPH_FILES
-from .images import read_folder
+from .images import has_mnist, read_folder, read_mnist
 from .matrices import raw_matrix, read_npy, read_sparse_matrix
-from .messages import quoted
 from .missing import Missing
-from .mnist import has_mnist, read_mnist
 from .raw import RawData
 from .schema import Schema
 from .synthetic import branching_diffusion, flat
@@ -22,13 +20,13 @@ from .tables import TABLES, Roles, read_table
 
 __all__ = ["BUILT_IN", "MATRICES", "load"]
 
+# How the names of files of matrices and arrays end, and what reads them.
 MATRICES: dict[str, Callable[[Path], RawData]] = {
     ".npy": read_npy,
     ".npz": read_sparse_matrix,
     ".mtx": read_sparse_matrix,
     ".mtx.gz": read_sparse_matrix,
 }
-"""how the names of files of matrices and arrays end, and what reads them"""
 
 
 def _built_in(data: Dataset, name: str) -> RawData:
@@ -117,7 +115,7 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
             f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
         )
     if not exists and str(source) not in BUILT_IN:
-        raise _not_found(path)
+        raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {_endings()}")
     if path.is_file() and path.name.lower().endswith(tuple(TABLES)):
         return read_table(path, roles, schema)
     if roles.asked:
@@ -146,12 +144,6 @@ def _read_directory(path: Path) -> RawData:
     if (raw := read_folder(path)) is None:
         raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
     return raw
-
-
-def _not_found(path: Path) -> CurvaeError:
-    near = similar_names(path, BUILT_IN)
-    hint = f"did you mean {quoted(near)}? Built" if near else "built"
-    return CurvaeError(f"there is no file {path}; {hint} in are {', '.join(BUILT_IN)}; files may end in {_endings()}")
 
 
 def _endings() -> str:

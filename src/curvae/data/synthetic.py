@@ -122,8 +122,7 @@ def branching_diffusion(
     for child in range(1, len(levels)):
         nodes[child] = nodes[parent[child]] + scale * random.standard_normal(dim)
     node = np.repeat(np.arange(len(levels)), per_node)
-    x = nodes[node] + noise * scale * random.standard_normal((len(node), dim))
-    return Tree(x, node, parent, levels, nodes)
+    return Tree(nodes[node] + noise * scale * random.standard_normal((len(node), dim)), node, parent, levels, nodes)
 
 
 def flat(rows: int = 635, dim: int = 50, seed: int = 0) -> Dataset:

@@ -102,11 +102,11 @@ def named_frame(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(name_columns(path, [str(name) for name in frame.columns]), axis=1)
 
 
+# How the names of tables end, and what reads such a file as a frame; None stands for a text table.
 TABLES: dict[str, Callable[[Path], pd.DataFrame] | None] = {
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")),
     ".parquet": _read_parquet,
 }
-"""how the names of tables end, and what reads such a file as a frame; None stands for a text table"""
 
 
 def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, messages: Messages) -> RawData:

@@ -79,8 +79,7 @@ def scan(path: Path, wanted: str = "a table with a header and rows", messages: M
             while chunk or not encoding:
                 chunk = stream.read(2**20)
                 if not encoding:
-                    marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-                    encoding = "utf-16" if chunk.startswith(marks) else "utf-8-sig"
+                    encoding = "utf-16" if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
                     decoder = codecs.getincrementaldecoder(encoding)()
                 binary = b"\0" in chunk and encoding != "utf-16"
                 if encoding != "latin-1":

@@ -5,7 +5,7 @@ from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
 from .product import ProductNormal
 from .pyro import to_pyro
 from .radius import HyperbolicRadius, SphericalUniform
-from .transforms import ExpMap0Transform, NormalizeTransform
+from .validation import ExpMap0Transform, NormalizeTransform
 
 __all__ = [
     "ExpMap0Transform",

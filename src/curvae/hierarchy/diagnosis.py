@@ -18,15 +18,17 @@ from .delta import Array, Delta, Index, PairDistances, estimate_delta, quadruple
 from .distances import ROUNDING, Metric, Rows, check_distances, check_squares, largest_component, path_lengths
 from .graph_tests import check_graph, examine_links
 from .nesting import LEVEL, Nesting, Outcome, check_points, examine_points
-from .scores import (
+from .surrogates import (
     Score,
+    Spectrum,
     cophenetic_correlation,
     distances_of_gram,
     four_point_score,
+    gram_of_distances,
+    rotated,
     some_quadruples,
     ultrametric_score,
 )
-from .surrogates import Spectrum, gram_of_distances, rotated
 
 __all__ = ["SAMPLE", "Diagnosis", "diagnose", "diagnose_distances", "diagnose_graph", "diagnose_rows"]
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
@@ -15,12 +14,11 @@ from scipy.stats import rankdata
 
 from ..data import Graph
 from ..errors import CurvaeError
+from .delta import Array, Index
 from .surrogates import gram_of_distances
 
 __all__ = ["ROUNDING", "Metric", "Rows", "check_distances", "check_squares", "largest_component", "path_lengths"]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 Metric = Literal["euclidean", "cosine", "correlation", "manhattan"]
 
 _BLOCK = 1 << 22  # values held at once
@@ -139,12 +137,14 @@ def check_distances(matrix: Any, name: str = "the matrix") -> Array:
     largest = float(np.abs(d).max(initial=0.0))
     check_squares(largest, "the distances")
     slack = ROUNDING * max(1.0, largest)
-    if (d < -slack).any():
-        raise CurvaeError(f"{name} has a negative distance, {d.min():.4g}; give distances, not similarities")
-    if np.abs(np.diag(d)).max(initial=0.0) > slack:
-        raise CurvaeError(f"{name} has a diagonal that is not 0; give distances, not similarities")
-    if np.abs(d - d.T).max(initial=0.0) > slack:
-        raise CurvaeError(f"{name} is not symmetric; give the same distance both ways")
+    lowest = float(d.min(initial=0.0))
+    for excess, what in (
+        (-lowest, f"has a negative distance, {lowest:.4g}; give distances, not similarities"),
+        (np.abs(np.diag(d)).max(initial=0.0), "has a diagonal that is not 0; give distances, not similarities"),
+        (np.abs(d - d.T).max(initial=0.0), "is not symmetric; give the same distance both ways"),
+    ):
+        if excess > slack:
+            raise CurvaeError(f"{name} {what}")
     d = np.maximum((d + d.T) / 2, 0.0)
     np.fill_diagonal(d, 0.0)
     return d

@@ -25,8 +25,7 @@ from ..errors import CurvaeError
 from .delta import four_sums, quadruples
 from .distances import path_lengths
 from .nesting import FEWEST, LEVEL, Nesting, Outcome
-from .scores import Score
-from .surrogates import compare_to_surrogates
+from .surrogates import Score, compare_to_surrogates
 
 __all__ = ["check_graph", "examine_links", "swap_ends"]
 

@@ -31,14 +31,20 @@ from scipy.spatial.distance import squareform
 from ..errors import CurvaeError
 from .delta import Array, Index
 from .distances import Rows
-from .scores import (
+from .surrogates import (
+    SURROGATES,
+    Spectrum,
+    Surrogate,
+    compare_to_surrogates,
+    dealt,
     distances_of_gram,
     four_point_parts,
+    gram_of_distances,
     narrowest_gap,
     off_the_path,
+    rotated,
     some_quadruples,
 )
-from .surrogates import SURROGATES, Spectrum, Surrogate, compare_to_surrogates, dealt, gram_of_distances, rotated
 
 __all__ = ["FEWEST", "LEVEL", "Nesting", "Outcome", "check_points", "examine_points"]
 

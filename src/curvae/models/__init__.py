@@ -1,8 +1,7 @@
 """Variational auto-encoders, their likelihoods and objectives."""
 
 from .batch import Batch
-from .edges import EdgeModel, FermiDirac, GeodesicEdges
-from .graph import GraphBatch, GraphVAE
+from .graph import EdgeModel, FermiDirac, GeodesicEdges, GraphBatch, GraphVAE
 from .latent import Posterior, Prior
 from .layout import Layout
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson

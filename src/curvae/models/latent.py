@@ -14,7 +14,7 @@ from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
 from ..nn import Curvature, Factor, Space
 from ..nn.layers import FactorSum
-from ..nn.saving import name_once
+from ..nn.networks import name_once
 from ..settings import DistributionKind
 
 __all__ = ["DistributionKind", "Latent", "Posterior", "Prior", "check_noise", "current_name"]

@@ -31,13 +31,17 @@ _MANY = 1e11
 
 @dataclass(frozen=True)
 class Marginal:
-    """Estimates of log p(x), one a row (float64)."""
+    """Estimates of log p(x), one a row (float64).
+
+    Attributes:
+        log_prob: the estimates.
+        ess: effective sample size, between 1 and the number of samples.
+        error: standard error of `log_prob`, by the delta method.
+    """
 
     log_prob: Tensor
     ess: Tensor
-    """effective sample size, between 1 and the number of samples"""
     error: Tensor
-    """standard error of `log_prob`, by the delta method"""
 
 
 def marginal_likelihood(
@@ -99,15 +103,13 @@ def marginal_likelihood(
             log_sum = torch.full(part.x.shape[: axis + 1], -math.inf, dtype=torch.float64, device=device)
             log_square = log_sum
             for start in range(0, samples, chunk):
-                noise = one.noise(1 if shared else size, min(chunk, samples - start), generator)
-                once, twice = weigh(part, noise)
+                once, twice = weigh(part, one.noise(1 if shared else size, min(chunk, samples - start), generator))
                 log_sum, log_square = torch.logaddexp(log_sum, once), torch.logaddexp(log_square, twice)
             pieces.append((log_sum, log_square))
             advance(size)
     log_sum, log_square = (torch.cat(parts, axis) for parts in zip(*pieces, strict=True))
     ess = (2.0 * log_sum - log_square).exp()
-    error = (1.0 / ess - 1.0 / samples).clamp_min(0.0).sqrt()
-    return Marginal(log_sum - math.log(samples), ess, error)
+    return Marginal(log_sum - math.log(samples), ess, (1.0 / ess - 1.0 / samples).clamp_min(0.0).sqrt())
 
 
 # log Σ w and log Σ w² over the draws, for the weights w of some rows

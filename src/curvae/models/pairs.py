@@ -22,14 +22,17 @@ _NEGATIVES = 10
 
 
 class Pairs(NamedTuple):
-    """Pairs of nodes whose weighted log-likelihoods stand for those of all pairs."""
+    """Pairs of nodes whose weighted log-likelihoods stand for those of all pairs.
+
+    Attributes:
+        nodes: the two nodes of every pair, shape (2, P).
+        present: 1 for an edge, 0 for a pair that is not joined, shape (P,).
+        weight: how many pairs each stands for, shape (P,).
+    """
 
     nodes: Tensor
-    """the two nodes of every pair, shape (2, P)"""
     present: Tensor
-    """1 for an edge, 0 for a pair that is not joined, shape (P,)"""
     weight: Tensor
-    """how many pairs each stands for, shape (P,)"""
 
 
 def _number(i: Tensor, j: Tensor) -> Tensor:

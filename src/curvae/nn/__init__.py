@@ -1,8 +1,7 @@
 """Latent spaces, layers and networks as modules."""
 
-from .curvature import Curvature
 from .graph import GraphConv, GraphEncoder, normalised_adjacency, undirected
-from .layers import ExpMap0, Gyroplane, Layers, LogMap0, MobiusLinear
+from .layers import Curvature, ExpMap0, Gyroplane, Layers, LogMap0, MobiusLinear
 from .networks import NETWORKS, Conditioned, Decoder, Network, decoder, mlp
 from .space import Factor, Space
 

@@ -44,16 +44,6 @@ def keep_variance(layer: nn.Linear, inputs: int | None = None) -> nn.Linear:
     return layer
 
 
-def _padded(x: Tensor) -> Tensor:
-    """With a border of zeros, one pixel wide."""
-    return F.pad(x, (0, 0, 1, 1, 1, 1))
-
-
-def _squares(x: Tensor) -> Tensor:
-    """The four neighbours around each inner corner of the grid, as channels."""
-    return torch.cat([x[:, :-1, :-1], x[:, :-1, 1:], x[:, 1:, :-1], x[:, 1:, 1:]], -1)
-
-
 def _each_pixel(layer: nn.Linear, x: Tensor) -> Tensor:
     """The layer at every pixel, as a matrix product for each of a few groups of images.
 
@@ -85,8 +75,12 @@ class Halve(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h, w = (side // 2 + 1 for side in self.size)
-        blocks = _padded(x)[:, : 2 * h, : 2 * w].reshape(-1, h, 2, w, 2, self.channels)
-        return _each_pixel(self.linear, _squares(blocks.transpose(2, 3).reshape(-1, h, w, 4 * self.channels)))
+        padded = F.pad(x, (0, 0, 1, 1, 1, 1))  # with a border of zeros, one pixel wide
+        blocks = padded[:, : 2 * h, : 2 * w].reshape(-1, h, 2, w, 2, self.channels).transpose(2, 3)
+        x = blocks.reshape(-1, h, w, 4 * self.channels)
+        # The four neighbours around each inner corner of the grid, as channels.
+        squares = torch.cat([x[:, :-1, :-1], x[:, :-1, 1:], x[:, 1:, :-1], x[:, 1:, 1:]], -1)
+        return _each_pixel(self.linear, squares)
 
 
 class Double(nn.Module):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,45 @@ from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..settings import DecoderKind, NetworkKind
 from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, keep_variance, numbers
-from .curvature import Curvature
-from .layers import Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
-from .saving import name_once
+from .layers import Curvature, Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
 from .space import Factor, Space
 
-__all__ = ["NETWORKS", "Conditioned", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp"]
+__all__ = ["NETWORKS", "Conditioned", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp", "name_once"]
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def name_once(module: Module) -> Module:
+    """Give every shared part of a module, such as the curvature, a single name in `state_dict`.
+
+    Formats such as safetensors refuse a tensor under two names. A state with all the names, as older files have it,
+    still loads.
+    """
+    module.register_state_dict_post_hook(_drop_aliases)
+    module.register_load_state_dict_pre_hook(_restore_aliases)
+    return module
+
+
+def _shared(module: nn.Module, prefix: str) -> Iterator[list[str]]:
+    """The names under which each shared part is held, with a dot at the end."""
+    names: dict[int, list[str]] = {}
+    for name, part in module.named_modules(remove_duplicate=False):
+        names.setdefault(id(part), []).append(f"{prefix}{name}.")
+    return (group for group in names.values() if len(group) > 1)
+
+
+def _drop_aliases(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    aliases = tuple(alias for _, *rest in _shared(module, prefix) for alias in rest)
+    for key in [key for key in state if key.startswith(aliases)]:
+        del state[key]
+
+
+def _restore_aliases(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    for group in _shared(module, prefix):
+        held = [(name, key) for name in group for key in state if key.startswith(name)]
+        for name, key in held:
+            for alias in group:
+                state.setdefault(alias + key.removeprefix(name), state[key])
 
 
 class Decoder(Layers):
@@ -169,10 +202,8 @@ def decoder(
     if len(layers) == 1:
         (first,) = layers
     else:
-        widths = [factor.width for factor in space]
-        first = [FactorSum(widths, [Layers(*own) for own in layers], hidden[0], space.flat)]
-    rest = list(mlp(*hidden))[1:]
-    return name_once(Decoder(*first, nn.ReLU(), *rest, nn.Linear(hidden[-1], out_features)))
+        first = [FactorSum([factor.width for factor in space], [Layers(*own) for own in layers], hidden[0], space.flat)]
+    return name_once(Decoder(*first, nn.ReLU(), *list(mlp(*hidden))[1:], nn.Linear(hidden[-1], out_features)))
 
 
 def _first(kind: DecoderKind, factor: Factor, width: int, curvature: Curvature | None, flat: bool) -> list[nn.Module]:

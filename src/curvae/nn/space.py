@@ -16,7 +16,7 @@ from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..geometry.functions import REACH
 from ..settings import DistributionKind, FactorSettings, parse_space
-from .curvature import Curvature, PriorScale
+from .layers import Curvature, PriorScale
 
 __all__ = ["Factor", "FactorFigures", "Space"]
 

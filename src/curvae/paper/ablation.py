@@ -12,14 +12,22 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ..nn.networks import DecoderKind
-from ..plotting import PALETTE, figure_bytes
-from ..plotting.style import quiet
+from ..plotting import PALETTE, figure_bytes, quiet
 from ..report import Picture, Section, Table
 from . import table2
 from .experiment import Experiment, Page, Plan, Results, Shard
-from .pages import interval_text, number, p_text
-from .statistics import estimate, linear_contrast
-from .table_cells import beside, cell, comparison_texts, figures, gather
+from .table_cells import (
+    beside,
+    cell,
+    comparison_texts,
+    estimate,
+    figures,
+    gather,
+    interval_text,
+    linear_contrast,
+    number,
+    p_text,
+)
 from .trainings import Trainings, seeds
 
 __all__ = ["EXPERIMENT", "SETTINGS", "chart"]
@@ -58,13 +66,12 @@ def shards(plan: Plan) -> list[Shard]:
         data=table2.described(train, test),
         tf32=True,
     )
-    found = []
-    for dim in (2, 5) if plan.quick else table2.DIMENSIONS:
-        configs = [
-            config for name in DECODERS for config in seeds(replace(base, dim=dim, decoder=name), count, plan.seed)
-        ]
-        found.append(made(configs).shard(f"d{dim}"))
-    return found
+    return [
+        made(
+            [config for name in DECODERS for config in seeds(replace(base, dim=dim, decoder=name), count, plan.seed)]
+        ).shard(f"d{dim}")
+        for dim in ((2, 5) if plan.quick else table2.DIMENSIONS)
+    ]
 
 
 def summarise(results: Results) -> dict[str, Any]:
@@ -76,7 +83,7 @@ def summarise(results: Results) -> dict[str, Any]:
         relative = [100 * (base[s] - own[s]) / base[s] for s in sorted(own.keys() & base.keys())]
         entry = {"decoder": name, "dim": dim, **cell(records), "relative": asdict(estimate(relative))}
         for key, other in _COMPARED.get(name, {}).items():
-            if test := beside(records, found[other, dim]):
+            if test := beside(own, figures(found[other, dim])):
                 entry[key] = asdict(test)
         cells.append(entry)
     return {"cells": cells, "decline": _decline(found)}
@@ -103,7 +110,16 @@ def page(result: Mapping[str, Any]) -> Page:
     likelihood = [
         [words, *(interval_text(at[name, dim].get("ours")) for dim in dims)] for name, words in DECODERS.items()
     ]
-    relative = [[DECODERS[name], *(_improvement(at[name, dim]) for dim in dims)] for name in _COMPARED]
+    relative = [
+        [
+            DECODERS[name],
+            *(
+                f"{interval_text(found['relative'])} % (p {comparison_texts(found.get('against_mlp'))[1]})"
+                for found in (at[name, dim] for dim in dims)
+            ),
+        ]
+        for name in _COMPARED
+    ]
     header = ["decoder", *(f"d = {dim}" for dim in dims)]
     n = max(len(c["seeds"]) for c in cells)
     further = [at["gyroplane", dim].get("against_log_mlp") for dim in dims]
@@ -142,11 +158,6 @@ def page(result: Mapping[str, Any]) -> Page:
     ]
     gains = ", ".join(f"{number(at['gyroplane', dim]['relative']['mean'], 2)} % at d = {dim}" for dim in dims)
     return Page(f"The gyroplane layer improves on the MLP by {gains}.", "neutral", sections)
-
-
-def _improvement(found: Mapping[str, Any]) -> str:
-    """The relative improvement of a cell over the MLP, with the p-value of the comparison."""
-    return f"{interval_text(found['relative'])} % (p {comparison_texts(found.get('against_mlp'))[1]})"
 
 
 def chart(cells: Sequence[Mapping[str, Any]]) -> Figure:

@@ -1,22 +1,225 @@
-"""`curvae paper` behind the command line: which experiments, in which folder, and what to say about them."""
+"""`curvae paper`: shards computed one by one and kept, so that an interrupted run goes on; then merged and shown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import torch
+from threadpoolctl import threadpool_limits
 
 from ..console import Answer
 from ..errors import CurvaeError
-from ..runs import Step
-from ..runs.progress import Reporter
+from ..flags import command_line
+from ..report import Picture, Report, Section
+from ..runs import Reporter, Step
+from ..runs.folders import today
+from ..settings import ADDED
 from ..training.device import choose_device
+from ..training.files import json_text, read_json, write_bytes, write_json, write_text
+from ..training.locks import locked
+from ..training.storage import versions
 from ..training.workers import processes
-from .catalogue import EXPERIMENTS
-from .experiment import Experiment, Plan, Workspace
-from .running import CACHE, Store, run_experiment
+from . import ablation, gallery, table1, table2, table3, table4, tuned
+from .experiment import FIGURES, Experiment, Plan, Shard, Workspace, device_text, markdown
 
-__all__ = ["paper_list", "paper_run"]
+__all__ = ["CACHE", "EXPERIMENTS", "State", "Store", "paper_list", "paper_run", "run_experiment"]
+
+State = Literal["done", "missing", "outdated"]
+
+CACHE = "cache"
+_QUICK = "This was a quick run that only shows that everything works; its figures mean little."
+_MERGING = 60.0  # seconds to wait for another process that merges the same shards
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of an experiment's results: `<out>/<name>/<shard>.json`, `<out>/<name>.json`, `.md` and `.html`."""
+
+    out: Path
+    experiment: Experiment
+    plan: Plan
+
+    @property
+    def shards(self) -> list[Shard]:
+        return list(self.experiment.shards(self.plan))
+
+    def path(self, shard: Shard) -> Path:
+        return self.out / self.experiment.name / f"{shard.name}.json"
+
+    def merged(self, ending: str = "json") -> Path:
+        return self.out / f"{self.experiment.name}.{ending}"
+
+    def read(self, shard: Shard) -> dict[str, Any] | None:
+        """The stored result of a shard, unless there is none or its settings were others."""
+        stored = self._stored(shard)
+        current = stored is not None and _known(stored.get("settings")) == _known(_plain(shard.settings))
+        return stored if current else None
+
+    def _stored(self, shard: Shard) -> dict[str, Any] | None:
+        """From its own file, or from the merged one, which holds all shards."""
+        if self.path(shard).exists():
+            return dict(read_json(self.path(shard)))
+        return read_json(self.merged())["shards"].get(shard.name) if self.merged().exists() else None
+
+    def state(self, shard: Shard) -> State:
+        if self.read(shard) is not None:
+            return "done"
+        return "missing" if self._stored(shard) is None else "outdated"
+
+    def states(self) -> dict[str, State]:
+        """The state of every shard."""
+        return {shard.name: self.state(shard) for shard in self.shards}
+
+    def compute(self, shard: Shard, workspace: Workspace) -> None:
+        """Compute a shard and write its result."""
+        began = time.perf_counter()
+        with _few_threads() if workspace.device.type == "cuda" else nullcontext():
+            figures = shard.work(workspace)
+        write_json(
+            self.path(shard),
+            {
+                "experiment": self.experiment.name,
+                "shard": shard.name,
+                "quick": self.plan.quick,
+                "device": device_text(workspace.device),
+                "seconds": round(time.perf_counter() - began, 1),
+                "versions": versions(),
+                "date": today(),
+                "settings": _plain(shard.settings),
+                **figures,
+            },
+        )
+
+    def merge(self) -> dict[str, Any] | None:
+        """All shards and their summary, written as JSON, Markdown and HTML; None while shards are missing."""
+        found = {shard.name: self.read(shard) for shard in self.shards}
+        known = {name: result for name, result in found.items() if result is not None}
+        if len(known) < len(found):
+            return None
+        result = {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "quick": self.plan.quick,
+            "seed": self.plan.seed,
+            "device": " and ".join(dict.fromkeys(str(one["device"]) for one in known.values())),
+            "seconds": round(sum(one["seconds"] for one in known.values()), 1),
+            "versions": next(iter(known.values()))["versions"],
+            "date": max(one["date"] for one in known.values()),
+            **_plain(self.experiment.summarise(known)),
+            "shards": known,
+        }
+        write_json(self.merged(), result, 1)
+        self.show(result)
+        return result
+
+    def show(self, result: Mapping[str, Any]) -> None:
+        """The pages of a merged result, and their pictures as files."""
+        page = self.experiment.page(result)
+        warnings = [_QUICK] if result["quick"] else []
+        files: dict[int, str] = {}
+        for section in page.sections:
+            for picture in section.pictures:
+                files[id(picture)] = f"{FIGURES}/{self.experiment.name}-{len(files) + 1}.png"
+                write_bytes(self.out / files[id(picture)], picture.png)
+        named = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+        note = f"{result['seconds'] / 60:.1f} minutes on {result['device']}; {named}."
+        write_text(self.merged("md"), markdown(self.experiment.title, page, warnings, note, files))
+        drawn = [
+            Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
+            for name, caption in page.gallery.items()
+        ]
+        report = Report(
+            self.experiment.title,
+            page.verdict,
+            page.tone,
+            warnings,
+            [*page.sections, Section("Pictures", (), drawn)],
+            command_line(),
+            result["versions"],
+            result["seed"],
+            result["date"],
+        )
+        write_text(self.merged("html"), report.html())
+
+
+# Beside a CUDA device the CPU has only small tasks, which a thread for every core of a large machine slows down.
+_THREADS = 4
+
+
+@contextmanager
+def _few_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, _THREADS))
+    try:
+        with threadpool_limits(_THREADS):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from a JSON file."""
+    return json.loads(json_text(value, None))
+
+
+def _known(settings: Any) -> Any:
+    """Settings without those that came later, where they say what was done before."""
+    if isinstance(settings, dict):
+        return {name: _known(value) for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
+    return [_known(entry) for entry in settings] if isinstance(settings, list) else settings
+
+
+def run_experiment(
+    experiment: Experiment,
+    plan: Plan,
+    out: Path,
+    workspace: Workspace,
+    only: Sequence[str] = (),
+    force: bool = False,
+    reporter: Reporter = Reporter(),  # noqa: B008 - frozen
+) -> tuple[Store, dict[str, Any] | None]:
+    """Compute the shards that are missing, all or those that are named; merge and show when all are there.
+
+    With `force`, shards that are done are computed again.
+    """
+    store = Store(out, experiment, plan)
+    shards = store.shards
+    if unknown := [name for name in only if name not in [shard.name for shard in shards]]:
+        raise CurvaeError(
+            f"{experiment.name} has no shard {', '.join(unknown)}; curvae paper {experiment.name} --shards lists them"
+        )
+    _refuse_mixture(store)
+    for number, shard in enumerate(shards, 1):
+        if only and shard.name not in only:
+            continue
+        if store.state(shard) == "done" and not force:
+            if only:
+                reporter.say(f"{shard.name} is done; force=True computes it again")
+            continue
+        reporter.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
+        with locked(store.path(shard)):  # other processes may compute other shards
+            store.compute(shard, replace(workspace, reporter=reporter, task=f"{experiment.name}/{shard.name}"))
+    with locked(store.merged(), _MERGING):
+        return store, store.merge()
+
+
+def _refuse_mixture(store: Store) -> None:
+    """Quick results and full ones do not share a folder: each would overwrite the other."""
+    for path in (*(store.out / store.experiment.name).glob("*.json"), *store.out.glob(f"{store.experiment.name}.json")):
+        if read_json(path).get("quick") != store.plan.quick:
+            kind = "full" if store.plan.quick else "quick"
+            raise CurvaeError(f"{store.out} holds results of {kind} runs; choose another folder with out=…")
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    module.EXPERIMENT.name: module.EXPERIMENT for module in (table1, table2, table3, table4, ablation, gallery, tuned)
+}
 
 
 def _folder(out: Path | None, quick: bool) -> Path:

@@ -12,11 +12,23 @@ from typing import Any
 import joblib
 import torch
 
+from ..data.messages import count
 from ..report import Section, Table
 from ..report.page import Tone
 from ..runs.progress import Reporter
 
-__all__ = ["FIGURES", "Experiment", "Page", "Plan", "Results", "Shard", "Workspace", "device_text"]
+__all__ = [
+    "FIGURES",
+    "Experiment",
+    "Page",
+    "Plan",
+    "Results",
+    "Shard",
+    "Workspace",
+    "device_text",
+    "markdown",
+    "table_lines",
+]
 
 _PAUSE = 0.2  # seconds between two moves of a progress bar
 
@@ -98,7 +110,6 @@ class Page:
         verdict: in a sentence.
         tone: of the verdict.
         sections: in order.
-        warnings: each a sentence.
         brief: the result in a few rows.
         gallery: captions of pictures that shards drew, by file name in the folder of figures.
     """
@@ -106,7 +117,6 @@ class Page:
     verdict: str
     tone: Tone
     sections: Sequence[Section]
-    warnings: Sequence[str] = ()
     brief: Table | None = None
     gallery: Mapping[str, str] = field(default_factory=dict)
 
@@ -136,5 +146,30 @@ def device_text(device: torch.device) -> str:
     """ "one NVIDIA H200", or the number of cores."""
     if device.type == "cuda":
         return f"one {torch.cuda.get_device_name(device)}"
-    cores = joblib.cpu_count()
-    return f"{cores} CPU core{'s' if cores > 1 else ''}"
+    return count(joblib.cpu_count(), "CPU core")
+
+
+def markdown(title: str, page: Page, warnings: Sequence[str], note: str, files: Mapping[int, str]) -> str:
+    """The page as Markdown; `files` says where each picture lies."""
+    lines = [f"# {title}", "", page.verdict, ""]
+    for warning in warnings:
+        lines += [f"> {warning}", ""]
+    for section in page.sections:
+        lines += [f"## {section.title}", ""]
+        for paragraph in section.text:
+            lines += [paragraph, ""]
+        for picture in section.pictures:
+            lines += [f"![{picture.alt}]({files[id(picture)]})", "", picture.caption, ""]
+        for table in section.tables:
+            lines += [*table_lines(table), ""]
+            if table.note:
+                lines += [table.note, ""]
+    for name, caption in page.gallery.items():
+        lines += [f"![{caption}]({FIGURES}/{name})", "", caption, ""]
+    return "\n".join([*lines, note, ""])
+
+
+def table_lines(table: Table) -> list[str]:
+    """A table in Markdown."""
+    rows = [table.header, ["---"] * len(table.header), *table.rows]
+    return [f"| {' | '.join(cell.replace('|', '¦') for cell in row)} |" for row in rows]

@@ -9,6 +9,7 @@ from typing import Any
 
 __all__ = ["BRANCHING_DIFFUSION", "GRAPHS", "MNIST"]
 
+# Appendix C.1; centring and scaling to unit variance is done before the split, on all rows.
 BRANCHING_DIFFUSION: dict[str, Any] = {
     "space": None,
     "dim": 2,
@@ -35,8 +36,8 @@ BRANCHING_DIFFUSION: dict[str, Any] = {
     "validation": 0.0,
     "patience": None,
 }
-"""appendix C.1; centring and scaling to unit variance is done before the split, on all rows"""
 
+# Appendix C.2; grey levels are the targets, the last bias starts at the logit of the mean image.
 MNIST: dict[str, Any] = {
     "space": None,
     "dim": 2,
@@ -63,8 +64,8 @@ MNIST: dict[str, Any] = {
     "validation": 0.0,
     "patience": None,
 }
-"""appendix C.2; grey levels are the targets, the last bias starts at the logit of the mean image"""
 
+# Appendix C.3; the curvature is not given there, and c = 1 is the natural reading.
 GRAPHS: dict[str, Any] = {
     "space": None,
     "dim": 5,
@@ -84,4 +85,3 @@ GRAPHS: dict[str, Any] = {
     "edges": "geodesic",
     "weight": 2.0,
 }
-"""appendix C.3; the curvature is not given there, and c = 1 is the natural reading"""

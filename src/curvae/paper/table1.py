@@ -5,33 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 from ..data import branching_diffusion
 from ..hierarchy import Embedded
 from ..report import Section, Table
-from ..training import Config, Fitted, Scaling, random_split
-from ..training.evaluate import embed
+from ..training import Config, Fitted, Scaling, embed, random_split
 from . import presets
 from .baselines import MEASURES, maps, recovery
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
-from .pages import LEGEND, interval_text, number, p_text, requirements_table
-from .statistics import Printed, estimate, linear_contrast
 from .table_cells import (
+    LEGEND,
     LIMIT,
-    PLAIN,
+    Printed,
     cell,
     cell_text,
     comparison_texts,
     difference_text,
+    estimate,
     figures,
     gather,
+    interval_text,
     kind,
+    kinds,
+    linear_contrast,
     model_name,
+    number,
+    p_text,
     references,
+    requirements_table,
 )
-from .trainings import ExperimentData, Trainings, seeds
+from .trainings import ExperimentData, Trainings
 
 __all__ = ["EXPERIMENT", "SETTINGS", "dataset"]
 
@@ -94,23 +98,12 @@ def shards(plan: Plan) -> list[Shard]:
         data={"name": "branching diffusion", "test": TEST, "seeds": "those of the trainings"},
         extra=_recoveries,
     )
-
-    kinds: dict[str, tuple[Sequence[float], dict[str, Any]]] = {
-        "flat": ((0.0,), {"posterior": "wrapped", "decoder": PLAIN}),
-        "limit": ((0.0,), {"posterior": "wrapped"}),
-        "wrapped": (curvatures, {"posterior": "wrapped"}),
-        "riemannian": (curvatures, {"posterior": "riemannian"}),
-    }
-    found = []
-    for block, (name, (values, settings)) in product(range(1 if plan.quick else BLOCKS), kinds.items()):
-        configs = [
-            config
-            for scale, c in product(scales, values)
-            for config in seeds(
-                replace(base, curvature=c, prior_scale=scale, **settings), count, plan.seed + block * count
-            )
-        ]
-        found.append(made(configs).shard(f"{name}-{block + 1}"))
+    bases = [replace(base, prior_scale=scale) for scale in scales]
+    found = [
+        made(configs).shard(f"{name}-{block + 1}")
+        for block in range(1 if plan.quick else BLOCKS)
+        for name, configs in kinds(bases, curvatures, count, plan.seed + block * count).items()
+    ]
     return [*found, _baselines(count, plan)]
 
 

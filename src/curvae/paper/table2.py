@@ -14,24 +14,31 @@ from ..report import Section, Table
 from ..training import Config, Scaling, Split
 from . import presets
 from .experiment import Experiment, Page, Plan, Results, Shard
-from .pages import LEGEND, SIGNS, interval_text, p_text, requirements_table
-from .statistics import Mark, Printed, against_printed, mark
 from .table_cells import (
+    LEGEND,
     LIMIT,
-    PLAIN,
+    SIGNS,
+    Mark,
+    Printed,
+    against_printed,
     cell,
     cell_text,
     comparison_texts,
     difference_text,
     gather,
+    interval_text,
     kind,
+    kinds,
+    mark,
     model_name,
+    p_text,
     references,
+    requirements_table,
     worst_divergence,
 )
-from .trainings import ExperimentData, Trainings, seeds
+from .trainings import ExperimentData, Trainings
 
-__all__ = ["EXPERIMENT", "SETTINGS", "best_printed", "dataset", "described", "digits", "kinds", "sizes"]
+__all__ = ["EXPERIMENT", "SETTINGS", "best_printed", "dataset", "described", "digits", "sizes"]
 
 SETTINGS = Config.from_json(presets.MNIST)
 DIMENSIONS = (2, 5, 10, 20)
@@ -84,20 +91,6 @@ def described(train: int | None, test: int | None) -> dict[str, Any]:
     return {"name": "MNIST", "train": train or 60000, "test": test or 10000}
 
 
-def kinds(base: Config, dim: int, curvatures: Sequence[float], count: int, first: int) -> dict[str, list[Config]]:
-    """The N-VAE, the P-VAE of c = 0 and both normals of one dimension, by name."""
-
-    def grid(values: Sequence[float], **settings: Any) -> list[Config]:
-        return [one for c in values for one in seeds(replace(base, dim=dim, curvature=c, **settings), count, first)]
-
-    return {
-        "flat": grid((0.0,), posterior="wrapped", decoder=PLAIN),
-        "limit": grid((0.0,), posterior="wrapped"),
-        "wrapped": grid(curvatures, posterior="wrapped"),
-        "riemannian": grid(curvatures, posterior="riemannian"),
-    }
-
-
 def sizes(plan: Plan) -> tuple[Config, int, int | None, int | None]:
     """Settings, trainings, and how many of the training and test images."""
     return (replace(SETTINGS, epochs=2), 2, 4000, 100) if plan.quick else (SETTINGS, TRAININGS, None, None)
@@ -107,19 +100,18 @@ def shards(plan: Plan) -> list[Shard]:
     """By dimension and kind of model; two-dimensional models are kept for Table 3 and the figures."""
     base, count, train, test = sizes(plan)
     curvatures = (1.4,) if plan.quick else CURVATURES
-    found = []
-    for dim in (2, 5) if plan.quick else DIMENSIONS:
-        for name, configs in kinds(base, dim, curvatures, count, plan.seed).items():
-            trainings = Trainings(
-                configs,
-                samples=100 if plan.quick else SAMPLES,
-                dataset=partial(dataset, train=train, test=test),
-                data=described(train, test),
-                tf32=True,
-                cache=f"mnist-d{dim}-{name}" if dim == 2 else None,
-            )
-            found.append(trainings.shard(f"d{dim}-{name}"))
-    return found
+    made = partial(
+        Trainings,
+        samples=100 if plan.quick else SAMPLES,
+        dataset=partial(dataset, train=train, test=test),
+        data=described(train, test),
+        tf32=True,
+    )
+    return [
+        made(configs, cache=f"mnist-d{dim}-{name}" if dim == 2 else None).shard(f"d{dim}-{name}")
+        for dim in ((2, 5) if plan.quick else DIMENSIONS)
+        for name, configs in kinds([replace(base, dim=dim)], curvatures, count, plan.seed).items()
+    ]
 
 
 # --- what it says ---------------------------------------------------------------------------------------------------
@@ -235,8 +227,7 @@ def page(result: Mapping[str, Any]) -> Page:
 
 def _best(cells: Sequence[Mapping[str, Any]], dim: int) -> Mapping[str, Any]:
     """The curved model with the lowest figure."""
-    curved = (c for c in cells if c["dim"] == dim and c["c"] and "ours" in c)
-    return min(curved, key=lambda c: float(c["ours"]["mean"]))
+    return min((c for c in cells if c["dim"] == dim and c["c"] and "ours" in c), key=lambda c: float(c["ours"]["mean"]))
 
 
 def best_printed(dim: int) -> tuple[str, Printed]:

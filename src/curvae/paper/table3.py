@@ -1,28 +1,150 @@
-"""Table 3: accuracy of classifiers on two-dimensional embeddings of MNIST, by digit, and their confusions."""
+"""Table 3: accuracy of classifiers on two-dimensional embeddings of MNIST, by digit, and their confusions.
+
+Many classifiers are trained at once (section 4.2 and appendix C.2). One has the architecture of the decoder with as
+many outputs as there are classes; its first layer starts at the decoder's. Its input is the posterior's centre.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.nn import functional as F
 
+from ..geometry import hyperboloid as h
+from ..nn import Curvature, decoder
+from ..nn.layers import Curved
 from ..plotting import confusion, figure_bytes
 from ..report import Picture, Section, Table
 from ..training import Config, Fitted, Rows
 from . import table2
-from .classifier import Settings, accuracies, centres, confusions
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
-from .pages import interval_text, number, p_text
-from .statistics import Printed
-from .table_cells import cell, cell_text, comparison_texts, difference_text, gather, kind, model_name, references
+from .table_cells import (
+    Printed,
+    cell,
+    cell_text,
+    comparison_texts,
+    difference_text,
+    gather,
+    interval_text,
+    kind,
+    kinds,
+    model_name,
+    number,
+    p_text,
+    references,
+)
 from .trainings import spread_settings, train
 
-__all__ = ["EXPERIMENT", "QUICK", "SETTINGS", "average", "recognised"]
+__all__ = [
+    "EXPERIMENT",
+    "QUICK",
+    "SETTINGS",
+    "Settings",
+    "accuracies",
+    "average",
+    "centres",
+    "confusions",
+    "recognised",
+]
+
+_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a classifier is trained: Adam on the cross entropy."""
+
+    trainings: int = 5
+    epochs: int = 5
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+
+
+def centres(fitted: Fitted, rows: Rows) -> Tensor:
+    """Posterior centres S as the decoder takes them, (rows, d)."""
+    model = fitted.model
+    c = model.space.curvatures()[0].double()
+    with torch.no_grad():
+        parts = [
+            h.saturate(model.encode(rows.batch(index)).loc, c, model.dtype)
+            for index in torch.arange(len(rows), device=model.device).split(_BATCH)
+        ]
+    return torch.cat(parts)
+
+
+def _classifier(fitted: Fitted, classes: int, seed: int) -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = decoder(fitted.config.decoder, fitted.model.space, fitted.config.hidden[::-1], classes)
+    c = float(fitted.model.space.curvatures()[0].detach())  # as trained; the space of an embedding does not change
+    made[0].load_state_dict(fitted.model.decoder.get_submodule("0").state_dict())
+    for layer in made:
+        if isinstance(layer, Curved):
+            layer.curvature = Curvature(c)
+    return made
+
+
+def confusions(
+    fitted: Sequence[Fitted],
+    train: tuple[Sequence[Tensor], Tensor],
+    test: tuple[Sequence[Tensor], Tensor],
+    classes: int,
+    settings: Settings,
+    progress: Callable[[float, float], None] = lambda done, total: None,
+) -> Tensor:
+    """How often each class is taken for each, (models, trainings, classes, classes), rows the truth.
+
+    Arguments:
+        fitted: models of one architecture, curvatures may differ.
+        train, test: points of every model, and the labels that they share.
+        classes: number of labels.
+        settings: of the training.
+        progress: told steps done and to do.
+    """
+    each = settings.trainings
+    owner = torch.arange(len(fitted)).repeat_interleave(each)
+    seeds = [fitted[i].config.seed * each + k % each for k, i in enumerate(owner.tolist())]
+    networks = [_classifier(fitted[i], classes, seed) for i, seed in zip(owner.tolist(), seeds, strict=True)]
+    points, labels = torch.stack(list(train[0])), train[1]
+    device = points.device
+    parameters, buffers = stack_module_state([network.to(device) for network in networks])
+    scores = vmap(lambda parameters, buffers, x: functional_call(networks[0], (parameters, buffers), (x,)))
+    optimiser = torch.optim.Adam(parameters.values(), lr=settings.learning_rate, fused=True)
+    owner = owner.to(device).unsqueeze(1)
+    steps = -(-len(labels) // settings.batch_size)
+    for epoch in range(settings.epochs):
+        sources = [torch.Generator().manual_seed(1000003 * epoch + seed) for seed in seeds]
+        order = torch.stack([torch.randperm(len(labels), generator=source) for source in sources]).to(device)
+        for step, index in enumerate(order.split(settings.batch_size, 1), 1):
+            loss = F.cross_entropy(
+                scores(parameters, buffers, points[owner, index]).mT, labels[index], reduction="none"
+            )
+            optimiser.zero_grad()
+            loss.mean(1).sum().backward()
+            optimiser.step()
+            if step % 50 == 0 or step == steps:
+                progress(epoch * steps + step, settings.epochs * steps)
+    points, labels = torch.stack(list(test[0])), test[1]
+    counts = torch.zeros(len(owner), classes * classes, dtype=torch.int64, device=device)
+    with torch.no_grad():
+        for index in torch.arange(len(labels), device=device).split(1024):
+            pair = labels[index] * classes + scores(parameters, buffers, points[owner, index]).argmax(-1)
+            counts.scatter_add_(1, pair, torch.ones_like(pair))
+    return counts.cpu().view(len(fitted), each, classes, classes)
+
+
+def accuracies(confusion: Tensor) -> Tensor:
+    """The share of each class that is recognised, (…, classes)."""
+    return confusion.diagonal(dim1=-2, dim2=-1).double() / confusion.sum(-1).clamp_min(1)
+
 
 SETTINGS = Settings()  # appendix C.2
 QUICK = replace(SETTINGS, trainings=2, epochs=2)
@@ -48,24 +170,25 @@ def shards(plan: Plan) -> list[Shard]:
     base, count, rows, test = table2.sizes(plan)
     settings = QUICK if plan.quick else SETTINGS
     curvatures = (1.4,) if plan.quick else table2.CURVATURES
-    found = []
-    for name, configs in table2.kinds(base, 2, curvatures, count, plan.seed).items():
-        common, own = spread_settings(configs)
-        described = {
-            "config": common,
-            "trainings": own,
-            "classifier": asdict(settings),
-            "data": table2.described(rows, test),
-        }
-        found.append(Shard(name, described, partial(_work, configs, settings, rows, test, f"mnist-d2-{name}")))
-    return found
+    return [
+        Shard(
+            name,
+            {
+                **spread_settings(configs),
+                "classifier": asdict(settings),
+                "data": table2.described(rows, test),
+            },
+            partial(_work, configs, settings, rows, test, f"mnist-d2-{name}"),
+        )
+        for name, configs in kinds([replace(base, dim=2)], curvatures, count, plan.seed).items()
+    ]
 
 
 def _work(
     configs: Sequence[Config], settings: Settings, rows: int | None, test: int | None, cache: str, workspace: Workspace
 ) -> dict[str, Any]:
     fitted = train(configs, [table2.dataset(0, rows, test)] * len(configs), workspace, cache)
-    _, own = spread_settings(configs)
+    own = spread_settings(configs)["trainings"]
     found = recognised(fitted, settings, rows, test, workspace)
     return {"trainings": [{"config": one, **figures} for one, figures in zip(own, found, strict=True)]}
 

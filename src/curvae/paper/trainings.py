@@ -1,4 +1,7 @@
-"""Shards of trainings: a list of configurations, trained as stacks and judged by marginal likelihood."""
+"""Shards of trainings: a list of configurations, trained as stacks and judged by marginal likelihood.
+
+Also a small search for settings, chosen on rows that are kept from the training data, then trained in full and judged.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from ..training.files import read_tensors, write_tensors
 from ..training.rows import Matrix, Rows
 from .experiment import Shard, Workspace
 
-__all__ = ["ExperimentData", "Extra", "Trainings", "configuration", "seeds", "spread_settings", "train"]
+__all__ = ["ExperimentData", "Search", "Trainings", "configuration", "seeds", "spread_settings", "train"]
 
 # Models whose likelihoods are computed at once: more would not be faster, and take more memory.
 _AT_ONCE = 40
@@ -27,6 +30,7 @@ _DRAWS = 32
 _ROWS = 4096
 # Rows on which TF32 products are checked against float32 ones.
 _CHECKED = 200
+_FAR = 1000  # between the seeds of a search and those that are judged
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,8 @@ class Trainings:
     cache: str | None = None
 
     def shard(self, name: str) -> Shard:
-        common, own = spread_settings(self.configs)
         settings = {
-            "config": common,
-            "trainings": own,
+            **spread_settings(self.configs),
             "samples": self.samples,
             "data": dict(self.data),
             "tf32_likelihoods": self.tf32,
@@ -83,7 +85,7 @@ class Trainings:
         trained = time.perf_counter()
         found, gap = self._judge(fitted, datasets, workspace)
         judged = time.perf_counter()
-        _, own = spread_settings(self.configs)
+        own = spread_settings(self.configs)["trainings"]
         tests = {id(m): Rows(m.test, m.scaling, workspace.device) for m in datasets}
         more = [{}] * len(fitted) if self.extra is None else self.extra(fitted, datasets, workspace)
         records = [
@@ -136,6 +138,76 @@ class Trainings:
         }
 
 
+@dataclass(frozen=True)
+class Search:
+    """A family of models: settings to choose from, and how they are chosen and judged.
+
+    Attributes:
+        tried: the settings.
+        epochs: of the trainings that choose.
+        numbers: how many seeds choose, and how many are judged.
+        first: the first of the seeds that are judged; those that choose lie far from them.
+        trial: data of the trainings that choose, with the rows to choose by as its test rows.
+        dataset: data of the trainings that are judged.
+        samples: importance samples for choosing and for judging.
+        data: what distinguishes the data.
+        tf32: as of `Trainings`.
+        extra: more figures of the trainings that are judged.
+    """
+
+    tried: Sequence[Config]
+    epochs: int
+    numbers: tuple[int, int]
+    first: int
+    trial: Callable[[int], ExperimentData]
+    dataset: Callable[[int], ExperimentData]
+    samples: tuple[int, int]
+    data: Mapping[str, Any]
+    tf32: bool = False
+    extra: Extra | None = None
+
+    def shard(self, name: str) -> Shard:
+        settings = {
+            "tried": [one.flat() for one in self.tried],
+            "epochs_of_the_search": self.epochs,
+            "seeds_of_the_search": self.numbers[0],
+            "trainings": self.numbers[1],
+            "first_seed": self.first,
+            "samples_of_the_search": self.samples[0],
+            "samples": self.samples[1],
+            "data": dict(self.data),
+            "tf32_likelihoods": self.tf32,
+        }
+        return Shard(name, settings, self.run)
+
+    def run(self, workspace: Workspace) -> dict[str, Any]:
+        """What was chosen, with the scores of all that was tried, and the figures of the chosen."""
+        began = time.perf_counter()
+        short = [
+            one
+            for config in self.tried
+            for one in seeds(replace(config, epochs=self.epochs), self.numbers[0], _FAR + self.first)
+        ]
+        choosing = Trainings(short, self.samples[0], self.trial, self.data, self.tf32)
+        found = choosing.run(replace(workspace, task=f"{workspace.task}, search"))
+        # A training that failed is never chosen.
+        judged = [np.inf if "failure" in record else record["nll"] for record in found["trainings"]]
+        scores = np.reshape(judged, (len(self.tried), -1)).mean(1)
+        best = int(scores.argmin())
+        middle = time.perf_counter()
+        chosen = seeds(self.tried[best], self.numbers[1], self.first)
+        result = Trainings(chosen, self.samples[1], self.dataset, self.data, self.tf32, self.extra).run(workspace)
+        for record in result["trainings"]:
+            record["seed"] = record.pop("config")["seed"]
+        return {
+            "validation_nll": [float(score) for score in scores],
+            "chosen": self.tried[best].flat(),
+            "trainings": result["trainings"],
+            "seconds_of_the_search": middle - began,
+            "seconds_of_the_trainings": time.perf_counter() - middle,
+        }
+
+
 def train(
     configs: Sequence[Config],
     datasets: Sequence[ExperimentData],
@@ -178,8 +250,8 @@ def _load(
     for i, (config, dataset) in enumerate(zip(configs, datasets, strict=True)):
         model, prefix = build(config, dataset.x.shape[1]), f"{i}."
         model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
-        ready = model.to(workspace.device).eval()
-        fitted.append(Fitted(config, ready, dataset.scaling, "as asked", dataset.split, []))
+        model.to(workspace.device).eval()
+        fitted.append(Fitted(config, model, dataset.scaling, "as asked", dataset.split, []))
     return fitted
 
 
@@ -215,17 +287,17 @@ def _posterior(fitted: Fitted, rows: Rows) -> dict[str, Any]:
     }
 
 
-def spread_settings(configs: Sequence[Config]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What all configurations have in common, and what is each one's own; the seed is always its own.
+def spread_settings(configs: Sequence[Config]) -> dict[str, Any]:
+    """What all configurations have in common, "config", and what is each one's own, "trainings", as the seed always is.
 
     Example:
-        >>> common, own = spread_settings([Config(seed=0), Config(seed=1)])
-        >>> own, common["dim"]
+        >>> found = spread_settings([Config(seed=0), Config(seed=1)])
+        >>> found["trainings"], found["config"]["dim"]
         ([{'seed': 0}, {'seed': 1}], 2)
     """
     every = [config.flat() for config in configs]
     common = {k: v for k, v in every[0].items() if k != "seed" and all(other[k] == v for other in every)}
-    return common, [{k: v for k, v in one.items() if k not in common} for one in every]
+    return {"config": common, "trainings": [{k: v for k, v in one.items() if k not in common} for one in every]}
 
 
 def configuration(common: Mapping[str, Any], own: Mapping[str, Any]) -> Config:

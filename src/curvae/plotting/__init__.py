@@ -1,8 +1,7 @@
 """Pictures."""
 
 from .disc import density, disc, fit_window, geodesics, grid, gyroplane, project, regular_tree
-from .graph_maps import graph_map
-from .maps import gyroplane_heat, latent_map
+from .maps import graph_map, gyroplane_heat, latent_map
 from .mosaics import decoded_mosaic, mosaic, sample_grid
 from .panels import beside_surrogates, confusion, curves, dendrogram, radius_histogram, reconstructions
 from .projection import Projection, project_to_disc

@@ -196,9 +196,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = 
 
 def colour_bar(ax: Axes, scale: ScalarMappable, label: str = "") -> Colorbar:
     """A slim colour bar to the right of the axes."""
-    figure = ax.get_figure()
-    assert figure is not None
-    bar = figure.colorbar(scale, ax=ax, shrink=0.7, aspect=28, pad=0.02)
+    bar = ax.figure.colorbar(scale, ax=ax, shrink=0.7, aspect=28, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, color=RIM, labelcolor=INK, length=2)
     bar.set_label(label, fontsize=7, color=INK)
@@ -219,9 +217,7 @@ def quiet(ax: Axes, xlabel: str = "", ylabel: str = "", title: str | None = None
 
 def inches(ax: Axes) -> float:
     """The smaller side of the axes, from which sizes of text and dots follow."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return float(min(ax.get_window_extent().size)) / figure.dpi
+    return float(min(ax.get_window_extent().size)) / ax.figure.dpi
 
 
 def figure_bytes(

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import CurvaeError
 from ..markup import Html, tag
-from .citation import PAPER, PAPER_URL, bibtex, software
 
 if TYPE_CHECKING:
     from ..viewer import View
 
-__all__ = ["Picture", "Report", "Section", "Table", "Tone"]
+__all__ = ["Picture", "Report", "Section", "Table", "Tone", "bibtex", "citation"]
 
 Tone = Literal["good", "neutral", "bad"]
 
@@ -29,6 +28,20 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-ur
 _NUMBER = re.compile(r"[-−+±<>≤≥≈~ ]*(\.?\d|inf\b|nan\b)|[-−–—\s]*$", re.IGNORECASE)
 # Columns of a table that may be wider than the text.
 _MANY = 6
+
+# The paper whose model the software implements, as in CITATION.cff.
+_AUTHORS = (
+    ("Emile", "Mathieu"),
+    ("Charline", "Le Lan"),
+    ("Chris J.", "Maddison"),
+    ("Ryota", "Tomioka"),
+    ("Yee Whye", "Teh"),
+)
+_TITLE = "Continuous Hierarchical Representations with Poincaré Variational Auto-Encoders"
+_VENUE = "Advances in Neural Information Processing Systems"
+
+PAPER = f"{', '.join(' '.join(name) for name in _AUTHORS)}. {_TITLE}. {_VENUE} 32 (NeurIPS 2019), 12565–12576."
+PAPER_URL = "https://arxiv.org/abs/1901.06033"
 
 
 @dataclass(frozen=True)
@@ -260,3 +273,57 @@ def _refuse_single(name: str, texts: Sequence[str]) -> None:
     # A text is a sequence of texts too, one a letter.
     if isinstance(texts, str):
         raise CurvaeError(f"{name} must be a sequence of texts, got the text {texts[:40]!r}; put it in a list")
+
+
+# --- how to cite ------------------------------------------------------------------------------------------------------
+
+
+def _version() -> str:
+    # Not at the top: the package sets its version after importing its parts, of which this file may be one.
+    from .. import __version__
+
+    return __version__
+
+
+def software() -> str:
+    """The reference of the software alone."""
+    return f"The Curvae authors. Curvae, version {_version()}. Software."
+
+
+def citation() -> str:
+    """The references of the software and of the paper as plain text, one a line.
+
+    Example:
+        >>> software, paper = citation().splitlines()
+        >>> paper[:31]
+        'Emile Mathieu, Charline Le Lan,'
+    """
+    return f"{software()}\n{PAPER} {PAPER_URL}"
+
+
+def bibtex() -> str:
+    """The two references as BibTeX entries, in ASCII.
+
+    Example:
+        >>> print(bibtex()[:13])
+        @misc{curvae,
+    """
+    # Braces keep capitals that a bibliography style would lower; @misc is known to BibTeX and biblatex alike.
+    title = _TITLE.replace("Poincaré Variational Auto-Encoders", r"{Poincar\'e} Variational Auto-Encoders")
+    return f"""\
+@misc{{curvae,
+  author = {{{{The Curvae authors}}}},
+  title = {{{{Curvae}}}},
+  note = {{Software, version {_version()}}}
+}}
+
+@inproceedings{{mathieu2019poincare,
+  author = {{{" and ".join(f"{family}, {given}" for given, family in _AUTHORS)}}},
+  title = {{{title}}},
+  booktitle = {{{_VENUE}}},
+  volume = {{32}},
+  pages = {{12565--12576}},
+  year = {{2019}},
+  url = {{{PAPER_URL}}}
+}}
+"""

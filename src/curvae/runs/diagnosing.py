@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,14 +108,8 @@ def _check_place(path: Path) -> None:
 
 def _steps(reporter: Reporter) -> Callable[[str], None]:
     """A bar that tells what is being done."""
-    done = -1
-
-    def step(name: str) -> None:
-        nonlocal done
-        done += 1
-        reporter.progress("diagnosis", done, _STEPS, name)
-
-    return step
+    done = itertools.count()
+    return lambda name: reporter.progress("diagnosis", next(done), _STEPS, name)
 
 
 def is_run(path: str) -> bool:

@@ -17,7 +17,7 @@ from ..geometry import PoincareBall
 from ..models import FermiDirac
 from ..models.pairs import exact
 from ..plotting import graph_map, project_to_disc
-from ..plotting.graph_maps import EDGES_DRAWN, edges_drawn
+from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..report import Picture, Section, Table
 from ..training.evaluate import Embedding
 from ..training.graphs import FittedGraph, GraphComparison

@@ -12,7 +12,6 @@ import base64
 import io
 import math
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +23,7 @@ from ..errors import CurvaeError
 from ..markup import writable
 from ..plotting.style import Levels, levels
 
-__all__ = ["EACH", "FARTHEST", "FEW", "Blocks", "pack_column", "pack_points", "pack_sigma", "sheets"]
+__all__ = ["EACH", "FARTHEST", "FEW", "Blocks", "pack_column", "pack_points", "pack_sigma", "sheets", "shortened"]
 
 FEW = 100_000  # up to so many points space is no concern
 FARTHEST = 40.0  # radius at which points beyond it are drawn, since products of two cosh must fit in float32
@@ -56,10 +55,6 @@ class Blocks:
         whole, width = np.ascontiguousarray(values, "<u8"), max(1, -(-bits // 8))
         self.add(name, whole.view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes())
         self.facts[name] = {"length": len(whole), "width": width}
-
-    def add_names(self, name: str, texts: Sequence[str]) -> int:
-        """Add names, one a line; returns the length of their text."""
-        return self.add(name, "\n".join(map(shortened, texts)).encode())
 
 
 def shortened(text: str) -> str:

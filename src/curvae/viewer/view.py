@@ -1,14 +1,20 @@
-"""What a map shows, and the page, the part of a report or the picture that it becomes."""
+"""What a map shows, and the page, the part of a report or the picture that it becomes.
+
+The program and the style of the page are in the files beside this one.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
+from string import Template
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +31,11 @@ from ..markup import escaped, writable
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
 from ..plotting.disc import Points, as_number, fit_window, half_width, tensor
 from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
-from . import assets
-from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma, sheets
+from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma, sheets, shortened
 
-__all__ = ["View", "page"]
+__all__ = ["View", "page", "policy", "script", "style"]
 
+_PARTS = ("geometry.js", "store.js", "shaders.js", "drawing.js", "map.js", "panel.js", "start.js")
 _STILL = 2000  # points of the picture that stands where there are no scripts
 _BUDGET = 19_000_000  # letters of coordinates, label and ids together
 Format = Literal["svg", "png", "pdf"]
@@ -153,13 +159,15 @@ class View:
         """What the page knows, its blocks, and what is inside in words."""
         blocks, count = Blocks(), len(self._space)
         radius, turn = self._polar(torch.cat([self._space, self._nodes]))
+        reach = fit_window(*(self._ball(space) for space in (self._space, self._nodes) if len(space)))
         inside = [f"{counted(count, 'point')}: coordinates"]
         facts: dict[str, Any] = {
             "count": count,
             "c": self.c,
             "title": self.title,
             "about": list(self.about),
-            "extent": self._extent(),
+            # Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it.
+            "extent": half_width(PoincareBall(2, self.c), reach) * self._unit,
             "colours": _colours(),
             **pack_points(blocks, np.minimum(radius, FARTHEST), turn, self.c > 0),
         }
@@ -191,7 +199,7 @@ class View:
             inside.append("numbers of the rows")
             return "numbers"
         first = sum(len(text) for name, text in blocks.texts.items() if name in ("turn", "radius", "sigma", "column0"))
-        if first + blocks.add_names("ids", texts) > _BUDGET:
+        if first + blocks.add("ids", "\n".join(map(shortened, texts)).encode()) > _BUDGET:
             del blocks.texts["ids"]
             inside.append("numbers of the rows in place of ids, which would make the page too large")
             return "numbers"
@@ -214,11 +222,6 @@ class View:
     def inside(self) -> list[str]:
         """What the page holds of the data, in words, as its footer says it."""
         return self._packed[2]
-
-    def _extent(self) -> float:
-        """Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it."""
-        reach = fit_window(*(self._ball(space) for space in (self._space, self._nodes) if len(space)))
-        return half_width(PoincareBall(2, self.c), reach) * self._unit
 
     def fragment(self, still: str = "", mode: Literal["page", "report"] = "report") -> str:
         """The map as HTML for a page that has `script()` at its end and `style()` in its head.
@@ -250,21 +253,21 @@ class View:
         """The page, in one file that asks for nothing; write it in UTF-8."""
         picture = base64.b64encode(self.picture("svg", _STILL)).decode("ascii")
         still = f'<img class="still" alt="map of the points" src="data:image/svg+xml;base64,{picture}">'
-        script, style = assets.script(), assets.style() + assets.page_style()
+        program, sheet = script(), style() + style("page")
         rules = (
             "default-src 'none'",
             "img-src data:",
-            f"script-src {assets.policy(script)}",
-            f"style-src {assets.policy(style)}",
+            f"script-src {policy(program)}",
+            f"style-src {policy(sheet)}",
             "base-uri 'none'",
             "form-action 'none'",
         )
-        return assets.template().substitute(
+        return Template(_text("page.html").rstrip("\n") + "\n").substitute(
             policy="; ".join(rules),
             title=escaped(self.title),
-            style=style,
+            style=sheet,
             map=self.fragment(still, "page"),
-            script=script,
+            script=program,
         )
 
     # --- the still picture ------------------------------------------------------------------------------------------
@@ -348,3 +351,32 @@ def _colours() -> dict[str, Any]:
         "light": {"palette": PALETTE, "grey": GREY, "scale": scale(SEQUENTIAL)},
         "dark": {"palette": DARK_PALETTE, "grey": DARK_GREY, "scale": scale(DARK_SEQUENTIAL)},
     }
+
+
+# --- the program and the style of the page ----------------------------------------------------------------------------
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+@cache
+def script() -> str:
+    """The program that brings the maps of a page to life: all parts in one scope of their own."""
+    return "\n".join(['(() => {\n"use strict";\n', *map(_text, _PARTS), "})();\n"])
+
+
+@cache
+def style(name: str = "map") -> str:
+    """The style of a map inside any page, or with "page" of the page around one map."""
+    return _text(f"{name}.css")
+
+
+def policy(text: str) -> str:
+    """What a content-security policy calls an inline script or style with that text, so that it allows no other.
+
+    Example:
+        >>> policy("alert(1)")
+        "'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='"
+    """
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"

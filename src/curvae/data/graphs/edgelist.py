@@ -296,10 +296,8 @@ def name_nodes(left: Any, right: Any) -> tuple[NDArray[np.str_], NDArray[np.int6
     same, names = pd.factorize(pd.Series(found, dtype=object).str.strip())
     links = same[codes].reshape(2, -1).T
     texts = names.to_numpy(dtype=np.str_)
-    if all(re.fullmatch(INTEGER, text) for text in texts.tolist()):
-        order = np.argsort(texts.astype(np.int64), kind="stable")
-    else:
-        order = pd.unique(links.ravel())
+    numbered = all(re.fullmatch(INTEGER, text) for text in texts.tolist())
+    order = np.argsort(texts.astype(np.int64), kind="stable") if numbered else pd.unique(links.ravel())
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return texts[order], place[links]

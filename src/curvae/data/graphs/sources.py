@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,15 +12,21 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from ...errors import CurvaeError
-from ..files import BROKEN_GZIP, fetch, open_file, places, require_file, similar_names
+from ..files import BROKEN_GZIP, fetch, not_found, open_file, places, require_file
 from ..matrices import read_sparse
-from ..messages import quoted
 from .edgelist import read_edge_list
 from .graph_data import Graph
-from .graphml import read_graphml
-from .nodes import Filling, NodeTable, describe_nodes
-from .objects import from_frame, from_geometric, from_matrix, from_networkx, from_pairs, is_geometric, is_networkx
-from .raw_graph import RawGraph
+from .objects import (
+    from_frame,
+    from_geometric,
+    from_matrix,
+    from_networkx,
+    from_pairs,
+    is_geometric,
+    is_networkx,
+    read_graphml,
+)
+from .raw_graph import Filling, NodeTable, RawGraph, describe_nodes
 
 __all__ = ["BUILT_IN_GRAPHS", "GRAPH_FILES", "load_graph"]
 
@@ -32,12 +39,20 @@ def _read_matrix(path: Path, weighted: bool) -> RawGraph:
     return from_matrix(path.name, read_sparse(path), weighted, first=0 if path.suffix.lower() == ".npz" else 1)
 
 
+# How the names of graph files end, before .gz, and what reads them; others are lists of edges.
 GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
     ".npz": _read_matrix,
     ".mtx": _read_matrix,
     ".graphml": read_graphml,
 }
-"""how the names of graph files end, before .gz, and what reads them; others are lists of edges"""
+
+# Which objects of other libraries are read by what; others are pairs of nodes.
+_OBJECTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, bool], RawGraph]], ...] = (
+    (is_networkx, from_networkx),
+    (issparse, partial(from_matrix, "the matrix")),
+    (lambda source: isinstance(source, pd.DataFrame), from_frame),
+    (is_geometric, from_geometric),
+)
 
 _UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".parquet", ".npy", ".pkl", ".gpickle", ".pt")
 
@@ -120,15 +135,8 @@ def load_graph(
 def _read(source: Any, weighted: bool) -> RawGraph:
     if isinstance(source, str | Path):
         return _read_file(_find(source), weighted)
-    if is_networkx(source):
-        return from_networkx(source, weighted)
-    if issparse(source):
-        return from_matrix("the matrix", source, weighted)
-    if isinstance(source, pd.DataFrame):
-        return from_frame(source, weighted)
-    if is_geometric(source):
-        return from_geometric(source, weighted)
-    return from_pairs(source, weighted)
+    reader = next((reader for fits, reader in _OBJECTS if fits(source)), from_pairs)
+    return reader(source, weighted)
 
 
 def _read_file(path: Path, weighted: bool) -> RawGraph:
@@ -163,7 +171,7 @@ def _find(source: str | Path) -> Path:
         require_file(path)
         return path
     if str(source) not in BUILT_IN_GRAPHS:
-        raise _not_found(path)
+        raise not_found(path, BUILT_IN_GRAPHS, f"graphs known by name are {', '.join(BUILT_IN_GRAPHS)}")
     published = BUILT_IN_GRAPHS[str(source)]
     names = (published.file, f"{published.file}.gz")
     found = (place / name for place in places(_FOLDER) for name in names if (place / name).is_file())
@@ -171,9 +179,3 @@ def _find(source: str | Path) -> Path:
         return file
     checksums = {published.file: published.checksum}
     return fetch(_FOLDER, _ADDRESS + published.folder, checksums, what=f"graph {source}") / published.file
-
-
-def _not_found(path: Path) -> CurvaeError:
-    near = similar_names(path, BUILT_IN_GRAPHS)
-    hint = f"did you mean {quoted(near)}? Graphs" if near else "graphs"
-    return CurvaeError(f"there is no file {path}; {hint} known by name are {', '.join(BUILT_IN_GRAPHS)}")

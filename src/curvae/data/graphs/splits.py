@@ -60,7 +60,7 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
     drawn = absent_pairs(graph, sum(sizes), random, fix="use a sparser graph")
     cuts = np.cumsum(sizes)
     held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
-    return EdgeSplit(kept, held, tested, *(_sorted(part) for part in np.split(drawn, cuts[:1])))
+    return EdgeSplit(kept, held, tested, *(part[np.lexsort(part.T[::-1])] for part in np.split(drawn, cuts[:1])))
 
 
 def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: str) -> Edges:
@@ -86,7 +86,3 @@ def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: st
     pairs = ranks + np.searchsorted(present - np.arange(graph.n_edges), ranks, side="right")
     row = np.searchsorted(starts, pairs, side="right") - 1
     return np.stack([row, pairs - starts[row] + row + 1], axis=1)
-
-
-def _sorted(pairs: Edges) -> Edges:
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]

@@ -32,8 +32,8 @@ def _family(place: str) -> Family:
     return getattr(import_module(f".{module}", __name__), name)
 
 
+# Every likelihood that can be asked for by name.
 LIKELIHOODS: dict[str, Family] = {name: _family(place) for name, place in settings.LIKELIHOODS.items()}
-"""every likelihood that can be asked for by name"""
 
 
 def choose_likelihood(x: Matrix, asked: str = "auto", layout: Layout | None = None) -> tuple[str, str]:

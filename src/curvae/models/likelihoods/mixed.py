@@ -121,10 +121,9 @@ class Mixed(Likelihood):
     def inputs(self, batch: Batch) -> Tensor:
         if all(type(part).inputs is Likelihood.inputs for part in self.parts):
             return batch.x
-        shown = [
-            part.inputs(Batch(x, size=batch.size)) for part, x in zip(self.parts, self._split(batch.x), strict=True)
-        ]
-        return self._merge(shown)
+        return self._merge(
+            [part.inputs(Batch(x, size=batch.size)) for part, x in zip(self.parts, self._split(batch.x), strict=True)]
+        )
 
     def extra_repr(self) -> str:
         return ""
