@@ -11,10 +11,13 @@ from scipy.spatial.distance import cdist
 
 from curvae.models import Batch
 from curvae.training import Config, fit, fit_many
+from curvae.training.captured import Captured
+from curvae.training.engine import BatchEngine
 from curvae.training.neighbours import Neighbourhood, Neighbourhoods
 from curvae.training.neighbours.graph import _by_blocks, bridged, nearest, neighbour_graph
 from curvae.training.neighbours.kernels import forest, landmark_paths, walk_ends
 from curvae.training.neighbours.orders import draw_groups, grouped_order
+from curvae.training.rows_problem import plan_rows
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
@@ -179,6 +182,23 @@ def test_many_rows_in_a_stack_as_alone(few, kind):
         alone = fit(config, x)
         for name, value in alone.model.named_parameters():
             torch.testing.assert_close(found.model.get_parameter(name), value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_captured_steps_are_the_plain_ones(request, many, kind):
+    """Also where the last batch is filled up, for rows at hand and for rows that are fed."""
+    if many:
+        request.getfixturevalue("few")
+    x = kind(np.abs(X).astype(np.float64))
+    problem, tasks = plan_rows([replace(SMALL, seed=seed) for seed in range(2)], x, dtype=torch.float64)
+    found = []
+    for engine in (BatchEngine, Captured):
+        models = problem.models(tasks)
+        made = problem.engine(tasks, models)
+        own = engine(models, made.configs, made.train, made.validation)
+        found.append([(own.epoch(epoch).means, own.validate()) for epoch in range(2)])
+    torch.testing.assert_close(*found, rtol=1e-7, atol=1e-7)
 
 
 def test_resumed_as_if_never_interrupted(tmp_path, few):
