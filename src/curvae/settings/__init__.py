@@ -14,6 +14,7 @@ from .parts import (
     SpaceSettings,
     StepSettings,
     TrainingSettings,
+    rounds,
 )
 from .setting import Part, Setting, described
 
@@ -44,4 +45,5 @@ __all__ = [
     "flattened",
     "parse_space",
     "require_count",
+    "rounds",
 ]

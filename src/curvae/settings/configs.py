@@ -28,7 +28,15 @@ from .setting import Part, described
 __all__ = ["ADDED", "GraphSettings", "RowSettings", "Settings", "flattened"]
 
 
-ADDED: Mapping[str, Any] = {"network": "mlp", "encode_covariates": False, "space": None}
+ADDED: Mapping[str, Any] = {
+    "network": "mlp",
+    "encode_covariates": False,
+    "space": None,
+    "adam_beta2": 0.999,
+    "cooldown": 0.0,
+    "steps": None,
+    "epoch_steps": None,
+}
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
 

@@ -37,6 +37,7 @@ SAMPLES = 500
 """importance samples a row, by default, to judge a model in a comparison"""
 
 _CAPTURE = 200  # steps from which on capturing a CUDA graph pays
+_LOOK = 0.25  # validation rows over training rows of an epoch that is a part of a pass, at most
 _EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
 
 
@@ -84,13 +85,13 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
         f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
         fix="lower batch_size or samples",
     )
-    if config.patience is not None and not len(split.validation):
+    if isinstance(config.patience, int) and not len(split.validation):
         rows = len(split.train) + len(split.test)
         raise CurvaeError(
             f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
             "none; hold out a larger share, or drop patience"
         )
-    return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
+    return replace(config, likelihood=likelihood).lasting(train, len(split.validation))
 
 
 def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
@@ -218,8 +219,8 @@ class RowsProblem(Problem[RowsTask, Fitted]):
             [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
         )
         train, validation = (
-            pool.part(torch.from_numpy(np.stack([getattr(task.split, part) for task in tasks])))
-            for part in ("train", "validation")
+            pool.part(torch.from_numpy(np.stack(rows)))
+            for rows in ([task.split.train for task in tasks], [_watched(task) for task in tasks])
         )
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
         captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
@@ -243,6 +244,18 @@ class RowsProblem(Problem[RowsTask, Fitted]):
             Judged(v.mean, t.mean, embed(one, x), one.failure)
             for v, t, one, x in zip(validation, test, fitted, data, strict=True)
         ]
+
+
+def _watched(task: RowsTask) -> NDArray[np.int64]:
+    """Validation rows to look at after every epoch: all, or of epochs that are parts of a pass as many as cost little.
+
+    They lie evenly among all, for tables may be sorted.
+    """
+    rows, config = task.split.validation, task.config
+    if config.epoch_steps is None:
+        return rows
+    most = max(1, int(_LOOK * config.epoch_steps * config.batch_size))
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 def _digest(*arrays: NDArray[Any]) -> str:

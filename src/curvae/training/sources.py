@@ -15,7 +15,10 @@ from ..data import Arrays
 from ..models import Batch, Layout
 from .rows import Matrix, Rows, Scaling, assemble
 
-__all__ = ["Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
+__all__ = ["EVERY", "Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
+
+EVERY = slice(None)
+"""all rows"""
 
 
 class RowSource(Protocol):
@@ -31,13 +34,14 @@ class RowSource(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batches(self, generator: Generator | None, size: int) -> Iterator[Batch]:
+    def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         """Every row once, in batches of `size` rows; the last may be smaller.
 
         Arguments:
             generator: of (seed, epoch), which alone decides on the order. It also makes the noise of the epoch: take
                 from it what the order needs before returning, and nothing later. Without one, the order of the data.
             size: rows of a batch.
+            own: which of the rows, by their place in that order.
         """
 
 
@@ -64,9 +68,9 @@ class Part:
     def __len__(self) -> int:
         return len(self.index)
 
-    def batches(self, generator: Generator | None, size: int) -> Iterator[Batch]:
+    def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         index = self.index if generator is None else self.index[_order(len(self), generator).to(self.index.device)]
-        return (self.rows.batch(part) for part in index.split(size))
+        return (self.rows.batch(part) for part in index[own].split(size))
 
 
 def _order(count: int, generator: Generator) -> Tensor:
@@ -87,7 +91,7 @@ class Stacked(ABC):
         """Rows of each model."""
 
     @abstractmethod
-    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         """As of `RowSource`, with the generator of each model. Models that share one see the same order."""
 
     @abstractmethod
@@ -119,8 +123,8 @@ class Gathered(Stacked):
         """The rows at these places."""
         return self._pool.gather(places)
 
-    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
-        return map(self.gather, self.order(generators).split(size, 1))
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        return map(self.gather, self.order(generators)[:, own].split(size, 1))
 
 
 class Zipped(Stacked):
@@ -135,9 +139,9 @@ class Zipped(Stacked):
     def keep(self, places: Sequence[int]) -> Self:
         return type(self)([self.sources[i] for i in places])
 
-    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
-        own = [None] * len(self.sources) if generators is None else _apart(generators)
-        each = [source.batches(one, size) for source, one in zip(self.sources, own, strict=True)]
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        apart = [None] * len(self.sources) if generators is None else _apart(generators)
+        each = [source.batches(one, size, own) for source, one in zip(self.sources, apart, strict=True)]
         return (tree_map(lambda *parts: torch.stack(parts), *batches) for batches in zip(*each, strict=True))
 
 
