@@ -37,10 +37,12 @@ __all__ = [
 ]
 
 # Early stopping and several steps an epoch have a state of their own.
-CONFIG = Config(hidden=(8,), posterior="wrapped", epochs=8, batch_size=16, learning_rate=0.02, patience=6, seed=4)
+CONFIG = Config(
+    hidden=(8,), posterior="wrapped", epochs=8, batch_size=16, learning_rate=0.02, cooldown=0.0, patience=6, seed=4
+)
 X = np.random.default_rng(0).normal(size=(40, 3))
 # Two steps an epoch.
-SMALL = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02)
+SMALL = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02, cooldown=0.0)
 STOPPING = replace(SMALL, epochs=30, batch_size=32, validation=0.3, patience=3)
 
 

@@ -35,6 +35,17 @@ def flag(name: str) -> str:
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
+class _Worded(click.ParamType):
+    """A type of values, or a word in place of one."""
+
+    def __init__(self, known: Setting) -> None:
+        self._values, self._words = click.types.convert_type(known.type), known.words
+        self.name = self._values.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in self._words else self._values.convert(value, param, ctx)
+
+
 class SettingOption(click.Option):
     """The option of a setting, None unless given; of several kinds of models, with the help of each.
 
@@ -81,6 +92,8 @@ def _typed(known: Setting) -> dict[str, Any]:
     """Type and placeholder of an option that takes a value."""
     if known.choices:
         return {"type": click.Choice(known.choices), "metavar": "NAME"}
+    if known.words:
+        return {"type": _Worded(known)}
     return {"metavar": "WIDTHS"} if get_origin(known.type) is tuple else {"type": known.type}
 
 

@@ -277,8 +277,12 @@ OLD = {
     "training": {
         "epochs": None,
         "learning_rate": 1e-3,
+        "adam_beta2": 0.999,
+        "cooldown": 0.0,
         "tf32": True,
         "seed": 0,
+        "steps": None,
+        "epoch_steps": None,
         "batch_size": 64,
         "validation": 0.1,
         "patience": None,
@@ -289,7 +293,14 @@ OLD_GRAPH = {
     "networks": {"hidden": [32]},
     "edges": {"edges": "geodesic", "weight": 2.0},
     "objective": {"samples": 1, "beta": 1.0},
-    "training": {"epochs": 800, "learning_rate": 1e-2, "tf32": True, "seed": 0},
+    "training": {
+        "epochs": 800,
+        "learning_rate": 1e-2,
+        "adam_beta2": 0.999,
+        "cooldown": 0.0,
+        "tf32": True,
+        "seed": 0,
+    },
 }
 
 
@@ -318,5 +329,7 @@ def test_a_new_setting_is_declared_for_old_files():
     """A setting without an entry would take today's default when an old checkpoint goes on."""
     named = {name for part in (*OLD.values(), *OLD_GRAPH.values()) for name in part}
     assert {*described(Config), *described(GraphConfig)} == named
-    neighbours = {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15}
-    assert {"network": "mlp", "encode_covariates": False, "space": None, **neighbours} == ADDED and FORMAT == 3
+    added = {"network": "mlp", "encode_covariates": False, "space": None}
+    added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15}
+    added |= {"adam_beta2": 0.999, "cooldown": 0.0, "steps": None, "epoch_steps": None}
+    assert added == ADDED and FORMAT == 3

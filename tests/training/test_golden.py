@@ -182,6 +182,8 @@ COMMON: dict[str, Any] = {
     "beta": 1.0,
     "epochs": 20,
     "learning_rate": 0.01,
+    "adam_beta2": 0.999,
+    "cooldown": 0.0,
     "tf32": False,
     "seed": 0,
 }

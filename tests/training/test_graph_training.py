@@ -32,7 +32,7 @@ from curvae.training.graphs import (
 from curvae.training.graphs.engine import GraphEngine, Observed
 from curvae.training.paired import Paired
 
-SMALL = GraphConfig(epochs=6, hidden=(8,))
+SMALL = GraphConfig(epochs=6, hidden=(8,), cooldown=0.0)
 
 
 def graph(nodes: int = 40, extra: int = 25, features: int = 0, weighted: bool = False) -> Graph:

@@ -20,7 +20,7 @@ from curvae.training import Config, Rows, Scaling, engine, fit, random_split, st
 from curvae.training.engine import losses
 from curvae.training.evaluate import Embedding, embed, health, likelihoods, reconstruct
 
-SMALL = Config(hidden=(8,), epochs=4, batch_size=16)
+SMALL = Config(hidden=(8,), epochs=4, batch_size=16, cooldown=0.0, patience=None)
 
 
 def rows(n=40, columns=3, seed=0):
@@ -416,8 +416,29 @@ def test_the_likelihood_follows_from_the_data():
 
 
 def test_epochs_follow_from_the_rows():
-    assert [Config().epochs_for(n) for n in (10, 640, 64 * 125, 64 * 8000, 10**9)] == [1000, 800, 64, 20, 20]
-    assert Config(epochs=7).epochs_for(10) == 7
+    sizes = 10, 640, 64 * 100, 64 * 1000, 10**6, 10**9
+    found = [Config().lasting(n, 1) for n in sizes]
+    # 3,000 steps; from 600 steps a pass on five passes; at most 20,000 steps, a fiftieth of the pass of the last.
+    assert [one.epochs for one in found] == [1000, 300, 30, 50, 205, 200]
+    assert [one.epoch_steps for one in found] == [None, None, None, 100, 100, 100]
+    assert [one.patience for one in found] == [400, 40, 5, 5, 5, 5]
+    # Asked for, they are passes.
+    assert [Config(epochs=7).lasting(n, 1).epochs for n in sizes] == [7] * 6
+    assert Config(epochs=7).lasting(10**6, 1).epoch_steps is None
+    assert Config(epochs=7, epoch_steps=50).lasting(10**6, 1).epoch_steps == 50
+    assert Config(steps=200).lasting(640, 1).epochs == 20
+    # Files of before there were steps.
+    before = Config(steps=None)
+    assert [before.lasting(n, 1).epochs for n in (10, 640, 64 * 125, 64 * 8000, 10**9)] == [1000, 800, 64, 20, 20]
+
+
+def test_patience_follows_from_the_rows():
+    assert Config().lasting(640, 0).patience is None
+    assert Config(patience=3).lasting(640, 70).patience == 3
+    for never in (None, "never"):
+        assert Config(patience=never).patience is Config(patience=never).lasting(640, 70).patience is None
+    with pytest.raises(CurvaeError, match="patience must be a number or auto or never; got 'often'"):
+        Config(patience="often")
 
 
 def test_a_configuration_survives_json():
@@ -428,7 +449,7 @@ def test_a_configuration_survives_json():
 
 
 def test_overfitting_is_told():
-    fitted = fit(Config(epochs=2, hidden=(8,)), np.random.default_rng(0).normal(size=(60, 4)))
+    fitted = fit(Config(epochs=2, hidden=(8,), patience=None), np.random.default_rng(0).normal(size=(60, 4)))
     place = embed(fitted, np.zeros((3, 4)))
     record = {**fitted.history[-1], "validation_kl": 1.0, "kl": 1.0}
     history = [{**record, "epoch": k + 1, "validation_elbo": -10.0 - abs(k - 4)} for k in range(12)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class PoincareGraphVAE(MapEstimator):
         space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
         posterior: distribution of posterior and prior, "wrapped" or "riemannian".
         prior_scale: standard deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
+            "auto" is what suits curvature and dimension.
         edges: probability of an edge at distance d: "geodesic", 1 − tanh d, or "fermi_dirac" with learned radius and
             temperature.
         weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
@@ -38,7 +39,8 @@ class PoincareGraphVAE(MapEstimator):
             estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent". Of a
             product those of its factors one after the other.
         epochs: steps, each over the whole graph.
-        learning_rate: of Adam.
+        learning_rate, adam_beta2: of Adam.
+        cooldown: share of the steps, at the end, over which the learning rate falls to 0.
         learn_curvature, learn_prior_scale: train them, starting from their values above.
         diagonal: one posterior standard deviation for each axis (wrapped only).
         samples, beta: draws a step, weight of the divergence.
@@ -71,13 +73,15 @@ class PoincareGraphVAE(MapEstimator):
         curvature: float = 1.0,
         space: str | None = None,
         posterior: DistributionKind = "wrapped",
-        prior_scale: float = 1.0,
+        prior_scale: float | Literal["auto"] = "auto",
         edges: EdgeKind = "geodesic",
         weight: float = 2.0,
         hidden: tuple[int, ...] = (32,),
         output: Output = "auto",
         epochs: int = 800,
         learning_rate: float = 1e-2,
+        adam_beta2: float = 0.99,
+        cooldown: float = 0.5,
         learn_curvature: bool = False,
         learn_prior_scale: bool = False,
         diagonal: bool = False,
@@ -98,6 +102,8 @@ class PoincareGraphVAE(MapEstimator):
         self.output = output
         self.epochs = epochs
         self.learning_rate = learning_rate
+        self.adam_beta2 = adam_beta2
+        self.cooldown = cooldown
         self.learn_curvature = learn_curvature
         self.learn_prior_scale = learn_prior_scale
         self.diagonal = diagonal

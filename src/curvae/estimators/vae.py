@@ -45,7 +45,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
         posterior: distribution of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
-        prior_scale: standard deviation of the prior. Only curvature·prior_scale² can be told from data.
+        prior_scale: standard deviation of the prior, or "auto": what suits curvature and dimension. Only
+            curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
             and 1 as yes and no, the others as numbers).
         missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
@@ -56,10 +57,14 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
-        epochs: passes over the data; None makes about 8,000 steps.
-        batch_size, learning_rate: of Adam.
+        epochs: passes over the data; None makes so many `steps`.
+        steps: of a training without `epochs`; "auto" makes 3,000, in large tables 5 passes of up to 20,000 steps.
+        epoch_steps: steps of an epoch at most; None makes it a whole pass, or without `epochs` at most 100 steps.
+        batch_size, learning_rate, adam_beta2: of Adam.
+        cooldown: share of the steps, at the end, over which the learning rate falls to 0.
         validation: share of rows held out to watch the training.
-        patience: stop after so many epochs without progress on them; None trains to the end.
+        patience: stop after so many epochs without progress on them and keep the best weights; "auto" suits the steps
+            of an epoch, and without such rows the last weights are kept. None trains to the end and keeps the last.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
         diagonal: one posterior standard deviation for each axis (wrapped only).
         covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
@@ -109,16 +114,20 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         decoder: DecoderKind = "gyroplane",
         network: NetworkKind = "mlp",
         image_shape: tuple[int, int] | None = None,
-        prior_scale: float = 1.0,
+        prior_scale: float | Literal["auto"] = "auto",
         likelihood: str = "auto",
         missing: Literal["error", "model"] = "error",
         hidden: int | tuple[int, ...] = (200,),
         output: Output = "auto",
         epochs: int | None = None,
+        steps: int | Literal["auto"] | None = "auto",
+        epoch_steps: int | None = None,
         batch_size: int = 64,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 2e-3,
+        adam_beta2: float = 0.99,
+        cooldown: float = 0.5,
         validation: float = 0.1,
-        patience: int | None = None,
+        patience: int | Literal["auto"] | None = "auto",
         learn_curvature: bool = False,
         learn_prior_scale: bool = False,
         diagonal: bool = False,
@@ -150,8 +159,12 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.hidden = hidden
         self.output = output
         self.epochs = epochs
+        self.steps = steps
+        self.epoch_steps = epoch_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.adam_beta2 = adam_beta2
+        self.cooldown = cooldown
         self.validation = validation
         self.patience = patience
         self.learn_curvature = learn_curvature

@@ -190,7 +190,8 @@ class Space(nn.Module):
 
     Arguments:
         factors: such as "h2", "h2:1.2", "h2:learn" or "h2,e3"; or `Factor` modules.
-        options: `distribution`, `diagonal`, `prior_scale`, `learn_prior_scale` of factors that are not modules.
+        options: `distribution`, `diagonal`, `prior_scale`, `learn_prior_scale` of factors that are not modules; of
+            `prior_scale`, one for all or a list with one for each.
 
     Attributes:
         flat: which factors of a product are computed as ordinary space, at less cost. A space of a single flat factor
@@ -209,9 +210,13 @@ class Space(nn.Module):
             raise ValueError("a space needs at least one factor")
         if options and any(isinstance(one, Factor) for one in given):
             raise TypeError(f"give {', '.join(options)} to each Factor: a module has its own")
+        scales = options.pop("prior_scale", 1.0)
+        each = scales if isinstance(scales, tuple | list) else [scales] * len(given)
         self.factors = nn.ModuleList(
-            Factor(one.dim, one.curvature, one.learned, **options) if isinstance(one, FactorSettings) else one
-            for one in given
+            Factor(one.dim, one.curvature, one.learned, prior_scale=scale, **options)
+            if isinstance(one, FactorSettings)
+            else one
+            for one, scale in zip(given, each, strict=True)
         )
         self.dim = sum(factor.dim for factor in self)
         self.width = sum(factor.width for factor in self)

@@ -18,7 +18,18 @@ __all__ = ["demonstrate"]
 
 # The paper's synthetic experiment in small: unit variance, σ0 = 1.7, its largest curvature, a few of its epochs.
 _CURVATURE = 1.2
-_CONFIG = Config(likelihood="unit_gaussian", prior_scale=1.7, epochs=120)
+_CONFIG = Config(
+    likelihood="unit_gaussian",
+    prior_scale=1.7,
+    epochs=120,
+    learning_rate=1e-3,
+    adam_beta2=0.999,
+    cooldown=0.0,
+    hidden=(200,),
+    objective="elbo",
+    samples=1,
+    patience=None,
+)
 _REPEATS = 5
 _FIGURES = "demo.json"
 

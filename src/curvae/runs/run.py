@@ -41,9 +41,12 @@ __all__ = [
 
 def given(config: Settings) -> dict[str, Any]:
     """Settings that differ from the default; of a product, `space` says it all of the latent space."""
+    known = described(type(config))
     default, implied = type(config)(), () if config.space is None else ("dim", "curvature", "learn_curvature")
     return {
-        name: value for name, value in vars(config).items() if value != getattr(default, name) and name not in implied
+        name: known[name].written(value)
+        for name, value in vars(config).items()
+        if value != getattr(default, name) and name not in implied
     }
 
 

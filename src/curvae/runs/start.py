@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import CurvaeError
+from ..settings import described
 from ..training.config import Settings
 from ..training.files import write_json
 from ..training.locks import locked
@@ -117,11 +118,15 @@ def _require_same_request(
     other = [
         f"{_shown(name, before[name])}, not {', '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
         for name, value in now.items()
-        if value != before[name] and not (name == "likelihood" and value == "auto")
+        if _meant(configs, name, value) != before[name] and not (name == "likelihood" and value == "auto")
     ]
     if other:
         raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
     return known, config, others
+
+
+def _meant(configs: type[Settings], name: str, value: Any) -> Any:
+    return described(configs)[name].meant(value) if name in described(configs) else value
 
 
 def _shown(name: str, value: Any) -> str:

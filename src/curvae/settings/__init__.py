@@ -15,6 +15,7 @@ from .parts import (
     SpaceSettings,
     StepSettings,
     TrainingSettings,
+    rounds,
 )
 from .setting import Part, Setting, described
 
@@ -47,4 +48,5 @@ __all__ = [
     "flattened",
     "parse_space",
     "require_count",
+    "rounds",
 ]

@@ -36,6 +36,10 @@ ADDED: Mapping[str, Any] = {
     "neighbours": "off",
     "neighbours_weight": None,
     "n_neighbours": 15,
+    "adam_beta2": 0.999,
+    "cooldown": 0.0,
+    "steps": None,
+    "epoch_steps": None,
 }
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 

@@ -34,6 +34,11 @@ class FactorSettings:
         return self.curvature == 0 and not self.learned
 
     @property
+    def prior_scale(self) -> float:
+        """σ0 where none is given."""
+        return 1 / math.sqrt(1 + self.curvature * (self.dim - 2) / 2) if self.dim > 2 else 1.0
+
+    @property
     def kind(self) -> str:
         """The letter of the factor."""
         return "e" if self.flat else "h"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ..errors import CurvaeError
 from .checks import NOT_NEGATIVE, POSITIVE, Rule, number, whole
@@ -26,14 +26,23 @@ __all__ = [
     "SpaceSettings",
     "StepSettings",
     "TrainingSettings",
+    "rounds",
 ]
 
-# An unset number of epochs is chosen to make about this many steps.
-_STEPS = 8000
-_FEWEST, _MOST = 20, 1000
+# Steps of a training by default: so many; in large tables so many passes, but no more steps than the last.
+_STEPS, _PASSES, _MOST_STEPS = 3000, 5, 20_000
+_MOST = 1000  # epochs, unless they are asked for
+_ROUND = 100  # steps of an epoch at most, unless epochs are asked for
+_PATIENCE, _LEAST = 400, 5  # steps without progress after which a training ends, and epochs of that at least
+
+# Files of before there was a number of steps: unset epochs made about this many steps in so many passes.
+_OLD_STEPS = 8000
+_OLD_FEWEST = 20
 
 _CURVATURE = Rule(NOT_NEGATIVE.holds, "be c ≥ 0, the space having curvature −c; got")
 _SHARE = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the rows, from 0 to below 1; got")
+_SHARE_OF_1 = Rule(lambda value: number(value) and 0 <= value < 1, "be a number from 0 to below 1; got")
+_COOLDOWN = Rule(lambda value: number(value) and 0 <= value <= 1, "be a share of the steps, from 0 to 1; got")
 _SEED = Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got")
 
 
@@ -53,7 +62,9 @@ class SpaceSettings(Part):
     learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
     posterior: DistributionKind = setting("riemannian", "Distribution of posterior and prior.")
     diagonal: bool = setting(False, "One posterior standard deviation per axis (wrapped only).")
-    prior_scale: float = setting(1.0, "Standard deviation σ0 of the prior.", rule=POSITIVE)
+    prior_scale: float | Literal["auto"] = setting(
+        "auto", "Standard deviation σ0 of the prior.", rule=POSITIVE, words={"auto": "auto"}, shown="auto: by c and d"
+    )
     learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +96,12 @@ class SpaceSettings(Part):
         if self.space is not None:
             return parse_space(self.space)
         return (FactorSettings(self.dim, self.curvature, self.learn_curvature),)
+
+    @property
+    def prior_scales(self) -> tuple[float, ...]:
+        """σ0 of every factor: the one that is set, or what suits the factor."""
+        scale = self.prior_scale
+        return tuple(factor.prior_scale if scale == "auto" else scale for factor in self.factors)
 
     def with_curvature(self, c: float) -> Self:
         """The same with another curvature, of every factor that is not flat."""
@@ -182,8 +199,12 @@ class NeighbourSettings(Part):
 class StepSettings(Part):
     """The training of any model."""
 
-    epochs: int | None = setting(None, "Passes over the data.", shown="about 8,000 steps")
-    learning_rate: float = setting(1e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
+    epochs: int | None = setting(None, "Passes over the data.", shown="as many as make so many steps")
+    learning_rate: float = setting(2e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
+    adam_beta2: float = setting(0.99, "Decay β2 of Adam's mean of squared gradients.", rule=_SHARE_OF_1)
+    cooldown: float = setting(
+        0.5, "Share of the steps, at the end, over which the learning rate falls to 0.", rule=_COOLDOWN
+    )
     tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
     seed: int = setting(0, "Seed of everything random.", rule=_SEED)
 
@@ -192,22 +213,60 @@ class StepSettings(Part):
 class TrainingSettings(StepSettings):
     """The training of a model of rows."""
 
+    steps: int | Literal["auto"] | None = setting(
+        "auto",
+        "Steps of a training whose epochs are not given.",
+        words={"auto": "auto"},
+        shown="auto: 3,000, or 5 passes of up to 20,000",
+    )
+    epoch_steps: int | None = setting(
+        None, "Steps of an epoch at most.", shown="a whole pass, or 100 where epochs are not given"
+    )
     batch_size: int = setting(64, "Rows per step.")
     validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
-    patience: int | None = setting(
-        None, "Stop after so many epochs without progress on them, and keep the best weights.", shown="never"
+    patience: int | Literal["auto"] | None = setting(
+        "auto",
+        "Stop after so many epochs without progress on them, and keep the best weights; or never, and keep the last.",
+        words={"auto": "auto", "never": None},
+        shown="auto: 400 steps, at least 5 epochs",
     )
 
     def check(self) -> None:
         super().check()
-        if self.patience is not None and self.validation == 0:
+        if whole(self.patience) and self.validation == 0:
             raise CurvaeError("early stopping needs validation rows: set validation to 0.1, say, or drop patience")
 
-    def epochs_for(self, rows: int) -> int:
-        """Number of epochs for so many training rows: those that are set, or about 8,000 steps in 20 to 1,000."""
+    def lasting(self, rows: int, watched: int) -> Self:
+        """The same with the epochs, their steps and the patience that suit so many training and validation rows.
+
+        An epoch is a pass; of a number of steps in large tables a part of one. Without validation rows there is no
+        early stopping.
+        """
+        a_pass, steps, most = math.ceil(rows / self.batch_size), self.steps, self.epoch_steps
         if self.epochs is not None:
-            return self.epochs
-        return min(_MOST, max(_FEWEST, math.ceil(_STEPS / math.ceil(rows / self.batch_size))))
+            epochs = self.epochs
+        elif steps is None:  # as it was before there was such a number
+            epochs = min(_MOST, max(_OLD_FEWEST, math.ceil(_OLD_STEPS / a_pass)))
+        else:
+            steps = min(max(_STEPS, _PASSES * a_pass), _MOST_STEPS) if steps == "auto" else steps
+            most = _ROUND if most is None else most
+            epochs = min(_MOST, math.ceil(steps / rounds(a_pass, most)[1]))
+        most = None if most is None or most >= a_pass else most
+        patience = self.patience
+        if patience == "auto":
+            patience = max(_LEAST, math.ceil(_PATIENCE / rounds(a_pass, most)[1])) if watched else None
+        return replace(self, epochs=epochs, epoch_steps=most, patience=patience)
+
+
+def rounds(a_pass: int, most: int | None) -> tuple[int, int]:
+    """In how many epochs of at most so many steps a pass is cut, and the steps of each but the last.
+
+    Example:
+        >>> rounds(28, None), rounds(1000, 400)
+        ((1, 28), (3, 334))
+    """
+    count = 1 if most is None else math.ceil(a_pass / most)
+    return count, math.ceil(a_pass / count)
 
 
 # --- graphs ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -25,6 +25,7 @@ class Setting:
         flags: short names on the command line, such as "-d".
         rule: which values it takes, beyond what its type says.
         choices: names that it takes, where its type does not list them.
+        words: words that it takes beside values of its type, with what they stand for: themselves, or None.
         compared: whether a comparison leaves it to the user; otherwise it chooses the value itself.
         type: of the value; None is not part of it.
         optional: whether it may be None.
@@ -37,6 +38,7 @@ class Setting:
     flags: Sequence[str] = ()
     rule: Rule | None = None
     choices: Sequence[str] = ()
+    words: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     compared: bool = True
     type: Any = None
     optional: bool = False
@@ -61,10 +63,20 @@ class Setting:
             said += f": {', '.join(self.choices[:-1])} or {self.choices[-1]}"
         return f"{said} ({self.default_text})." if self.default_text else f"{said}."
 
+    def meant(self, value: Any) -> Any:
+        """The value that a word stands for, and any other value as it is."""
+        return self.words.get(value, value) if isinstance(value, str) else value
+
+    def written(self, value: Any) -> Any:
+        """The word that stands for a value, and any other value as it is."""
+        return next((word for word, own in self.words.items() if own == value), value)
+
     def require(self, value: Any) -> None:
         """Raise unless the setting takes the value."""
-        if value is None and self.optional:
+        if (value is None and self.optional) or (isinstance(value, str) and value in self.words):
             return
+        if self.words and isinstance(value, str):
+            raise CurvaeError(f"{self.name} must be a number or {' or '.join(self.words)}; got {value!r}")
         if self.choices and (not isinstance(value, str) or value not in self.choices):
             raise CurvaeError(f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}")
         if self.type is bool and not isinstance(value, bool):
@@ -100,9 +112,9 @@ class Part:
 
     def __post_init__(self) -> None:
         for name, known in described(type(self)).items():
-            value = getattr(self, name)
-            if isinstance(value, list):
-                value = tuple(value)
+            given = getattr(self, name)
+            value = tuple(given) if isinstance(given, list) else known.meant(given)
+            if value is not given:
                 object.__setattr__(self, name, value)
             known.require(value)
         self.check()
@@ -129,7 +141,8 @@ def described(part: type[Part]) -> dict[str, Setting]:
     for field in dataclasses.fields(part):
         hint, known = hints[field.name], field.metadata["setting"]
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        (kind,) = (option for option in options if option is not NoneType)
+        kinds = [option for option in options if option is not NoneType]
+        (kind,) = [option for option in kinds if get_origin(option) is not Literal] or kinds
         choices = get_args(kind) if get_origin(kind) is Literal else known.choices
         found[field.name] = dataclasses.replace(
             known, name=field.name, type=kind, optional=NoneType in options, choices=choices

@@ -41,7 +41,7 @@ def make_space(config: Settings) -> Space:
         config.factors,
         distribution=config.posterior,
         diagonal=config.diagonal,
-        prior_scale=config.prior_scale,
+        prior_scale=config.prior_scales,
         learn_prior_scale=config.learn_prior_scale,
     )
 

@@ -18,7 +18,7 @@ from ..models import Batch, MapTerms, Terms
 from ..models.tracing import trace
 from .engine import Advance, BatchEngine, EpochResult, Failure, figures, losses
 from .feeding import Feed
-from .sources import Gathered, Stacked
+from .sources import EVERY, Gathered, Stacked
 
 __all__ = ["Captured"]
 
@@ -48,8 +48,8 @@ class _Pieces(ABC):
         """A piece with its noise, and for each of its rows 1, or 0 where the last piece is filled up; captured."""
 
     @abstractmethod
-    def visit(self, generators: Sequence[Generator] | None) -> Iterator[None]:
-        """Make ready the pieces of an epoch one after the other; the order is taken from the generators at once."""
+    def visit(self, generators: Sequence[Generator] | None, own: slice) -> Iterator[None]:
+        """Make ready the pieces of an epoch, its `own` rows of the order that is taken from the generators at once."""
 
     def load(self, start: int, noise: Tensor) -> None:
         """Begin a window, of the rows from `start` on."""
@@ -74,9 +74,9 @@ class _Resident(_Pieces):
         rows = self._rows.gather(self._index.index_select(1, inside), kept)
         return rows, self.noise.index_select(2, inside), kept
 
-    def visit(self, generators: Sequence[Generator] | None) -> Iterator[None]:
-        self._order = self._rows.order(generators, self.size)
-        return iter([None] * -(-len(self._rows) // self.size))
+    def visit(self, generators: Sequence[Generator] | None, own: slice) -> Iterator[None]:
+        self._order = self._rows.order(generators, self.size)[:, own]
+        return iter([None] * -(-self._order.shape[1] // self.size))
 
     def load(self, start: int, noise: Tensor) -> None:
         super().load(start, noise)
@@ -98,8 +98,8 @@ class _Fed(_Pieces):
         index = self.counter * self.size + self._range
         return self._feed.rows, self.noise.index_select(2, index), self._feed.kept
 
-    def visit(self, generators: Sequence[Generator] | None) -> Iterator[None]:
-        return self._feed.run(self.source.batches(generators, self.size))
+    def visit(self, generators: Sequence[Generator] | None, own: slice) -> Iterator[None]:
+        return self._feed.run(self.source.batches(generators, self.size, own))
 
 
 class _Pass:
@@ -136,10 +136,12 @@ class _Pass:
             self.step()
         self.replay = graph.replay
 
-    def run(self, generators: Sequence[Generator] | None, windows: Iterator[Tensor]) -> Iterator[tuple[int, bool]]:
+    def run(
+        self, generators: Sequence[Generator] | None, windows: Iterator[Tensor], own: slice = EVERY
+    ) -> Iterator[tuple[int, bool]]:
         """After every piece its number in the epoch, and whether a window of noise ends with it."""
         pieces, row, end = self.pieces, 0, 0
-        ready = pieces.visit(generators)
+        ready = pieces.visit(generators, own)
         for noise in windows:
             pieces.load(row, noise)
             row += noise.shape[2]
@@ -165,7 +167,7 @@ class Captured(BatchEngine):
 
     @property
     def _worth_compiling(self) -> bool:
-        left = (self.config.epochs or 0) * self.steps - self.step
+        left = self.total - self.step
         return self.stack.device.type == "cuda" and left * (_SAVED + _SAVED_EACH * len(self)) > _COMPILING
 
     def _terms(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor) -> Terms | MapTerms:
@@ -243,10 +245,11 @@ class Captured(BatchEngine):
         self._totals.zero_()
         self._failed.zero_()
         failures: dict[int, Failure] = {}
-        generators, pieces, before = self._generators(epoch), self._training.pieces, 0
-        windows = self.windows(generators, len(self.train), pieces.size)
+        pieces, before = self._training.pieces, 0
+        orders, generators, own = self._drawn(epoch)
+        count = own.stop - own.start
         with torch.no_grad():
-            for step, ends in self._training.run(generators, windows):
+            for step, ends in self._training.run(orders, self.windows(generators, count, pieces.size), own):
                 if ends:
                     failures |= {
                         i: Failure(before + failed, "the loss was not a number", self.where(i))
@@ -256,8 +259,8 @@ class Captured(BatchEngine):
                     before = step
                 if ends or pieces.paced:
                     advance(step * self.share)
-        self.step += self.steps
-        return EpochResult(self._totals.T.cpu() / len(self.train), failures)
+        self.step += -(-count // pieces.size)
+        return EpochResult(self._totals.T.cpu() / count, failures)
 
     def validate(self) -> Tensor | None:
         if self.validation is None:

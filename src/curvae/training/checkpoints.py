@@ -174,7 +174,7 @@ def _require_same(
     for member, known, marks in zip(members, configs, data, strict=True):
         task, own = member.task, member.task.config.flat()
         known = {**ADDED, **known}
-        other = [name for name in own if name != "epochs" and own[name] != known.get(name)]
+        other = [name for name in own if name not in ("epochs", "steps") and own[name] != known.get(name)]
         if other:
             raise ValueError(f"{other[0]} was {known.get(other[0])}, not {own[other[0]]}")
         other = [name for name in task.data if task.data[name] != marks.get(name)]

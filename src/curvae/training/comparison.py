@@ -204,7 +204,7 @@ def compare(
     data = Arrays.of(x, blocks)
     values, splits = plan(config, data, curvatures, repeats, groups)
     # A training that goes on to the end still keeps the weights that were best on its validation rows.
-    patience = config.patience or config.epochs_for(len(splits[0].train))
+    patience = config.patience or config.lasting(len(splits[0].train), 1).epochs
     config = replace(config, patience=patience, validation=_VALIDATION)
     plan_tasks = partial(plan_rows, data=data, asked=device, samples=samples)
     found, task = compare_splits(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..models import VAE, Batch, MapTerms, Stack, Terms
 from ..models.stack import Stackable
+from ..settings import rounds
 from .config import Config, Settings
 from .sources import Stacked
 
@@ -28,6 +29,7 @@ Advance = Callable[[float], None]
 WINDOW = 1 << 21
 """numbers of noise that are made at once for a model, unless a batch takes more"""
 
+_BETA1 = 0.9  # decay of Adam's mean of gradients
 _WATCHED = 512  # validation rows at once, at least
 _FORWARD = 0.4  # time of a validation row over that of a training row
 
@@ -67,6 +69,11 @@ class Engine(ABC, Generic[Model, Kind]):
         self.step = 0
         self._build_optimiser()
 
+    @property
+    @abstractmethod
+    def total(self) -> int:
+        """Steps of the whole training."""
+
     def _build_optimiser(self) -> None:
         """Adam with one rate a model: parameters are cut where the rate changes, and nowhere when it does not."""
         stack, cuda = self.stack, self.stack.device.type == "cuda"
@@ -81,9 +88,12 @@ class Engine(ABC, Generic[Model, Kind]):
             parameters = [
                 (name, leaf if whole else leaf.detach()[part].requires_grad_()) for name, leaf in stack.leaves.items()
             ]
-            groups.append({"params": [p for _, p in parameters], "lr": rate})
+            # A captured step reads the rate from where it lies.
+            lr = torch.tensor(rate, device=stack.device) if cuda and self.config.cooldown else rate
+            groups.append({"params": [p for _, p in parameters], "lr": lr, "start": rate})
             self._cuts += [(name, part, p) for name, p in parameters]
-        self.optimiser = torch.optim.Adam(groups, fused=stack.device.type in ("cpu", "cuda"), capturable=cuda)
+        fused, betas = stack.device.type in ("cpu", "cuda"), (_BETA1, self.config.adam_beta2)
+        self.optimiser = torch.optim.Adam(groups, betas=betas, fused=fused, capturable=cuda)
         for name, part, parameter in self._cuts:
             first, second = (moment[part].view(parameter.shape) for moment in self.moments[name])
             count = torch.zeros((), dtype=torch.float32, device=parameter.device)
@@ -114,7 +124,7 @@ class Engine(ABC, Generic[Model, Kind]):
 
     @abstractmethod
     def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
-        """One pass over the training data."""
+        """One pass over the training data, or a part of one."""
 
     def validate(self) -> Tensor | None:
         """Mean figures of data held out, as of `EpochResult`, if there are any."""
@@ -144,7 +154,19 @@ class Engine(ABC, Generic[Model, Kind]):
             if (gradient.shape, gradient.stride()) != (parameter.shape, parameter.stride()):
                 gradient = gradient.reshape(-1).view(self.stack.tensors[name].shape)[part].view_as(parameter)
             parameter.grad = gradient
+        if self.config.cooldown:
+            self._cool()
         self.optimiser.step()
+
+    def _cool(self) -> None:
+        """Set the rates of the next step: towards the end of all steps they fall in a straight line to 0."""
+        done, total = next(iter(self.optimiser.state.values()))["step"], self.total
+        span = self.config.cooldown * total
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(((total - done) / span).clamp(max=1.0) * group["start"])
+            else:
+                group["lr"] = min(1.0, (total - done.item()) / span) * group["start"]
 
     def _check(self, loss: list[float], step: int, gradients: dict[str, Tensor], failures: dict[int, Failure]) -> None:
         """Note the models whose loss is not a number, and why."""
@@ -166,15 +188,16 @@ class Engine(ABC, Generic[Model, Kind]):
         every = [t.reshape(len(self), -1).isfinite().all(1) for t in self.stack.tensors.values()]
         return torch.stack(every).all(0).tolist()
 
-    def _generators(self, epoch: int | None) -> list[torch.Generator]:
+    def _generators(self, epoch: int | None, *kind: int) -> list[torch.Generator]:
         """Where the randomness of each model comes from in an epoch, or with None in the validation; equal seeds share
-        it.
+        it. That of another `kind` is independent of it.
         """
-        made = {seed: self._generator(seed, epoch) for seed in {config.seed for config in self.configs}}
+        made = {seed: self._generator(seed, epoch, *kind) for seed in {config.seed for config in self.configs}}
         return [made[config.seed] for config in self.configs]
 
-    def _generator(self, seed: int, epoch: int | None) -> torch.Generator:
-        entropy = np.random.SeedSequence([seed, 0 if epoch is None else epoch + 1]).generate_state(1, np.uint64)[0]
+    def _generator(self, seed: int, epoch: int | None, *kind: int) -> torch.Generator:
+        key = [seed, 0 if epoch is None else epoch + 1, *kind]
+        entropy = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
         return torch.Generator(self.stack.device).manual_seed(int(entropy >> 1))
 
 
@@ -224,8 +247,9 @@ def figures(terms: Terms | MapTerms, pull: Tensor | None, kept: Tensor | float =
 class BatchEngine(Engine[VAE, Config]):
     """A stack of models with its optimiser and rows: what one epoch and one validation are made of.
 
-    Model k sees its own rows in its own order with its own noise, all from (its seed, epoch) alone. Noise is made some
-    batches at a time, as many for a model in a stack as for one alone.
+    Model k sees its own rows in its own order with its own noise, all from (its seed, epoch) alone; where epochs are
+    parts of a pass, the order from (its seed, pass). Noise is made some batches at a time, as many for a model in a
+    stack as for one alone.
 
     Arguments:
         models, configs: as of `Engine`.
@@ -235,8 +259,8 @@ class BatchEngine(Engine[VAE, Config]):
     def __init__(
         self, models: Sequence[VAE], configs: Sequence[Config], train: Stacked, validation: Stacked | None = None
     ) -> None:
-        super().__init__(models, configs)
         self.train = train
+        super().__init__(models, configs)
         self.validation = validation if validation is not None and len(validation) else None
         self.beta = self._weights(2)
         pulls = [config.neighbour_weights for config in configs]
@@ -244,9 +268,29 @@ class BatchEngine(Engine[VAE, Config]):
         self._watch: list[Tensor] = []
 
     @property
-    def steps(self) -> int:
-        """Steps of an epoch."""
+    def _pass(self) -> int:
+        """Steps of a pass over the data."""
         return math.ceil(len(self.train) / self.config.batch_size)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch; the last of a pass may have fewer."""
+        return rounds(self._pass, self.config.epoch_steps)[1]
+
+    @property
+    def total(self) -> int:
+        count, steps = rounds(self._pass, self.config.epoch_steps)
+        passes, parts = divmod(self.config.epochs or 0, count)
+        return passes * self._pass + parts * steps
+
+    def _drawn(self, epoch: int) -> tuple[list[torch.Generator], list[torch.Generator], slice]:
+        """Where the order and the noise of an epoch come from, and which rows of the order are its own."""
+        generators, (count, steps) = self._generators(epoch), rounds(self._pass, self.config.epoch_steps)
+        if count == 1:
+            return generators, generators, slice(0, len(self.train))  # the order is taken first, then the noise
+        passed, part = divmod(epoch, count)
+        size = steps * self.config.batch_size
+        return self._generators(passed, 1), generators, slice(part * size, min((part + 1) * size, len(self.train)))
 
     @property
     def watched_size(self) -> int:
@@ -286,11 +330,11 @@ class BatchEngine(Engine[VAE, Config]):
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
     def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
-        generators, size, stack = self._generators(epoch), self.config.batch_size, self.stack
-        batches = self.train.batches(generators, size)  # takes the order from the generators, before the noise
-        noises = (
-            noise for window in self.windows(generators, len(self.train), size) for noise in window.split(size, 2)
-        )
+        size, stack = self.config.batch_size, self.stack
+        orders, generators, own = self._drawn(epoch)
+        count = own.stop - own.start
+        batches = self.train.batches(orders, size, own)  # takes the order from the generators, before the noise
+        noises = (noise for window in self.windows(generators, count, size) for noise in window.split(size, 2))
         totals = self._no_figures()
         failures: dict[int, Failure] = {}
         share = self.share
@@ -303,7 +347,7 @@ class BatchEngine(Engine[VAE, Config]):
                 break
             totals += figures(terms, self.pull)
             advance(step * share)
-        return EpochResult(totals.T.cpu() / len(self.train), failures)
+        return EpochResult(totals.T.cpu() / count, failures)
 
     def _no_figures(self) -> Tensor:
         rows = 2 if self.pull is None else 3
@@ -313,7 +357,8 @@ class BatchEngine(Engine[VAE, Config]):
     def share(self) -> float:
         """How much of an epoch a step is; the rest is the validation, about."""
         watched = 0 if self.validation is None else len(self.validation)
-        return len(self.train) / (len(self.train) + _FORWARD * watched) / self.steps
+        trained = len(self.train) * self.steps / self._pass
+        return trained / (trained + _FORWARD * watched) / self.steps
 
     def _step_terms(self, rows: Batch, noise: Tensor) -> Terms | MapTerms:
         """Of the stack; without its dimension for a model alone, which would cost it some percent of the time."""

@@ -38,6 +38,7 @@ SAMPLES = 500
 """importance samples a row, by default, to judge a model in a comparison"""
 
 _CAPTURE = 200  # steps from which on capturing a CUDA graph pays
+_LOOK = 0.25  # validation rows over training rows of an epoch that is a part of a pass, at most
 _EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
 
 
@@ -85,7 +86,7 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
         f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
         fix="lower batch_size or samples",
     )
-    if config.patience is not None and not len(split.validation):
+    if isinstance(config.patience, int) and not len(split.validation):
         rows = len(split.train) + len(split.test)
         raise CurvaeError(
             f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
@@ -93,7 +94,7 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
         )
     if config.neighbours != "off" and config.neighbours_weight is None:
         config = replace(config, neighbours_weight=_weight(features))
-    return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
+    return replace(config, likelihood=likelihood).lasting(train, len(split.validation))
 
 
 def _weight(features: int) -> float:
@@ -225,35 +226,39 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         pool = Pool.of(
             [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
         )
-        neighbours = self._neighbourhoods(tasks, models, pool)
+        parts = [task.split.train for task in tasks], [_watched(task) for task in tasks]
         train, validation = (
-            pool.part(torch.from_numpy(np.stack([getattr(task.split, part) for task in tasks])), own)
-            for part, own in zip(("train", "validation"), neighbours, strict=True)
+            pool.part(torch.from_numpy(np.stack(rows)), own)
+            for rows, own in zip(parts, self._neighbourhoods(tasks, models, pool, parts), strict=True)
         )
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
         captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
         return (Captured if captured else BatchEngine)(models, configs, train, validation)
 
     def _neighbourhoods(
-        self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: Pool
+        self,
+        tasks: Sequence[RowsTask],
+        models: Sequence[VAE],
+        pool: Pool,
+        parts: tuple[Sequence[NDArray[np.int64]], Sequence[NDArray[np.int64]]],
     ) -> tuple[Neighbourhoods | None, Neighbourhoods | None]:
-        """What is near what among training and validation rows, for batches of each; what is the same is looked for
-        once."""
-        config, train, validation = tasks[0].config, len(tasks[0].split.train), len(tasks[0].split.validation)
+        """What is near what among the rows of each part, training and validation, for batches of it; what is the same
+        is looked for once."""
+        config, train, watched = tasks[0].config, len(parts[0][0]), len(parts[1][0])
         if config.neighbours == "off":
             return None, None
         found: dict[tuple[int, bytes], int] = {}
         each: list[Neighbourhood] = []
         which = []
-        for task, model, rows in zip(tasks, models, pool.rows, strict=True):
-            index = np.concatenate([task.split.train, task.split.validation])
+        for model, rows, *own in zip(models, pool.rows, *parts, strict=True):
+            index = np.concatenate(own)
             key = id(rows), index.tobytes()
             if key not in found:
                 found[key] = len(each)
                 each.append(neighbourhood(rows, index, model, config.neighbours, config.n_neighbours))
             which.append(found[key])
         first = Neighbourhoods(each, which, range(train), pool.device)
-        return first, Neighbourhoods(each, which, range(train, train + validation), pool.device)
+        return first, Neighbourhoods(each, which, range(train, train + watched), pool.device)
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
         parts = task.scaling, task.reason, task.split, trained.history, trained.failure, task.layout
@@ -273,6 +278,18 @@ class RowsProblem(Problem[RowsTask, Fitted]):
             Judged(v.mean, t.mean, embed(one, x), one.failure)
             for v, t, one, x in zip(validation, test, fitted, data, strict=True)
         ]
+
+
+def _watched(task: RowsTask) -> NDArray[np.int64]:
+    """Validation rows to look at after every epoch: all, or of epochs that are parts of a pass as many as cost little.
+
+    They lie evenly among all, for tables may be sorted.
+    """
+    rows, config = task.split.validation, task.config
+    if config.epoch_steps is None:
+        return rows
+    most = max(1, int(_LOOK * config.epoch_steps * config.batch_size))
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 def _digest(*arrays: NDArray[Any]) -> str:

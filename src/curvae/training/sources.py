@@ -16,7 +16,10 @@ from ..models import Batch, Layout
 from .neighbours import Neighbourhoods
 from .rows import Matrix, Rows, Scaling, assemble
 
-__all__ = ["Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
+__all__ = ["EVERY", "Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
+
+EVERY = slice(None)
+"""all rows"""
 
 
 class RowSource(Protocol):
@@ -32,13 +35,14 @@ class RowSource(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batches(self, generator: Generator | None, size: int) -> Iterator[Batch]:
+    def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         """Every row once, in batches of `size` rows; the last may be smaller.
 
         Arguments:
             generator: of (seed, epoch), which alone decides on the order. It also makes the noise of the epoch: take
                 from it what the order needs before returning, and nothing later. Without one, the order of the data.
             size: rows of a batch.
+            own: which of the rows, by their place in that order.
         """
 
 
@@ -65,10 +69,10 @@ class Part:
     def __len__(self) -> int:
         return len(self.index)
 
-    def batches(self, generator: Generator | None, size: int) -> Iterator[Batch]:
+    def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         generators = None if generator is None else [generator]
         (order,) = _orders(len(self), generators, self.neighbours, size, self.index.device, 1)
-        return map(self._batch, order.split(size))
+        return map(self._batch, order[own].split(size))
 
     def _batch(self, positions: Tensor) -> Batch:
         batch = self.rows.batch(self.index[positions])
@@ -117,7 +121,7 @@ class Stacked(ABC):
         """Rows of each model."""
 
     @abstractmethod
-    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         """As of `RowSource`, with the generator of each model. Models that share one see the same order."""
 
     @abstractmethod
@@ -151,8 +155,8 @@ class Gathered(Stacked):
             return batch
         return self._neighbours.join(batch, positions, lambda index: self._pool.gather(index + self._starts), kept)
 
-    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
-        return map(self.gather, self.order(generators, size).split(size, 1))
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        return map(self.gather, self.order(generators, size)[:, own].split(size, 1))
 
 
 class Zipped(Stacked):
@@ -167,9 +171,9 @@ class Zipped(Stacked):
     def keep(self, places: Sequence[int]) -> Self:
         return type(self)([self.sources[i] for i in places])
 
-    def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
-        own = [None] * len(self.sources) if generators is None else _apart(generators)
-        each = [source.batches(one, size) for source, one in zip(self.sources, own, strict=True)]
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        apart = [None] * len(self.sources) if generators is None else _apart(generators)
+        each = [source.batches(one, size, own) for source, one in zip(self.sources, apart, strict=True)]
         return (tree_map(lambda *parts: torch.stack(parts), *batches) for batches in zip(*each, strict=True))
 
 

@@ -96,6 +96,10 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
         self.beta = self._weights(1)
 
+    @property
+    def total(self) -> int:
+        return self.config.epochs
+
     def _subset(self, places: list[int]) -> Self:
         return type(self)(
             [self.stack.models[i] for i in places],
