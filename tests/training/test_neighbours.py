@@ -202,7 +202,7 @@ def test_captured_steps_are_the_plain_ones(request, many, kind):
 
 
 def test_resumed_as_if_never_interrupted(tmp_path, few):
-    x, config = X.astype(np.float64), replace(SMALL, patience=5, epochs=4)
+    x, config = X.astype(np.float64), replace(SMALL, patience=5, epochs=4, cooldown=0.0)
     whole = fit(config, x)
     fit(replace(config, epochs=2), x, folder=tmp_path)
     resumed = fit(config, x, folder=tmp_path, resume=True)
