@@ -350,6 +350,34 @@ def _recovered(reporter: Reporter, data: str, tree: Path | None, newick: Path | 
     return Answer(result, lines, following)
 
 
+@command(
+    "data",
+    click.Argument(["embedding"], type=FILE, help="Map of the data: table (.csv, …), matrix (.npy, …) or run folder."),
+    option(
+        "--distance",
+        help="Distance on the map: euclidean, poincare (unit ball) or lorentz (euclidean; of a map of Curvae its own).",
+        choices=("euclidean", "poincare", "lorentz"),
+    ),
+    option("-o", "--output", type=FILE, help="Report to write (.html)."),
+    *_TABLE,
+    "missing",
+    "force",
+    "seed",
+    example="judge cells.csv umap.csv --label type --id barcode",
+)
+def judge(reporter: Reporter, data: str, **asked: Any) -> Answer:
+    """How faithful is a map, made by any program, to the data that it shows? Beside PCA.
+
+    Rows are matched by the column --id, or in their order; all other columns of numbers are coordinates.
+    """
+    source, asked = _split(runs.Source, data, asked)
+    request = runs.JudgeRequest(source, **asked)
+    found = runs.judge_map(request, reporter)
+    report = None if request.output is None else str(request.output)
+    lines = [*runs.faithful_lines(found), *([] if report is None else [f"report: {report}"])]
+    return Answer({"report": report, **found.to_json()}, lines, request.following)
+
+
 @command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")
 def cite(bibtex: bool) -> Answer:
     """How to cite Curvae and the paper it implements."""
@@ -360,7 +388,7 @@ def cite(bibtex: bool) -> Answer:
 
 
 app = program(
-    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, cite),
+    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, cite),
     text="Learn hierarchies with variational auto-encoders in curved latent spaces.",
     version=__version__,
 )

@@ -23,10 +23,11 @@ from ..training.device import choose_device
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.migrations import automatic_before_3
 from ..training.pace import Estimate
-from ..training.rows import Scaling, layout_of
+from ..training.rows import layout_of
 from ..training.rows_problem import resolve
 from . import pages
 from .factors import by_factor, map_files, place_text
+from .faithful import faithful_section, judge_rows, scaled_rows
 from .folders import embedding_table
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
@@ -126,7 +127,10 @@ class RowsRun(Run):
         reporter.say(f"measuring the likelihood of {kind} rows")
         advance = reporter.counter("likelihood", len(scored))
         found = likelihoods(fitted, data.arrays.take(scored), SAMPLES, advance=advance)
-        warnings, stable = health(fitted, embedding), stability(self.maps)
+        table = embedding_table(embedding, data.ids, data.labels, self.split.names(len(data)))
+        faithful = judge_rows(data, embedding, self.split.validation, seed=config.seed)
+        warnings = [*health(fitted, embedding), *([] if faithful is None else faithful.warnings)]
+        stable = stability(self.maps)
         summary = {
             "log_likelihood": found.mean,
             "log_likelihood_interval": found.interval,
@@ -137,13 +141,14 @@ class RowsRun(Run):
             **geometry(fitted),
             "seconds": round(seconds, 2),
             "stability": None if stable is None else vars(stable),
+            "faithfulness": None if faithful is None else faithful.to_json(),
         }
-        table = embedding_table(embedding, data.ids, data.labels, self.split.names(len(data)))
         settings = given(config)
         again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
         held = f"{len(self.split.validation)} validation rows"
         sections = [
             pages.map_section(data, embedding, reporter.command(place.view_step)),
+            faithful_section(faithful),
             pages.likelihood_section(found if apart else None, held, reporter.command(compare)),
             pages.stability_section(stable, reporter.command(again)),
             pages.training_section(fitted, embedding),
@@ -154,9 +159,11 @@ class RowsRun(Run):
             f"{len(data)} rows on {place_text(embedding)}: "
             f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
-        pictures = {**map_files(embedding, sections[0]), "curves": sections[3].pictures[0]}
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
         report = f"Map of {named.path}", verdict, warnings, sections, pictures
-        said = [verdict] if stable is None else [sections[2].text[0], verdict]
+        said = [*([] if faithful is None else [faithful.verdict]), verdict]
+        if stable is not None:
+            said.insert(0, sections[3].text[0])
         following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
         return Outcome(fitted, embedding, table, summary, *report, said, following)
 
@@ -222,12 +229,7 @@ class RowsRun(Run):
             section = Section("What was done to the data", [*data.notes, *found.notes])
             return DiagnosedData(found, data.labels, section, data.warnings)
         blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
-        rows, note = Rows(data.x, metric, blocks=blocks), "Values were used as they are."
-        # Lengths of rows depend on the units of columns; their directions are asked for as they are.
-        if rows.measures_lengths and choose_likelihood(data.x, "auto")[0] != "bernoulli":
-            scaling = Scaling.standard(data.x)
-            rows = replace(rows, shift=scaling.shift, scale=scaling.scale)
-            note = "Columns were centred and scaled to unit variance."
+        rows, note = scaled_rows(Rows(data.x, metric, blocks=blocks))
         found = diagnose_rows(rows, seed, step)
         return DiagnosedData(found, data.labels, pages.data_section(data, [note, *found.notes]), data.warnings)
 
