@@ -195,6 +195,7 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     option("--curvatures", help="Values of c > 0 to choose from (0.3,1)."),
     option("--repeats", help="Seeds and splits (5).", type=int),
     option("--graph", is_flag=True, help="The data are the edges of a graph."),
+    option("--tree", help="A known tree, to compare by how well it is recovered too.", type=FILE),
     *_GRAPH,
     *_ROWS,
     "missing",
@@ -216,7 +217,7 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
         {*described(settings), *(field.name for field in fields(kind))}
         for settings, kind in ((RowSettings, runs.Source), (GraphSettings, runs.GraphSource))
     )
-    refuse("with --graph" if graph else "without --graph", rows - graphs if graph else graphs - rows)
+    refuse("with --graph" if graph else "without --graph", {*(rows - graphs), "tree"} if graph else graphs - rows)
     source, more = _split(runs.GraphSource if graph else runs.Source, data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
     result = runs.compare_run(runs.CompareRequest(source, curvatures=values, **more), reporter)
@@ -305,12 +306,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
         help="Column of the circumstances, such as the batch, left out of the distances; repeatable.",
         multiple=True,
     ),
-    option(
-        "--missing",
-        choices=("error", "drop", "mean"),
-        default="error",
-        help="Rows that lack values: error, drop, or fill in the mean (error).",
-    ),
+    "missing_filled",
     "force",
     "seed",
     example="diagnose cells.csv --label type --id barcode -o hierarchy.html",

@@ -152,3 +152,22 @@ def test_mistakes(data: pd.DataFrame, table: dict[str, object], says: list[str])
     pd.DataFrame(table).to_csv("map.csv", index=False)
     refused("judge", "t.csv", "map.csv", *NAMED, says=says)
     refused("judge", "t.csv", "lost.csv", *NAMED, says=["lost.csv"])
+
+
+def test_comparisons_have_more_yardsticks_than_likelihood(data: pd.DataFrame) -> None:
+    tree = {"child": ["u", "v", "w", *data.name], "parent": ["", "u", "u", *np.where(data.kind == "u", "v", "w")]}
+    pd.DataFrame(tree).to_csv("tree.csv", index=False)
+    words = ("compare", "t.csv", *NAMED, *SMALL, "--repeats", 3, "--curvatures", 0.5, "--jobs", 1)
+    found = curvae(*words, "--tree", "tree.csv", "-o", "run", "--json")
+    assert found.code == 0, found.err
+    measures = found.json["yardsticks"]
+    assert set(measures) == {"faithfulness", "recovery"} and found.json["structure"] in ("flat", "clustered")
+    assert all(set(one["test"]) == {"0.0", "0.5"} for m in measures.values() for one in m["repeats"])
+    assert measures["faithfulness"]["repeats"][0]["pca"] > 0.3
+    assert "By faithfulness, " in found.json["verdict"] and "By recovery, " in found.json["verdict"]
+    page = Path("run/report.html").read_text()
+    assert "Other yardsticks" in page and "faithfulness, test" in page and "recovery, test" in page
+    Path("other.csv").write_text("child,parent\nx,\ny,x\nz,x\n")
+    refused(*words, "--tree", "other.csv", "-o", "new", says=["no row has the name of a node"])
+    assert not Path("new").exists()
+    refused("compare", "edges.csv", "--graph", "--tree", "tree.csv", says=["--tree has no meaning with --graph"])

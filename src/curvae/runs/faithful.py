@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,12 @@ from ..hierarchy import Faithfulness, Figures, Rows, faithfulness
 from ..hierarchy.faithfulness import FEWEST
 from ..models.likelihoods import choose_likelihood
 from ..report import Section, Table
+from ..training.comparison import Comparison
+from ..training.paired import mean_interval
 from ..training.rows import Scaling
+from ..training.yardsticks import Yardstick
 
-__all__ = ["faithful_lines", "faithful_section", "judge_rows", "scaled_rows"]
+__all__ = ["faithful_lines", "faithful_section", "filled_rows", "judge_rows", "scaled_rows", "yardstick_section"]
 
 _EXACT = 2000  # rows up to which reports are exact: a few seconds
 _VALUES, _FEW = 1 << 25, 500  # values to hold at once, but for so many rows
@@ -43,6 +47,12 @@ def scaled_rows(rows: Rows) -> tuple[Rows, str]:
     return scaled, "Columns were centred and scaled to unit variance."
 
 
+def filled_rows(data: Dataset) -> Rows:
+    """Rows with scaled columns; gaps are filled with the means of their columns."""
+    x = fill(data.x, column_means(data.x)[gaps(data.x)[1]]) if has_missing(data.x) else data.x
+    return scaled_rows(Rows(x))[0]
+
+
 def judge_rows(
     data: Dataset, places: Any, held_out: Any = None, *, seed: int = 0, rows: int = _EXACT, **how: Any
 ) -> Faithfulness | None:
@@ -56,9 +66,8 @@ def judge_rows(
     """
     if len(data) < FEWEST:
         return None
-    x = fill(data.x, column_means(data.x)[gaps(data.x)[1]]) if has_missing(data.x) else data.x
-    scaled, _ = scaled_rows(Rows(x))
-    rows = min(rows, max(_FEW, _VALUES // int(x.shape[1])))
+    scaled = filled_rows(data)
+    rows = min(rows, max(_FEW, _VALUES // int(data.x.shape[1])))
     return faithfulness(scaled, places, labels=data.labels, held_out=held_out, seed=seed, rows=rows, **how)
 
 
@@ -112,3 +121,34 @@ def faithful_lines(found: Faithfulness) -> list[str]:
             held = "" if found.held_out is None else f"; held-out rows {_cell(found.held_out, name)}"
             lines.append(f"  {text} {_cell(found.map, name)}, PCA {_cell(found.pca, name)}{held}")
     return lines
+
+
+def yardstick_section(found: Comparison) -> Section:
+    """What curvature gains by other measures than the likelihood."""
+    text = [one.sentence for one in found.yardsticks]
+    if found.structure:
+        text.append(f"The test for a hierarchy calls the data {found.structure}.")
+    return Section("Other yardsticks", text, (), [_yardstick_table(one) for one in found.yardsticks])
+
+
+def _yardstick_table(one: Yardstick) -> Table:
+    """Scores by curvature, and those of PCA."""
+
+    def interval(scores: Sequence[float]) -> str:
+        return "{:.3f} ± {:.3f}".format(*mean_interval(scores))
+
+    values = list(one.repeats[0].test)
+    rows = [
+        [
+            "0 (flat)" if c == 0 else f"{c:g}",
+            *(interval([getattr(repeat, part)[c] for repeat in one.repeats]) for part in ("validation", "test")),
+        ]
+        for c in values
+    ]
+    if linear := [repeat.pca for repeat in one.repeats if repeat.pca is not None]:
+        rows.append(["PCA", "", interval(linear)])
+    note = (
+        f"{one.name.capitalize()}: {one.meaning}. c is chosen by it on validation rows, the test is on test rows; ± is "
+        "a 95 % interval over repeats."
+    )
+    return Table(["c", f"{one.name}, validation", f"{one.name}, test"], rows, note, values.index(one.choice))

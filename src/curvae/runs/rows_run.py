@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Arrays
+from ..data import Arrays, Dataset, Schema
 from ..data.missing import MissingValuesError, extremes
 from ..errors import CurvaeError
-from ..hierarchy import Metric, Rows, diagnose_distances, diagnose_rows
+from ..hierarchy import (
+    Match,
+    Metric,
+    NamedTree,
+    Rows,
+    diagnose_distances,
+    diagnose_rows,
+    faithfulness_yardstick,
+    recovery_yardstick,
+)
 from ..models.likelihoods import choose_likelihood
 from ..report import Section
 from ..training import Config, Fitted, fit, fit_many, random_split
@@ -27,12 +38,13 @@ from ..training.rows import layout_of
 from ..training.rows_problem import resolve
 from . import pages
 from .factors import by_factor, map_files, place_text
-from .faithful import faithful_section, judge_rows, scaled_rows
+from .faithful import faithful_section, filled_rows, judge_rows, scaled_rows, yardstick_section
 from .folders import embedding_table
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, Source
+from .trees import known_tree
 
 __all__ = ["RowsRun"]
 
@@ -47,6 +59,7 @@ class RowsRun(Run):
     def __init__(self, source: Source, config: Config) -> None:
         super().__init__(source, config)
         self.settings = given(config)
+        self.tree: tuple[NamedTree, Match] | None = None
         self.data, self.schema = source.load()
         self.data_size = f"{len(self.data)} rows, {self.data.n_columns} columns"
 
@@ -187,8 +200,25 @@ class RowsRun(Run):
         sizes = features, len(split.train), len(split.validation) + len(split.test), SAMPLES, models
         return self.trainings * likelihood_seconds(epoch, self.config, *sizes, choose_device(device))
 
+    def match_tree(self, tree: Path) -> None:
+        self.tree = known_tree(tree, self.source.path, self.data.ids, self.data.labels)
+
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
-        return compare(self.config, self.data, curvatures, repeats, groups=self.data.groups, **where)
+        found = compare(self.config, self.data, curvatures, repeats, groups=self.data.groups, **where)
+        splits = {self.config.seed + i: split for i, split in enumerate(self.splits)}
+        yardsticks = [faithfulness_yardstick(filled_rows(self.data), found, splits)]
+        if self.tree is not None:
+            known, match = self.tree
+            yardsticks.append(recovery_yardstick(known, match.node, found, splits))
+        return replace(found, yardsticks=tuple(yardsticks), structure=self._structure())
+
+    def _structure(self) -> str:
+        """What the test for a hierarchy calls the data; empty where they are too few for it or have gaps."""
+        if self.data.missing:
+            return ""
+        with suppress(CurvaeError):
+            return diagnose_rows(_tested(self.data, self.schema)[0], self.config.seed).outcome
+        return ""
 
     def comparison_report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
         data = self.data
@@ -202,6 +232,7 @@ class RowsRun(Run):
         sections = [
             Section("The maps", (), drawn),
             pages.comparison_section(found),
+            yardstick_section(found),
             pages.data_section(data, [pages.scaling_note(found.config)]),
         ]
         return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
@@ -228,10 +259,15 @@ class RowsRun(Run):
             found = diagnose_distances(data.x, seed, step)
             section = Section("What was done to the data", [*data.notes, *found.notes])
             return DiagnosedData(found, data.labels, section, data.warnings)
-        blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
-        rows, note = scaled_rows(Rows(data.x, metric, blocks=blocks))
+        rows, note = _tested(data, schema, metric)
         found = diagnose_rows(rows, seed, step)
         return DiagnosedData(found, data.labels, pages.data_section(data, [note, *found.notes]), data.warnings)
+
+
+def _tested(data: Dataset, schema: Schema, metric: Metric = "euclidean") -> tuple[Rows, str]:
+    """Rows as the test for a hierarchy takes them, and how they were scaled."""
+    blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
+    return scaled_rows(Rows(data.x, metric, blocks=blocks))
 
 
 def _beaten(found: Comparison) -> list[str]:
