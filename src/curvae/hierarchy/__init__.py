@@ -1,18 +1,22 @@
-"""Is there a hierarchy in data, and how well was a known one recovered?"""
+"""Is there a hierarchy in data, and how well was a known one recovered, and how faithful is a map?"""
 
 from ..data.graphs.ranking import neighbourhood_map
 from .delta import Delta, estimate_delta, exact_delta
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .distances import Metric, Rows
+from .faithfulness import Faithfulness, Figures, faithfulness
 from .nesting import Nesting, examine_points
 from .recovery import Match, Recovery, match_rows, recover
 from .tree_of_map import Embedded, tree_of_embedding
 from .trees import NamedTree, parse_newick, read_tree, tree_of_pairs
+from .yardsticks import faithfulness_yardstick, recovery_yardstick
 
 __all__ = [
     "Delta",
     "Diagnosis",
     "Embedded",
+    "Faithfulness",
+    "Figures",
     "Match",
     "Metric",
     "NamedTree",
@@ -26,11 +30,14 @@ __all__ = [
     "estimate_delta",
     "exact_delta",
     "examine_points",
+    "faithfulness",
+    "faithfulness_yardstick",
     "match_rows",
     "neighbourhood_map",
     "parse_newick",
     "read_tree",
     "recover",
+    "recovery_yardstick",
     "tree_of_embedding",
     "tree_of_pairs",
 ]
