@@ -5,7 +5,7 @@ from .graph_maps import graph_map
 from .maps import gyroplane_heat, latent_map
 from .mosaics import decoded_mosaic, mosaic, sample_grid
 from .panels import beside_surrogates, confusion, curves, dendrogram, radius_histogram, reconstructions
-from .projection import Projection, project_to_disc
+from .projection import Projection, project_from, project_to_disc
 from .style import PALETTE, figure_bytes, quiet
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "latent_map",
     "mosaic",
     "project",
+    "project_from",
     "project_to_disc",
     "quiet",
     "radius_histogram",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..data import Arrays
@@ -14,14 +15,16 @@ from ..data.missing import MissingValuesError, extremes
 from ..errors import CurvaeError
 from ..hierarchy import Metric, Rows, diagnose_distances, diagnose_rows
 from ..models.likelihoods import choose_likelihood
-from ..report import Section
-from ..training import Config, Fitted, fit, fit_many, random_split
+from ..plotting import project_from
+from ..report import Picture, Section
+from ..training import Config, Embedding, Fitted, fit, fit_many, random_split
 from ..training.build import require_buildable
 from ..training.comparison import SAMPLES, Comparison, compare, plan
 from ..training.config import require_count
 from ..training.device import choose_device
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.migrations import automatic_before_3
+from ..training.orientation import align_maps, principal_scores
 from ..training.pace import Estimate
 from ..training.rows import Scaling, layout_of
 from ..training.rows_problem import resolve
@@ -32,6 +35,7 @@ from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, Source
+from .spread import spread_figures, spread_pictures, spread_text, stability_section
 
 __all__ = ["RowsRun"]
 
@@ -48,6 +52,13 @@ class RowsRun(Run):
         self.settings = given(config)
         self.data, self.schema = source.load()
         self.data_size = f"{len(self.data)} rows, {self.data.n_columns} columns"
+
+    @property
+    def names(self) -> NDArray[np.str_]:
+        return self.data.ids
+
+    def scores(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        return principal_scores(self.data.x[chosen])
 
     # --- training -----------------------------------------------------------------------------------------------------
 
@@ -127,6 +138,9 @@ class RowsRun(Run):
         advance = reporter.counter("likelihood", len(scored))
         found = likelihoods(fitted, data.arrays.take(scored), SAMPLES, advance=advance)
         warnings, stable = health(fitted, embedding), stability(self.maps)
+        frames, aligned = self.orient(embedding), None if stable is None else align_maps(self.maps)
+        spread = {} if aligned is None else {"spread": aligned.spread}
+        spread_found = spread_figures(aligned)
         summary = {
             "log_likelihood": found.mean,
             "log_likelihood_interval": found.interval,
@@ -137,15 +151,24 @@ class RowsRun(Run):
             **geometry(fitted),
             "seconds": round(seconds, 2),
             "stability": None if stable is None else vars(stable),
+            "spread": spread_found,
         }
-        table = embedding_table(embedding, data.ids, data.labels, self.split.names(len(data)))
+        parts = self.split.names(len(data))
+        table = embedding_table(embedding, data.ids, data.labels, parts, frames=frames).assign(**spread)
         settings = given(config)
         again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
         held = f"{len(self.split.validation)} validation rows"
         sections = [
-            pages.map_section(data, embedding, reporter.command(place.view_step)),
+            pages.map_section(
+                data, embedding, frames, self.orientation_sentence, spread, reporter.command(place.view_step)
+            ),
             pages.likelihood_section(found if apart else None, held, reporter.command(compare)),
-            pages.stability_section(stable, reporter.command(again)),
+            stability_section(
+                stable,
+                reporter.command(again),
+                spread_text(spread_found),
+                pictures=() if aligned is None else spread_pictures(data, aligned, frames),
+            ),
             pages.training_section(fitted, embedding),
             pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob, kind),
             pages.data_section(data, [pages.scaling_note(config)]),
@@ -156,9 +179,9 @@ class RowsRun(Run):
         )
         pictures = {**map_files(embedding, sections[0]), "curves": sections[3].pictures[0]}
         report = f"Map of {named.path}", verdict, warnings, sections, pictures
-        said = [verdict] if stable is None else [sections[2].text[0], verdict]
+        said = [verdict] if stable is None else [*sections[2].text, verdict]
         following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
-        return Outcome(fitted, embedding, table, summary, *report, said, following)
+        return Outcome(fitted, embedding, frames, table, summary, *report, said, following)
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 
@@ -185,19 +208,23 @@ class RowsRun(Run):
 
     def comparison_report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
         data = self.data
-        drawn = [
-            picture
-            for c in (0.0, found.best)
-            for picture in by_factor(
-                found.embeddings[c], lambda part, _: [pages.map_picture(part, data.labels, label_name=data.label_name)]
-            )
-        ]
+        drawn = [picture for c in (0.0, found.best) for picture in self._map_pictures(found.embeddings[c])]
         sections = [
-            Section("The maps", (), drawn),
+            Section("The maps", [self.orientation_sentence], drawn),
             pages.comparison_section(found),
             pages.data_section(data, [pages.scaling_note(found.config)]),
         ]
         return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
+
+    def _map_pictures(self, embedding: Embedding) -> list[Picture]:
+        """The map of every factor."""
+        data, frames = self.data, self.orient(embedding)
+
+        def draw(part: Embedding, place: int) -> list[Picture]:
+            projection = project_from(frames[place], torch.from_numpy(part.space))
+            return [pages.map_picture(part, data.labels, projection=projection, label_name=data.label_name)]
+
+        return by_factor(embedding, draw)
 
     # --- diagnosis ----------------------------------------------------------------------------------------------------
 
