@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from . import hyperboloid as h
 from .frechet import frechet_mean, log_square
 
-__all__ = ["Frame", "aligning_frame", "mean_point", "picture_frame", "seen_from"]
+__all__ = ["Frame", "Motion", "align", "mean_point", "picture_frame", "seen_from"]
 
 _ITERATIONS = 60  # of L-BFGS, at most
 _UNDECIDED = 1e-9  # correlation below which data say nothing about a direction
@@ -107,38 +108,48 @@ def _turn(vectors: Tensor, scores: Tensor) -> Tensor:
     return torch.where(open_ & skewed, -own, own) @ other
 
 
-def aligning_frame(S: Tensor, T: Tensor, c: float) -> Frame:
-    """The frame from which the points S, (N, d), are nearest to the points T in the mean of squared distances.
+class Motion(NamedTuple):
+    """An isometry in three steps, none of which loses the digits of points far from the origin.
 
-    It begins with the best rotation or reflection in the tangent spaces at the means (Kabsch), and goes on from there
-    by L-BFGS, since lengths across a tangent space are shorter than those of the space. The local minimum that is found
-    is the global one if the points of T are near those of S moved by some isometry.
+    It moves the point `start` to the origin, shows what lies there from a frame of d axes, and moves the origin to the
+    point `place`.
     """
-    d, from_, to = S.shape[1], mean_point(S, c), mean_point(T, c)
-    seen = seen_from(from_, S, c)
-    turn = _orthogonal(h.logmap0(seen, c).T @ h.logmap0(seen_from(to, T, c), c))
+
+    start: Tensor
+    frame: Frame
+    place: Tensor
+
+    def apply(self, S: Tensor) -> Tensor:
+        """Points (…, d), moved."""
+        c = self.frame.c
+        return h.translate(self.place, self.frame.apply(seen_from(self.start, S, c)), c)
+
+
+def align(S: Tensor, T: Tensor, c: float) -> Motion:
+    """The isometry that brings the points S, (N, d), nearest to the points T in the mean of squared distances.
+
+    It begins with the best rotation or reflection in the tangent spaces at the means (Kabsch) and is refined by L-BFGS,
+    since lengths across a tangent space are shorter than those of the space. The minimum that is found is a local one.
+    """
+    d, start, place = S.shape[1], mean_point(S, c), mean_point(T, c)
+    own, target = seen_from(start, S, c), seen_from(place, T, c)
+    turn = _orthogonal(h.logmap0(own, c).T @ h.logmap0(target, c))
     shift, skew = S.new_zeros(d, requires_grad=True), S.new_zeros(d, d, requires_grad=True)
 
-    def rotation() -> Tensor:
-        return turn @ torch.matrix_exp(skew.triu(1) - skew.triu(1).T)
-
-    def place() -> Tensor:  # where the mean of S goes
-        return h.translate(to, h.expmap0(shift, c), c)
+    def frame() -> Frame:
+        return Frame(h.expmap0(shift, c), turn @ torch.matrix_exp(skew.triu(1) - skew.triu(1).T), c)
 
     def cost() -> Tensor:
-        return log_square(h.translate(place(), seen @ rotation(), c), T, c)[1].mean()
+        return log_square(frame().apply(own), target, c)[1].mean()
 
     with torch.no_grad():
-        start = float(cost())
+        before = float(cost())
     _minimise([shift, skew], cost)
     with torch.no_grad():
-        if not float(cost()) < start:  # also where it is not a number
+        if not float(cost()) < before:  # also where it is not a number
             shift.zero_()
             skew.zero_()
-        # The point that goes to the origin; about it, the isometry is linear in S.
-        centre = h.translate(from_, -place() @ rotation().T, c)
-        around = seen_from(from_, h.translate(centre, torch.eye(d, dtype=S.dtype), c), c)
-        return Frame(centre, _orthogonal(h.translate(place(), around @ rotation(), c)), c)
+        return Motion(start, frame(), place)
 
 
 def _orthogonal(matrix: Tensor) -> Tensor:

@@ -79,8 +79,8 @@ def spread_pictures(data: Dataset, found: AlignedMaps, frames: Sequence[Frame]) 
         labels: Any = None if data.labels is None else data.labels[followed]
         title = "places of a row in all maps"
         latent_map(left, ball, places[0], labels, samples=places[1:].transpose(0, 1), title=title)
-        ends = [one.reshape(-1, 2) for one in (places[:1].expand_as(places[1:]), places[1:])]
-        geodesics(left, ball, *ends, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
+        start, end = (one.reshape(-1, 2) for one in (places[:1].expand_as(places[1:]), places[1:]))
+        geodesics(left, ball, start, end, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
         latent_map(right, ball, points, colouring(found.spread, len(data)), title="spread")
         some = f"{len(followed)} rows, chosen at random" if len(followed) < len(data) else "all rows"
         caption = (

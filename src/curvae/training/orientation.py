@@ -17,7 +17,7 @@ from scipy import sparse
 from sklearn.decomposition import PCA
 
 from ..geometry import Lorentz
-from ..geometry.frames import Frame, aligning_frame, picture_frame, seen_from
+from ..geometry.frames import Frame, align, picture_frame, seen_from
 from .embedding import Array, Embedding, PlacedFactor
 from .rows import Matrix, Scaling
 
@@ -134,7 +134,7 @@ def align_maps(maps: Sequence[Embedding]) -> AlignedMaps | None:
     copies, squares = [], np.zeros(len(first))
     for place, factor in enumerate(first.placed):
         spaces = [torch.from_numpy(one.parts[place].space) for one in (first, *others)]
-        moved = [aligning_frame(one[rows], spaces[0][rows], factor.c).apply(one) for one in spaces[1:]]
+        moved = [align(one[rows], spaces[0][rows], factor.c).apply(one) for one in spaces[1:]]
         copies.append(torch.stack([spaces[0], *moved]))
         unit = factor.unit if len(first.placed) > 1 else 1.0
         squares += _mean_squares(copies[-1], factor.c) / unit**2
