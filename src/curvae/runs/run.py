@@ -46,8 +46,13 @@ __all__ = [
 
 def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple[Frame, ...] | None:
     """The frames that `config.json` holds for the factors of a map; None in runs of older versions."""
-    stored = description.get("orientation")
-    return None if stored is None else frames_from_json(stored, embedding.placed)
+    if (stored := description.get("orientation")) is None:
+        return None
+    try:
+        return frames_from_json(stored, embedding.placed)
+    except (KeyError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split())
+        raise CurvaeError(f"config.json holds no orientation of the map ({message}); train again") from error
 
 
 def given(config: Settings) -> dict[str, Any]:

@@ -111,6 +111,8 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
         about.append(f"This is the factor {name}, and distances are those along it")
         others = (f'factor="{factor.name}"' for factor in whole.placed if factor.name != name)
         reporter.say(f"the map shows the factor {name} of the product; for another give {' or '.join(others)}")
+    if description.get("root") is not None and not request.anonymous:
+        about.append(f"{description['root']} is at the centre")
     if embedding.dim > 2:
         about.append(pages.capital(projection.sentence))
     return pages.map_view(
