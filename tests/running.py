@@ -39,7 +39,12 @@ def undrawn() -> Iterator[None]:
     charts = ("beside_surrogates", "curves", "dendrogram", "radius_histogram", "reconstructions")
     names = ("Figure", "latent_map", "mosaic", "sample_grid", *charts)
     drawn = {name: mock.Mock() for name in names} | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
-    with mock.patch.multiple("curvae.runs.pages", **drawn), mock.patch("curvae.runs.graph_pages.graph_map"):
+    spread = {name: mock.Mock() for name in ("geodesics", "latent_map")}
+    with (
+        mock.patch.multiple("curvae.runs.pages", **drawn),
+        mock.patch.multiple("curvae.runs.spread", **spread),
+        mock.patch("curvae.runs.graph_pages.graph_map"),
+    ):
         yield
 
 

@@ -82,6 +82,7 @@ SHARED: dict[str, click.Parameter] = {
     "seed": SettingOption([RowSettings], "seed", default=0),
     "device": option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     "jobs": option("--jobs", type=click.IntRange(min=1), help="Processes (one per core, one on CUDA)."),
+    "root": option("--root", metavar="ID", help="Row, or node, at the centre of the map (the mean of all)."),
     "resume": option("--resume", is_flag=True, help="Continue the run in -o."),
     "force": option("--force", is_flag=True, help="Overwrite what is there."),
     "quiet": option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),

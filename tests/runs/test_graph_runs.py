@@ -133,7 +133,7 @@ def test_contents_of_the_folder(whole):
 def test_embedding_and_tensors(whole):
     table = pd.read_csv(whole / "run/embedding.csv", **EXACT)
     names = ["id", "label", "split", "ball_1", "ball_2", "tangent_1", "tangent_2", "radius", "sigma"]
-    assert list(table.columns) == names and set(table["split"]) == {"train"}
+    assert list(table.columns) == [*names, "map_1", "map_2"] and set(table["split"]) == {"train"}
     people = pd.read_csv(whole / "people.csv", index_col="node")
     assert table["label"].tolist() == people["team"].loc[table["id"]].tolist()
     fitted, embedding, _, stored = load_fitted(whole / "run", FittedGraph)

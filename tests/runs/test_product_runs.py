@@ -93,6 +93,7 @@ def test_columns_of_every_factor():
         *("id", "label", "split", "h1_ball_1", "h1_ball_2", "e2_1", "e2_2", "e2_3", "h3_ball_1"),
         *(f"tangent_{k}" for k in range(1, 7)),
         *("radius", "h1_sigma", "e2_sigma", "h3_sigma"),
+        *(f"{name}_map_{k}" for name in ("h1", "e2", "h3") for k in (1, 2)),
     ]
     summary = config()["summary"]
     scales = summary["prior_scale"]

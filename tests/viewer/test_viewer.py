@@ -367,8 +367,10 @@ def test_view_writes_a_page(home):
     ]
     seen = Page(Path("run-map.html").read_text(encoding="utf-8"))
     table = pd.read_csv(home / "run/embedding.csv")
-    radius, _ = seen.points()
-    np.testing.assert_allclose(radius, table["radius"], atol=1e-5)
+    radius, angle = seen.points()
+    drawn = table["map_1"] + 1j * table["map_2"]
+    np.testing.assert_allclose(radius, 2 * np.arctanh(np.abs(drawn)), atol=1e-5)
+    np.testing.assert_allclose(np.exp(1j * angle), drawn / np.abs(drawn), atol=1e-4)
     assert seen.bytes("ids").decode().split("\n") == table["id"].tolist()
     assert [column["name"] for column in seen.facts["columns"]] == ["kind"]
     assert seen.facts["title"] == "cells.csv" and "40 rows, c = 1 (curvature −1)" in seen.facts["about"]
@@ -421,7 +423,7 @@ def test_view_of_one_dimension(home):
     assert curvae("diagnose", "one", "--newick", "one.nwk").code == 0
     np.testing.assert_allclose(
         Page(Path("one-map.html").read_text(encoding="utf-8")).points()[0],
-        pd.read_csv("one/embedding.csv")["radius"],
+        2 * np.arctanh(pd.read_csv("one/embedding.csv")["map_1"].abs()),
         atol=1e-5,
     )
 

@@ -36,5 +36,5 @@ def unguard(text: str) -> str:
 
 def is_embedding(names: Sequence[str]) -> bool:
     """Whether these are the columns of an `embedding.csv`, in which texts are guarded."""
-    parts = {"tangent_1", "radius"} <= set(names) and re.fullmatch(r"([he]\d+_)?sigma", names[-1]) is not None
-    return parts and list(names[:3]) == ["id", "label", "split"]
+    last = re.fullmatch(r"([he]\d+_)?(sigma|map_2)|spread", names[-1])
+    return last is not None and {"tangent_1", "radius"} <= set(names) and list(names[:3]) == ["id", "label", "split"]

@@ -8,7 +8,7 @@ from torch import Tensor
 from . import hyperboloid as h
 from .functions import logsinhc
 
-__all__ = ["frechet_mean"]
+__all__ = ["frechet_mean", "log_square"]
 
 
 _STEPS = 12  # of Newton, which more than suffice
@@ -31,14 +31,14 @@ def frechet_mean(S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:
         for _ in range(_STEPS):
             step = _newton_step(mean, S, w, k)
             trials = h.expmap(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), k)
-            cost = (w.unsqueeze(-2) * _log_square(trials.unsqueeze(-2), S.unsqueeze(-3), kk)[1]).sum(-1)
+            cost = (w.unsqueeze(-2) * log_square(trials.unsqueeze(-2), S.unsqueeze(-3), kk)[1]).sum(-1)
             best = cost.argmin(-1, keepdim=True).unsqueeze(-1)
             mean = torch.take_along_dim(trials, best, -2).squeeze(-2)
     return h.expmap(mean, _newton_step(mean, S, w, k), c)
 
 
 def _newton_step(mean: Tensor, S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:
-    v, square = _log_square(mean.unsqueeze(-2), S, c)
+    v, square = log_square(mean.unsqueeze(-2), S, c)
     y = c * square
     # The Hessian of d²/2 is 1 along v and √y·coth√y = 1 + 2y·(log sinhc)′(y) across.
     bend = 2 * logsinhc(y, 1)
@@ -48,7 +48,7 @@ def _newton_step(mean: Tensor, S: Tensor, w: Tensor, c: Tensor | float) -> Tenso
     return torch.linalg.solve(hessian, (w.unsqueeze(-1) * v).sum(-2).unsqueeze(-1)).squeeze(-1)
 
 
-def _log_square(S: Tensor, T: Tensor, c: Tensor | float) -> tuple[Tensor, Tensor]:
+def log_square(S: Tensor, T: Tensor, c: Tensor | float) -> tuple[Tensor, Tensor]:
     """log_S(T) and its square, the squared distance."""
     v = h.logmap0(h.displacement(S, T, h.ball_difference(S, T, c), c), c)
     return v, h.dot(v, v)

@@ -4,7 +4,7 @@ from .disc import density, disc, fit_window, geodesics, grid, gyroplane, project
 from .maps import graph_map, gyroplane_heat, latent_map
 from .mosaics import decoded_mosaic, mosaic, sample_grid
 from .panels import beside_surrogates, confusion, curves, dendrogram, radius_histogram, reconstructions
-from .projection import Projection, project_to_disc
+from .projection import Projection, project_from, project_to_disc
 from .style import PALETTE, figure_bytes, quiet
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "latent_map",
     "mosaic",
     "project",
+    "project_from",
     "project_to_disc",
     "quiet",
     "radius_histogram",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,10 +11,12 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from ..errors import CurvaeError
-from ..geometry import PoincareBall
+from ..geometry import Lorentz, PoincareBall
+from ..geometry import hyperboloid as h
+from ..geometry.frames import Frame, seen_from
 from .disc import Points, as_number, tensor
 
-__all__ = ["Projection", "project_to_disc"]
+__all__ = ["Projection", "project_from", "project_to_disc"]
 
 _PAIRS = 2000
 _ALL_PAIRS = 300  # up to so many points all pairs are compared
@@ -32,6 +34,7 @@ class Projection:
         c: minus the curvature.
         centre: the point that was moved to 0, shape (d,).
         axes: the two directions kept, as columns, shape (d, 2).
+        space: the points as space parts on the hyperboloid, which tell those near the rim apart, shape (N, 2).
     """
 
     points: Tensor
@@ -40,6 +43,7 @@ class Projection:
     c: float
     centre: Tensor
     axes: Tensor
+    space: Tensor
 
     def apply(self, points: Points) -> Tensor:
         """Further points, of shape (…, d), projected the same way."""
@@ -47,10 +51,10 @@ class Projection:
         d = len(self.centre)
         if z.shape[-1] != d:
             raise CurvaeError(f"the projection was made for {d} dimensions, got points of shape {tuple(z.shape)}")
-        # One or two dimensions are shown as they are: the radius means something.
-        return (
-            z @ self.axes if d <= 2 else PoincareBall(2, self.c).expmap0(_tangent(z, self.centre, self.c) @ self.axes)
-        )
+        if d <= 2 and not self.centre.any():
+            return z @ self.axes  # to the last digit
+        frame = Frame(h.from_ball(self.centre, self.c), self.axes, self.c)
+        return PoincareBall(2, self.c).from_lorentz(frame.apply(h.from_ball(z, self.c)))
 
 
 def project_to_disc(points: Points, c: Tensor | float) -> Projection:
@@ -80,22 +84,46 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
         sentence = (
             "the two latent dimensions as they are" if d == 2 else "the one latent dimension, on the horizontal axis"
         )
-        return Projection(z @ axes, 1.0, sentence, c, z.new_zeros(d), axes)
+        return Projection(z @ axes, 1.0, sentence, c, z.new_zeros(d), axes, h.from_ball(z @ axes, c))
     some = z if n <= _MEAN_OF else z[np.random.default_rng(0).choice(n, _MEAN_OF, replace=False)]
     centre = PoincareBall(d, c).frechet_mean(some)
-    v = _tangent(z, centre, c)
-    variance, directions = torch.linalg.eigh(v.T @ v / n)
-    axes = directions[:, [-1, -2]]
+    frame = Frame(h.from_ball(centre, c), torch.eye(d, dtype=z.dtype), c)
+    v = frame.coordinates(h.from_ball(z, c))
+    axes = torch.linalg.eigh(v.T @ v / n)[1][:, [-1, -2]]
     # The sign of an eigenvector is arbitrary; its largest entry is made positive.
     axes = axes * torch.take_along_dim(axes, axes.abs().argmax(0, keepdim=True), 0).sign()
-    projected = PoincareBall(2, c).expmap0(v @ axes)
-    share = float(variance[-2:].sum() / variance.sum()) if variance.sum() > 0 else 1.0
-    kept = _rank_correlation(z, projected, c)
+    return _projected(h.from_ball(z, c), replace(frame, axes=axes))
+
+
+def project_from(frame: Frame, S: Tensor) -> Projection:
+    """Points as they are seen from a frame of two axes.
+
+    Arguments:
+        frame: the point in the middle of the disc and what is drawn to the right and upwards; one that `picture_frame`
+            chose, say.
+        S: space parts of points on the hyperboloid, (N, d).
+    """
+    if len(frame.centre) > 2:
+        return _projected(S, frame)
+    return _drawn(frame, frame.apply(S), 1.0, "all latent dimensions")
+
+
+def _projected(S: Tensor, frame: Frame) -> Projection:
+    """Points of more than two dimensions, and what is lost of them."""
+    space = frame.apply(S)
+    before, after = (float(h.dist0(x, frame.c).square().sum()) for x in (seen_from(frame.centre, S, frame.c), space))
+    share = after / before if before > 0 else 1.0
+    kept = _rank_correlation(S, space, frame.c)
     sentence = (
-        f"projected from {d} dimensions: {100 * share:.0f} % of the variance at the origin kept, "
+        f"projected from {S.shape[1]} dimensions: {100 * share:.0f} % of the variance at the origin kept, "
         f"rank correlation of distances {kept:.2f}"
     )
-    return Projection(projected, kept, sentence, c, centre, axes)
+    return _drawn(frame, space, kept, sentence)
+
+
+def _drawn(frame: Frame, space: Tensor, kept: float, sentence: str) -> Projection:
+    points = PoincareBall(2, frame.c).from_lorentz(space)
+    return Projection(points, kept, sentence, frame.c, h.ball(frame.centre, frame.c), frame.axes, space)
 
 
 def _checked(points: Points, c: float) -> Tensor:
@@ -107,16 +135,10 @@ def _checked(points: Points, c: float) -> Tensor:
     return z
 
 
-def _tangent(z: Tensor, centre: Tensor, c: float) -> Tensor:
-    """log_0 of the points after the centre was moved to 0: log at the centre, transported from there."""
-    ball = PoincareBall(len(centre), c)
-    return ball.logmap(centre, z) * ball.lambda_x(centre) / 2  # λ_0 = 2
-
-
 def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
     n = len(before)
     i, j = np.triu_indices(n, 1) if n <= _ALL_PAIRS else _random_pairs(n)
-    x, y = (PoincareBall(z.shape[-1], c).dist(z[i], z[j]).numpy() for z in (before, after))
+    x, y = (Lorentz(S.shape[-1], c).dist(S[i], S[j]).numpy() for S in (before, after))
     if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
         # Ranks that are all equal have no correlation: either nothing was lost or everything.
         return float(np.allclose(x, y))

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from ..data import branching_diffusion, flat
+from ..plotting import project_from
 from ..report import Section
 from ..training import Config
 from ..training.comparison import Comparison, compare
 from ..training.files import write_json
+from ..training.orientation import orient, principal_scores, sampled_rows
 from . import pages
 from .folders import new_folder, write_report
 from .progress import Reporter
@@ -69,10 +73,13 @@ def _demonstrate(output: Path, seed: int, quick: bool, reporter: Reporter) -> tu
         )
         found[name] = result
         known = tree if rows.labels is not None else None
-        pictures = [
-            pages.map_picture(result.embeddings[c], rows.labels, title, known, label_name=rows.label_name)
-            for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE"))
-        ]
+        pictures = []
+        chosen = sampled_rows(len(rows))
+        scores = principal_scores(rows.x[chosen])
+        for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE")):
+            place = result.embeddings[c]
+            projection = project_from(orient(place, chosen, scores)[0], torch.from_numpy(place.space))
+            pictures.append(pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name))
         told = (
             "127 nodes of a binary tree of depth 6, each seen five times through noise in 50 dimensions. Lines are the "
             "true hierarchy, which the models do not see; colours are its branches."

@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from ..data.files import refuse_dangling, require_file
 from ..data.spreadsheets import guard, unguard
 from ..data.text import EXACT
 from ..errors import CurvaeError
+from ..geometry import PoincareBall
+from ..geometry.frames import Frame
 from ..report import Report, Section
 from ..report.page import Tone
 from ..training.evaluate import Embedding
@@ -147,12 +150,18 @@ def write_report(
 
 
 def embedding_table(
-    embedding: Embedding, ids: NDArray[Any], labels: NDArray[Any] | None, split: Any, thing: str = "row"
+    embedding: Embedding,
+    ids: NDArray[Any],
+    labels: NDArray[Any] | None,
+    split: Any,
+    thing: str = "row",
+    frames: Sequence[Frame] | None = None,
 ) -> pd.DataFrame:
     """The rows of `embedding.csv`, in input order and full precision; raises for rows without a place on the map.
 
     Of a product, coordinates and standard deviations of a factor begin with its name: `h1_ball_1`, `h1_sigma`; those of
     a flat factor are metric, `e2_1`. Tangent coordinates are those of all factors, in units of the prior scales.
+    `map_1` and `map_2`, or `h1_map_1`, are where pictures show a row that is seen from the frames.
     """
     embedding.require_finite(ids, thing)
     named = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
@@ -160,7 +169,17 @@ def embedding_table(
     sigma: dict[str, Any] = {"sigma": embedding.sigma}
     if len(embedding.placed) > 1:
         sigma = {f"{part.placed[0].name}_sigma": part.sigma for part in embedding.parts}
-    return pd.DataFrame({**named, **coordinates, "radius": embedding.radius, **sigma})
+    drawn = {} if frames is None else _drawn_columns(embedding, frames)
+    return pd.DataFrame({**named, **coordinates, "radius": embedding.radius, **sigma, **drawn})
+
+
+def _drawn_columns(embedding: Embedding, frames: Sequence[Frame]) -> dict[str, NDArray[np.float64]]:
+    columns: dict[str, NDArray[np.float64]] = {}
+    for part, frame in zip(embedding.parts, frames, strict=True):
+        name = "map" if len(frames) == 1 else f"{part.placed[0].name}_map"
+        seen = PoincareBall(2, part.c).from_lorentz(frame.apply(torch.from_numpy(part.space)))
+        columns |= _numbered_columns(name, seen.numpy())
+    return columns
 
 
 def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:

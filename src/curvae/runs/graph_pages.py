@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from ..data import EdgeSplit, Graph
 from ..geometry import PoincareBall
+from ..geometry.frames import Frame
 from ..models import FermiDirac
 from ..models.pairs import exact
-from ..plotting import graph_map, project_to_disc
+from ..plotting import graph_map, project_from
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..report import Picture, Section, Table
 from ..training.evaluate import Embedding
@@ -76,7 +77,7 @@ class Centre:
     """The middle of the map and of the graph.
 
     Arguments:
-        nearest: nodes by their distance from the origin, the nearest first.
+        nearest: nodes by their distance from the centre of the map, the nearest first.
         closest: the node of the highest closeness in the graph.
         steps: from there, infinite where there is no path.
     """
@@ -121,10 +122,10 @@ def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighb
     return text
 
 
-def map_picture(graph: Graph, embedding: Embedding, centre: Centre) -> Picture:
-    """The map with its edges, projected where it has more than two dimensions."""
+def map_picture(graph: Graph, embedding: Embedding, frame: Frame, centre: Centre) -> Picture:
+    """The map with its edges as it is seen from a frame."""
     figure = Figure(figsize=(6.2, 5.2))
-    projection = project_to_disc(embedding.ball, embedding.c)
+    projection = project_from(frame, torch.from_numpy(embedding.space))
     steps = f"steps from {graph.names[centre.closest]}"
     graph_map(
         figure.subplots(),
@@ -153,7 +154,10 @@ def map_picture(graph: Graph, embedding: Embedding, centre: Centre) -> Picture:
     )
 
 
-def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command: str) -> Section:
+def map_section(
+    graph: Graph, embedding: Embedding, frames: Sequence[Frame], centre: Centre, orientation: str, view_command: str
+) -> Section:
+    """The map of every factor as it is seen from its frame; `orientation` says how that was chosen."""
     colours = (
         f"Colours are the column {graph.label_name!r}."
         if graph.labels is not None
@@ -165,6 +169,7 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command
         "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours; each "
         f"line is an edge, drawn as the shortest path of the space{bent}. The model expects an edge where nodes are "
         f"near; long edges, which it did not expect, are fainter. {colours}",
+        orientation,
         f"{capital(centre.sentence(graph))}. The first has a ring, the second a square.",
         f"The map by itself, with names, search and selection: {view_command}",
     ]
@@ -174,12 +179,12 @@ def map_section(graph: Graph, embedding: Embedding, centre: Centre, view_command
             "The space is a product, with a map for each factor. Distances in it join those along the factors, "
             "d² = Σ d_i²; the probability of an edge fixes their scale.",
         )
-    return Section("The map", text, map_pictures(graph, embedding, centre))
+    return Section("The map", text, map_pictures(graph, embedding, frames, centre))
 
 
-def map_pictures(graph: Graph, embedding: Embedding, centre: Centre) -> list[Picture]:
+def map_pictures(graph: Graph, embedding: Embedding, frames: Sequence[Frame], centre: Centre) -> list[Picture]:
     """The map of every factor."""
-    return by_factor(embedding, lambda part, place: [map_picture(graph, part, centre)])
+    return by_factor(embedding, lambda part, place: [map_picture(graph, part, frames[place], centre)])
 
 
 def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str) -> Section:

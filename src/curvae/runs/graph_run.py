@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import EdgeSplit, split_edges
-from ..data.graphs.centrality import closeness, steps_from
+from ..data.graphs.centrality import closeness, steps_from, steps_to_some
 from ..data.messages import count as counted
 from ..errors import CurvaeError
+from ..geometry.frames import Frame
 from ..hierarchy import Metric, diagnose_graph
 from ..report import Section
 from ..training.config import require_count
@@ -24,6 +25,7 @@ from ..training.graphs import FittedGraph, GraphComparison, GraphConfig, compare
 from ..training.graphs.build import require_buildable_graph
 from ..training.graphs.evaluate import embed_graph, link_figures, neighbourhood
 from ..training.graphs.fitted import graph_facts
+from ..training.orientation import principal_scores, seen_radius
 from ..training.paired import curved_values
 from ..training.storage import MODEL
 from . import graph_pages as pages
@@ -47,6 +49,8 @@ class GraphRun(Run):
     fitted = FittedGraph
     trained = TrainedGraph
     has_edges = True
+    thing = "node"
+    axes = "the steps between nodes"
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
         super().__init__(source, config)
@@ -56,6 +60,13 @@ class GraphRun(Run):
     @property
     def warnings(self) -> Sequence[str]:
         return [*self.data.warnings, *self.remarks]
+
+    @property
+    def names(self) -> NDArray[np.str_]:
+        return self.data.names
+
+    def scores(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        return principal_scores(steps_to_some(self.data)[chosen])
 
     # --- training -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +128,8 @@ class GraphRun(Run):
         graph, fitted, config, last = self.data, self.model, self.config, self.model.last
         embedding = embed_graph(fitted, graph)
         links, near = self._links(), neighbourhood(embedding, graph, seed=config.seed)
-        centre = self._centre(embedding)
+        frames = self.orient(embedding)
+        centre = self._centre(embedding, frames)
         warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
         if near.map < _FAITHFUL:
             warnings.append(
@@ -129,17 +141,19 @@ class GraphRun(Run):
             "neighbourhood_map": near.map,
             "neighbourhood_nodes": near.asked,
             "centre": str(graph.names[centre.nearest[0]]),
-            "centre_radius": float(embedding.radius[centre.nearest[0]]),
+            "centre_radius": float(seen_radius(embedding, frames)[centre.nearest[0]]),
             "graph_centre": str(graph.names[centre.closest]),
             "reconstruction": last["reconstruction"],
             "kl": last["kl"],
             **{name: value for name, value in geometry(fitted).items() if name != "identifiable"},
             "seconds": round(seconds, 2),
         }
-        table = embedding_table(embedding, graph.names, graph.labels, "train", "node")
+        table = embedding_table(embedding, graph.names, graph.labels, "train", "node", frames)
         settings = comparable(given(config))
         sections = [
-            pages.map_section(graph, embedding, centre, reporter.command(place.view_step)),
+            pages.map_section(
+                graph, embedding, frames, centre, self.orientation_sentence, reporter.command(place.view_step)
+            ),
             pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings))),
             pages.training_section(fitted, embedding),
             pages.data_section(graph, len(config.factors)),
@@ -155,12 +169,12 @@ class GraphRun(Run):
         pictures = {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]}
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
         said = [verdict, centre.sentence(graph)]
-        return Outcome(fitted, embedding, table, summary, *report, said, following)
+        return Outcome(fitted, embedding, frames, table, summary, *report, said, following)
 
-    def _centre(self, embedding: Embedding) -> pages.Centre:
+    def _centre(self, embedding: Embedding, frames: Sequence[Frame]) -> pages.Centre:
         """The middle of the map and of the graph."""
         closest = int(np.argmax(closeness(self.data, self.config.seed)))
-        nearest = np.argsort(embedding.radius, kind="stable")[:6]
+        nearest = np.argsort(seen_radius(embedding, frames), kind="stable")[:6]
         return pages.Centre(nearest, closest, steps_from(self.data, closest))
 
     # --- comparison ---------------------------------------------------------------------------------------------------
@@ -177,9 +191,14 @@ class GraphRun(Run):
         return compare_graph(self.config, self.data, curvatures, repeats, **where)
 
     def comparison_report(self, found: GraphComparison) -> tuple[list[str], list[str], list[Section]]:
-        maps = [(found.embeddings[c], self._centre(found.embeddings[c])) for c in (0.0, found.best)]
-        drawn = [picture for one in maps for picture in pages.map_pictures(self.data, *one)]
-        said = ["From the models of the first split, which have seen 85 % of the edges; all edges are drawn."]
+        drawn = []
+        for embedding in (found.embeddings[c] for c in (0.0, found.best)):
+            frames = self.orient(embedding)
+            drawn += pages.map_pictures(self.data, embedding, frames, self._centre(embedding, frames))
+        said = [
+            "From the models of the first split, which have seen 85 % of the edges; all edges are drawn.",
+            self.orientation_sentence,
+        ]
         parts = [
             Section("The maps", said, drawn),
             pages.comparison_section(found),

@@ -53,7 +53,7 @@ class TrainedGraph(TrainedRun):
         if own.labels is not None:
             places = _places(own, graph)
             labels = np.where(places < 0, "", own.labels[places])
-        return embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node")
+        return embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node", self.frames)
 
     def sample(
         self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..data import Dataset, Tree
 from ..geometry import Lorentz, PoincareBall
+from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis
 from ..models import LIKELIHOODS
 from ..nn.space import FactorFigures
@@ -25,6 +26,7 @@ from ..plotting import (
     figure_bytes,
     latent_map,
     mosaic,
+    project_from,
     project_to_disc,
     radius_histogram,
     reconstructions,
@@ -33,7 +35,7 @@ from ..plotting import (
 from ..report import Picture, Section, Table
 from ..training.comparison import Comparison
 from ..training.config import Config
-from ..training.evaluate import Embedding, Likelihoods, Stability, active_dimensions, reconstruct
+from ..training.evaluate import Embedding, Likelihoods, active_dimensions, reconstruct
 from ..training.fitted import Fitted, FittedModel
 from ..training.paired import mean_interval
 from ..viewer import View
@@ -55,7 +57,6 @@ __all__ = [
     "node_places",
     "picture",
     "reconstruction_section",
-    "stability_section",
     "training_of",
     "training_section",
 ]
@@ -70,12 +71,12 @@ def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Pictu
 def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
     """The map to be moved; `more` as for `View`, with points of the disc in ball coordinates."""
     ball = PoincareBall(2, embedding.c)
-    # Space parts tell points far out apart that in ball coordinates round to the rim.
-    space = embedding.space if embedding.dim == 2 else ball.to_lorentz(projection.points)
     if (hierarchy := more.pop("hierarchy", None)) is not None:
         more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
     # A standard deviation says nothing about the spread of a projection.
-    return View(space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more)
+    return View(
+        projection.space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more
+    )
 
 
 def node_places(tree: Tree, ball: PoincareBall, points: Tensor) -> Tensor:
@@ -92,18 +93,20 @@ def map_picture(
     projection: Projection | None = None,
     label_name: str | None = None,
     wide: bool = False,
+    columns: Mapping[str, Any] | None = None,
 ) -> Picture:
     """The map, projected where it has more than two dimensions, with the true hierarchy where it is known.
 
-    Of up to 20,000 rows it can be moved where scripts run; it knows labels, but no ids nor the order of the rows.
+    Of up to 20,000 rows it can be moved where scripts run; it knows labels and other `columns` to colour by, but no ids
+    nor the order of the rows.
     """
     figure = Figure(figsize=(5.2, 4.6))
     projection = project_to_disc(embedding.ball, embedding.c) if projection is None else projection
     ball = PoincareBall(2, embedding.c)
     hierarchy = None if tree is None else (node_places(tree, ball, projection.points), tree.edges)
     latent_map(figure.subplots(), ball, projection.points, labels, hierarchy=hierarchy, title=title)
-    columns = {} if labels is None else {label_name or "label": labels}
-    view: dict[str, Any] = {"columns": columns, "hierarchy": hierarchy, "title": title or ""}
+    known = {} if labels is None else {label_name or "label": labels}
+    view: dict[str, Any] = {"columns": {**known, **(columns or {})}, "hierarchy": hierarchy, "title": title or ""}
     return movable_map(figure, embedding, projection, "rows", "Posterior centres", wide=wide, **view)
 
 
@@ -141,11 +144,20 @@ def capital(sentence: str) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}"
 
 
-def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Section:
+def map_section(
+    data: Dataset,
+    embedding: Embedding,
+    frames: Sequence[Frame],
+    orientation: str,
+    columns: Mapping[str, Any],
+    view_command: str,
+) -> Section:
+    """The map of every factor as it is seen from its frame; `orientation` says how that was chosen."""
+
     def draw(part: Embedding, place: int) -> list[Picture]:
-        projection = project_to_disc(part.ball, part.c)
-        wide = len(data) <= LIVE
-        drawn = [map_picture(part, data.labels, projection=projection, label_name=data.label_name, wide=wide)]
+        projection = project_from(frames[place], torch.from_numpy(part.space))
+        shown: dict[str, Any] = {"label_name": data.label_name, "wide": len(data) <= LIVE, "columns": columns}
+        drawn = [map_picture(part, data.labels, projection=projection, **shown)]
         if len(data.shape) == 2:
             figure = Figure(figsize=(5.2, 5.2))
             images = data.x.reshape(-1, *data.shape)  # images are never sparse
@@ -156,6 +168,7 @@ def map_section(data: Dataset, embedding: Embedding, view_command: str) -> Secti
     text = [
         "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
         "and the path between them bends towards the centre.",
+        orientation,
         f"The map by itself, with ids, search and selection: {view_command}",
     ]
     if len(embedding.placed) > 1:
@@ -186,19 +199,6 @@ def likelihood_section(found: Likelihoods | None, rows: str, compare_command: st
         (),
         [table],
         command=compare_command,
-    )
-
-
-def stability_section(found: Stability | None, command: str) -> Section:
-    if found is None:
-        text = ["One training. To see what of the map is the data's and what is chance:"]
-        return Section("Stability", text, command=command)
-    return Section(
-        "Stability",
-        [
-            f"Over {found.pairs} pairs of trainings with different seeds the rank correlation of latent distances is "
-            f"{found.correlation:.2f}, and {found.overlap:.0%} of the {found.neighbours} nearest neighbours agree."
-        ],
     )
 
 

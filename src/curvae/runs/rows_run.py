@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..data import Arrays, Dataset, Schema
@@ -25,14 +26,16 @@ from ..hierarchy import (
     recovery_yardstick,
 )
 from ..models.likelihoods import choose_likelihood
-from ..report import Section
-from ..training import Config, Fitted, fit, fit_many, random_split
+from ..plotting import project_from
+from ..report import Picture, Section
+from ..training import Config, Embedding, Fitted, fit, fit_many, random_split
 from ..training.build import require_buildable
 from ..training.comparison import SAMPLES, Comparison, compare, plan
 from ..training.config import require_count
 from ..training.device import choose_device
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.migrations import automatic_before_3
+from ..training.orientation import align_maps, principal_scores
 from ..training.pace import Estimate
 from ..training.rows import layout_of
 from ..training.rows_problem import resolve
@@ -44,6 +47,7 @@ from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, Source
+from .spread import spread_figures, spread_pictures, spread_text, stability_section
 from .trees import known_tree
 
 __all__ = ["RowsRun"]
@@ -62,6 +66,13 @@ class RowsRun(Run):
         self.tree: tuple[NamedTree, Match] | None = None
         self.data, self.schema = source.load()
         self.data_size = f"{len(self.data)} rows, {self.data.n_columns} columns"
+
+    @property
+    def names(self) -> NDArray[np.str_]:
+        return self.data.ids
+
+    def scores(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        return principal_scores(self.data.x[chosen])
 
     # --- training -----------------------------------------------------------------------------------------------------
 
@@ -140,10 +151,12 @@ class RowsRun(Run):
         reporter.say(f"measuring the likelihood of {kind} rows")
         advance = reporter.counter("likelihood", len(scored))
         found = likelihoods(fitted, data.arrays.take(scored), SAMPLES, advance=advance)
-        table = embedding_table(embedding, data.ids, data.labels, self.split.names(len(data)))
         faithful = judge_rows(data, embedding, self.split.validation, seed=config.seed)
         warnings = [*health(fitted, embedding), *([] if faithful is None else faithful.warnings)]
         stable = stability(self.maps)
+        frames, aligned = self.orient(embedding), None if stable is None else align_maps(self.maps)
+        spread = {} if aligned is None else {"spread": aligned.spread}
+        spread_found = spread_figures(aligned)
         summary = {
             "log_likelihood": found.mean,
             "log_likelihood_interval": found.interval,
@@ -154,16 +167,26 @@ class RowsRun(Run):
             **geometry(fitted),
             "seconds": round(seconds, 2),
             "stability": None if stable is None else vars(stable),
+            "spread": spread_found,
             "faithfulness": None if faithful is None else faithful.to_json(),
         }
+        parts = self.split.names(len(data))
+        table = embedding_table(embedding, data.ids, data.labels, parts, frames=frames).assign(**spread)
         settings = given(config)
         again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
         held = f"{len(self.split.validation)} validation rows"
         sections = [
-            pages.map_section(data, embedding, reporter.command(place.view_step)),
+            pages.map_section(
+                data, embedding, frames, self.orientation_sentence, spread, reporter.command(place.view_step)
+            ),
             faithful_section(faithful),
             pages.likelihood_section(found if apart else None, held, reporter.command(compare)),
-            pages.stability_section(stable, reporter.command(again)),
+            stability_section(
+                stable,
+                reporter.command(again),
+                spread_text(spread_found),
+                pictures=() if aligned is None else spread_pictures(data, aligned, frames),
+            ),
             pages.training_section(fitted, embedding),
             pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob, kind),
             pages.data_section(data, [pages.scaling_note(config)]),
@@ -176,9 +199,9 @@ class RowsRun(Run):
         report = f"Map of {named.path}", verdict, warnings, sections, pictures
         said = [*([] if faithful is None else [faithful.verdict]), verdict]
         if stable is not None:
-            said.insert(0, sections[3].text[0])
+            said = [*sections[3].text, *said]
         following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
-        return Outcome(fitted, embedding, table, summary, *report, said, following)
+        return Outcome(fitted, embedding, frames, table, summary, *report, said, following)
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 
@@ -222,20 +245,24 @@ class RowsRun(Run):
 
     def comparison_report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
         data = self.data
-        drawn = [
-            picture
-            for c in (0.0, found.best)
-            for picture in by_factor(
-                found.embeddings[c], lambda part, _: [pages.map_picture(part, data.labels, label_name=data.label_name)]
-            )
-        ]
+        drawn = [picture for c in (0.0, found.best) for picture in self._map_pictures(found.embeddings[c])]
         sections = [
-            Section("The maps", (), drawn),
+            Section("The maps", [self.orientation_sentence], drawn),
             pages.comparison_section(found),
             yardstick_section(found),
             pages.data_section(data, [pages.scaling_note(found.config)]),
         ]
         return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
+
+    def _map_pictures(self, embedding: Embedding) -> list[Picture]:
+        """The map of every factor."""
+        data, frames = self.data, self.orient(embedding)
+
+        def draw(part: Embedding, place: int) -> list[Picture]:
+            projection = project_from(frames[place], torch.from_numpy(part.space))
+            return [pages.map_picture(part, data.labels, projection=projection, label_name=data.label_name)]
+
+        return by_factor(embedding, draw)
 
     # --- diagnosis ----------------------------------------------------------------------------------------------------
 

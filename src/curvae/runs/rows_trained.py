@@ -58,7 +58,7 @@ class TrainedRows(TrainedRun):
         if nodes is not None:
             raise CurvaeError(f"{self.folder} holds a model of a table, which has no nodes; leave out nodes=…")
         data = self._read(path, missing, reporter, decode=False)
-        return embedding_table(embed(self.loaded.fitted, data), data.ids, data.labels, "new")
+        return embedding_table(embed(self.loaded.fitted, data), data.ids, data.labels, "new", frames=self.frames)
 
     def impute(
         self, path: str, output: Path | None, samples: int, seed: int, force: bool, reporter: Reporter

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,13 +14,16 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from ..data.messages import quoted
 from ..data.missing import Missing
 from ..errors import CurvaeError
+from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Metric
 from ..report import Picture, Section
 from ..settings import GraphSettings, RowSettings, Settings, described, parse_space
 from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
+from ..training.orientation import frames_from_json, orient, sampled_rows
 from ..training.storage import Loaded
 from .progress import Reporter
 from .sources import DataSource, Step
@@ -36,7 +40,19 @@ __all__ = [
     "geometry",
     "given",
     "missing_as_run",
+    "stored_frames",
 ]
+
+
+def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple[Frame, ...] | None:
+    """The frames that `config.json` holds for the factors of a map; None in runs of older versions."""
+    if (stored := description.get("orientation")) is None:
+        return None
+    try:
+        return frames_from_json(stored, embedding.placed)
+    except (KeyError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split())
+        raise CurvaeError(f"config.json holds no orientation of the map ({message}); train again") from error
 
 
 def given(config: Settings) -> dict[str, Any]:
@@ -90,6 +106,7 @@ class Outcome:
 
     Arguments:
         fitted, embedding: the model, and where it places its data.
+        frames: from which the factors of the map are drawn.
         table: of `embedding.csv`.
         summary: figures for `config.json`.
         title, verdict, sections: of the report.
@@ -101,6 +118,7 @@ class Outcome:
 
     fitted: FittedModel
     embedding: Embedding
+    frames: tuple[Frame, ...]
     table: pd.DataFrame
     summary: dict[str, Any]
     title: str
@@ -137,9 +155,14 @@ class Run(ABC):
         count: name of the number of trainings in `config.json`.
         fitted, trained: what a training makes, and how that is put to use.
         has_edges: whether maps show edges.
+        thing: what a point of a map is, "row" or "node".
+        axes: what decides how maps are turned, in words.
+        root: name of the point that maps have at their centre; None for the Fréchet mean.
     """
 
     count: ClassVar[str]
+    thing: ClassVar[str] = "row"
+    axes: ClassVar[str] = "the data"
     fitted: ClassVar[type[FittedModel]]
     trained: ClassVar[type[TrainedRun]]
     has_edges: ClassVar[bool] = False
@@ -150,11 +173,48 @@ class Run(ABC):
     def __init__(self, source: Any, config: Any) -> None:
         self.source, self.config, self.plan_text, self.trainings = source, config, "", 0
         self.remarks: Sequence[str] = ()
+        self.root: str | None = None
 
     @property
     def warnings(self) -> Sequence[str]:
         """About the data, for the report."""
         return self.data.warnings
+
+    @property
+    @abstractmethod
+    def names(self) -> NDArray[np.str_]:
+        """Of the points of a map."""
+
+    @abstractmethod
+    def scores(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Two numbers for each of these points that depend on the data alone, (·, 2): maps are turned by them."""
+
+    def choose_root(self, root: str | None) -> None:
+        """Name the point that maps shall have at their centre."""
+        if root is not None and root not in self.names:
+            raise CurvaeError(
+                f"there is no {self.thing} {root!r} to put at the centre; give root=… one of {quoted(self.names)}"
+            )
+        self.root = root
+
+    @cached_property
+    def _reference(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        chosen = sampled_rows(len(self.names))
+        return chosen, self.scores(chosen)
+
+    def orient(self, embedding: Embedding) -> tuple[Frame, ...]:
+        """The frames from which the factors of a map of these data are drawn."""
+        root = None if self.root is None else int(np.flatnonzero(self.names == self.root)[0])
+        return orient(embedding, *self._reference, root)
+
+    @property
+    def orientation_sentence(self) -> str:
+        """How maps are turned, for a report."""
+        centre = f"The Fréchet mean of all {self.thing}s" if self.root is None else f"The {self.thing} {self.root!r}"
+        return (
+            f"{centre} is at the centre. The map is turned, and where necessary mirrored, so that the first principal "
+            f"component of {self.axes} grows to the right and the second upwards: another seed turns it alike."
+        )
 
     @abstractmethod
     def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,6 +285,11 @@ class TrainedRun(ABC):
 
     def __init__(self, folder: Path, loaded: Loaded) -> None:
         self.folder, self.loaded = folder, loaded
+
+    @property
+    def frames(self) -> tuple[Frame, ...] | None:
+        """From which the factors of its map are drawn; None in runs of older versions."""
+        return stored_frames(self.loaded.description, self.loaded.embedding)
 
     @abstractmethod
     def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:

@@ -14,12 +14,13 @@ import torch
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
 from ..training.fitted import FittedModel
+from ..training.orientation import frames_to_json
 from ..training.storage import save_fitted
 from ..training.workers import processes
 from .folders import embedding_path, write_report, write_table
 from .kinds import RUNS
 from .progress import Reporter
-from .run import Place
+from .run import Place, Run
 from .sources import DataSource, Step
 from .start import Started, start_run
 
@@ -34,6 +35,7 @@ class TrainRequest:
         source: the data.
         settings: of `Config` or `GraphConfig`, those that were given.
         output: the folder; by default the next one in `runs/`.
+        root: name of the row or node that the map has at its centre; the Fréchet mean by default.
         repeats: of rows, trainings with other seeds (1); of a graph, how often edges are hidden (5).
         resume, force: go on with the run in the folder, or overwrite it.
         device, jobs: where to train, and in how many processes at most.
@@ -43,6 +45,7 @@ class TrainRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     output: Path | None = None
     repeats: int | None = None
+    root: str | None = None
     resume: bool = False
     force: bool = False
     device: torch.device | str = "cpu"
@@ -74,10 +77,16 @@ def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainRe
             reporter.started,
             kind,
             {count: request.repeats},
-            lambda run, asked, before: run.prepare(asked[count], before),
+            lambda run, asked, before: {**run.prepare(asked[count], before), **_rooted(run, request.root, before)},
             held,
         )
         return _train(request, started, reporter)
+
+
+def _rooted(run: Run, root: str | None, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Choose the centre of the map, which only the picture depends on: a run may be resumed with another one."""
+    run.choose_root(before.get("root") if root is None else root)
+    return {"root": run.root}
 
 
 def _train(request: TrainRequest, started: Started, reporter: Reporter) -> TrainResult:
@@ -103,8 +112,9 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
         description["seed"],
         description["command"],
     )
-    extra = {key: description[key] for key in ("command", "source", run.count, "data")}
-    save_fitted(folder, found.fitted, found.embedding, {**extra, "summary": summary}, run.data)
+    extra = {key: description[key] for key in ("command", "source", run.count, "root", "data")}
+    extra |= {"orientation": frames_to_json(found.frames), "summary": summary}
+    save_fitted(folder, found.fitted, found.embedding, extra, run.data)
     reporter.tell(found.said, found.warnings)
     return TrainResult(folder, found.fitted, found.embedding, summary, found.following)
 

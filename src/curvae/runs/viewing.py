@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from ..data import Schema, load
@@ -20,7 +21,7 @@ from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
 from ..data.text_tables import UNNAMED
 from ..errors import CurvaeError
-from ..plotting import project_to_disc
+from ..plotting import Projection, project_from, project_to_disc
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
 from ..training.storage import read_description
@@ -31,10 +32,11 @@ from .folders import output_file
 from .kinds import run_of
 from .maps import deviations, open_map
 from .progress import Reporter
+from .run import stored_frames
 
 __all__ = ["ViewRequest", "view_run"]
 
-_OWN = ("split", "radius")  # columns of embedding.csv that may be shown, besides standard deviations
+_OWN = ("split", "radius", "spread")  # columns of embedding.csv that may be shown, besides standard deviations
 _LARGEST = 1_000_000
 _WRITERS: dict[str, Callable[[View, int], bytes]] = {
     ".html": lambda view, names: view.html().encode(errors="backslashreplace"),
@@ -98,7 +100,7 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
     schema = None if stored is None else Schema.from_json(stored)
     columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
     images = _images(request, description, schema) if request.thumbnails else None
-    projection = project_to_disc(embedding.ball, embedding.c)
+    projection = _projection(description, whole, embedding)
     edges = run_of(description).edges(request.run, len(table))
     size = count(len(table), "row" if edges is None else "node")
     if edges is not None:
@@ -109,6 +111,8 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
         about.append(f"This is the factor {name}, and distances are those along it")
         others = (f'factor="{factor.name}"' for factor in whole.placed if factor.name != name)
         reporter.say(f"the map shows the factor {name} of the product; for another give {' or '.join(others)}")
+    if description.get("root") is not None and not request.anonymous:
+        about.append(f"{description['root']} is at the centre")
     if embedding.dim > 2:
         about.append(pages.capital(projection.sentence))
     return pages.map_view(
@@ -122,6 +126,14 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
         title=str(description.get("source", {}).get("name", request.run.resolve().name)),
         about=about,
     )
+
+
+def _projection(description: Mapping[str, Any], whole: Embedding, shown: Embedding) -> Projection:
+    """The factor as reports draw it."""
+    frames = stored_frames(description, whole)
+    if frames is None:
+        return project_to_disc(shown.ball, shown.c)
+    return project_from(frames[whole.placed.index(shown.placed[0])], torch.from_numpy(shown.space))
 
 
 def _factor(embedding: Embedding, asked: str | None) -> Embedding:
@@ -138,12 +150,14 @@ def _factor(embedding: Embedding, asked: str | None) -> Embedding:
 
 def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, name: str) -> dict[str, Any]:
     """Those to colour by: the label, called `name`, first, then those asked for."""
-    own: dict[str, Any] = {column: table[column] for column in (*_OWN, *deviations(table))}
+    own: dict[str, Any] = {column: table[column] for column in (*_OWN, *deviations(table)) if column in table}
     if (table["label"] != "").any():
         own[name] = own["label"] = _numbers(table["label"])
     matched = _matched(request, table, schema)
     known = matched | {column: values for column, values in own.items() if column not in matched}
     asked = [name for name in (request.label or (name if name in own else None), *request.show) if name is not None]
+    if "spread" in table and "spread" not in asked:
+        asked.append("spread")
     for column in asked:
         if column not in known:
             where = "give the table it is in with data=…" if request.data is None else f"there are {quoted(known)}"

@@ -8,10 +8,11 @@ from scipy.sparse.csgraph import dijkstra
 
 from .graph_data import Graph
 
-__all__ = ["closeness", "steps_from"]
+__all__ = ["closeness", "steps_from", "steps_to_some"]
 
 _ALL = 2000  # a graph of at most so many nodes is measured from every node
 _SAMPLED = 300  # nodes from which a larger graph is measured
+_PIVOTS = 30  # nodes from which the places of all others are told
 _BLOCK = 1 << 22  # distances held at once
 
 
@@ -23,6 +24,23 @@ def steps_from(graph: Graph, node: int) -> NDArray[np.float64]:
         array([ 0.,  1.,  2., inf])
     """
     return np.asarray(dijkstra(graph.adjacency(), directed=False, unweighted=True, indices=node))
+
+
+def steps_to_some(graph: Graph) -> NDArray[np.float64]:
+    """Steps from every node to at most 30 nodes, chosen at random with a fixed seed, (nodes, ·).
+
+    They tell roughly where a node is. Where no path leads they are twice the largest number.
+
+    Example:
+        >>> steps_to_some(Graph(np.array(list("abcd")), np.array([[0, 1], [1, 2]])))
+        array([[0., 1., 2., 4.],
+               [1., 0., 1., 4.],
+               [2., 1., 0., 4.],
+               [4., 4., 4., 0.]])
+    """
+    chosen = np.sort(np.random.default_rng(0).permutation(graph.n_nodes)[:_PIVOTS])
+    steps = np.array(dijkstra(graph.adjacency(), directed=False, unweighted=True, indices=chosen))
+    return np.where(np.isfinite(steps), steps, 2 * steps[np.isfinite(steps)].max()).T
 
 
 def closeness(graph: Graph, seed: int = 0) -> NDArray[np.float64]:

@@ -1,0 +1,181 @@
+"""Runs whose maps are drawn from a centre and axes that the data decide: in files, in pictures and for new rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from curvae import PoincareBall
+from curvae.runs import ViewRequest, view_run
+from running import SMALL, config, curvae, refused, untouched, write_table
+
+NAMES = [f"cell{i}" for i in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
+
+
+def fit(*words, data="t.csv", command="fit"):
+    found = curvae(command, data, "-o", "run", *words, "--json")
+    assert found.code == 0, found.err
+    return found.json
+
+
+def rows(**more):
+    return write_table(Path("t.csv"), name=NAMES, **more)
+
+
+def drawn(table, name="map"):
+    return torch.from_numpy(table[[f"{name}_1", f"{name}_2"]].to_numpy())
+
+
+def distances(x, c):
+    return PoincareBall(x.shape[1], c).dist(x[:, None], x)
+
+
+def viewed(**how):
+    """The map that `curvae view` shows, and its points in ball coordinates."""
+    _, view = view_run(ViewRequest(Path("run"), Path("map.html"), force=True, **how))
+    return view, PoincareBall(2, view.c).from_lorentz(torch.as_tensor(view.points))
+
+
+@pytest.mark.parametrize("c", [0.0, 1.3])
+def test_a_root_is_at_the_centre_of_an_isometric_picture(c):
+    rows()
+    fit("--id", "name", "--root", "cell7", "--curvature", c, *SMALL)
+    table = pd.read_csv("run/embedding.csv")
+    assert config()["root"] == "cell7" and drawn(table)[7].abs().max() == 0
+    ball = torch.from_numpy(table[["ball_1", "ball_2"]].to_numpy())
+    torch.testing.assert_close(distances(drawn(table), c), distances(ball, c), rtol=1e-6, atol=1e-9)
+    assert "row &#x27;cell7&#x27; is at the centre" in Path("run/report.html").read_text(encoding="utf-8")
+    view, seen = viewed()
+    torch.testing.assert_close(seen, drawn(table), rtol=1e-9, atol=1e-12)
+    assert "cell7 is at the centre" in view.about and not any(
+        "cell7" in text for text in viewed(anonymous=True)[0].about
+    )
+    # The same rows, embedded later, are drawn where they were, and so is one of them alone.
+    assert curvae("embed", "run", "t.csv", "-o", "again.csv", "-q").code == 0
+    torch.testing.assert_close(drawn(pd.read_csv("again.csv")), drawn(table), rtol=1e-9, atol=1e-9)
+    pd.read_csv("t.csv")[5:6].to_csv("one.csv", index=False)
+    assert curvae("embed", "run", "one.csv", "-o", "one-map.csv", "-q").code == 0
+    torch.testing.assert_close(drawn(pd.read_csv("one-map.csv")), drawn(table)[5:6], rtol=1e-6, atol=1e-6)
+
+
+def test_without_a_root_the_mean_is_at_the_centre_and_the_data_turn_the_map():
+    x = np.random.default_rng(0).normal(size=(40, 1)) @ np.ones((1, 4))
+    noise = np.random.default_rng(1).normal(size=(40, 4))
+    pd.DataFrame(x + 0.2 * noise, columns=list("abcd")).to_csv("t.csv", index=False)
+    for seed in (0, 1):
+        fit(
+            "--force",
+            "--seed",
+            seed,
+            "--hidden",
+            "16",
+            "--epochs",
+            "20",
+            "--batch-size",
+            "16",
+            "--learning-rate",
+            "0.01",
+        )
+        assert config()["root"] is None
+        seen = drawn(pd.read_csv("run/embedding.csv"))
+        ball = PoincareBall(2, 1.0)
+        assert ball.logmap0(seen).mean(0).abs().max() < 1e-6
+        # The first principal component, whose loadings are all of one sign, grows to the right.
+        assert np.corrcoef(seen[:, 0], x[:, 0])[0, 1] > 0.7
+
+
+def test_a_root_can_be_changed_when_a_run_is_resumed():
+    rows()
+    first = fit("--id", "name", *SMALL)
+    before = pd.read_csv("run/embedding.csv")
+    fit("--id", "name", "--root", "cell3", "--resume")
+    table = pd.read_csv("run/embedding.csv")
+    assert drawn(table)[3].abs().max() == 0 and config()["root"] == "cell3"
+    pd.testing.assert_frame_equal(table.drop(columns=["map_1", "map_2"]), before.drop(columns=["map_1", "map_2"]))
+    again = fit("--id", "name", "--resume")  # it is kept
+    assert config()["root"] == "cell3" and again["log_likelihood"] == first["log_likelihood"]
+
+
+def test_a_root_that_is_not_there_is_refused():
+    rows()
+    says = ["no row 'nobody'", "--root", "'cell0'"]
+    untouched("fit", "t.csv", "--id", "name", "--root", "nobody", "-o", "run", *SMALL, says=says)
+    Path("edges.csv").write_text("a,b\nb,c\nc,d\n")
+    untouched("graph", "edges.csv", "--root", "z", "-o", "run", says=["no node 'z'", "'a'"])
+
+
+def test_repeats_tell_the_spread_of_every_row():
+    rows(kind=list("xy") * 20)
+    found = fit("--id", "name", "--label", "kind", "--repeats", "3", *SMALL)["spread"]
+    table = pd.read_csv("run/embedding.csv")
+    assert found["maps"] == 3 and found["median"] == pytest.approx(table["spread"].median())
+    assert found["quantile_95"] == pytest.approx(table["spread"].quantile(0.95)) and found["row_distance"] > 0
+    report = Path("run/report.html").read_text(encoding="utf-8")
+    assert "3 maps place half of the rows within" in report and "places of rows in all maps" in report
+    assert '"name": "kind"' in report and '"name": "spread"' in report  # columns of the map that can be moved
+    view, _ = viewed()
+    assert list(view.columns) == ["kind", "spread"]
+    np.testing.assert_array_equal(view.columns["spread"], table["spread"])
+    assert list(viewed(show=("spread",))[0].columns) == ["kind", "spread"]
+
+
+def test_a_learned_curvature_has_no_spread():
+    rows()
+    found = fit("--id", "name", "--repeats", "2", "--learn-curvature", *SMALL)
+    assert found["spread"] is None and found["stability"] is not None
+    assert "spread" not in pd.read_csv("run/embedding.csv")
+    assert "no isometry brings them together" in Path("run/report.html").read_text(encoding="utf-8")
+
+
+def test_factors_and_projections_are_drawn_from_their_frames():
+    rows()
+    fit("--id", "name", "--space", "h3:0.5,e2", "--repeats", "2", "--root", "cell1", *SMALL)
+    table = pd.read_csv("run/embedding.csv")
+    for name, c in (("h1", 0.5), ("e2", 0.0)):
+        assert drawn(table, f"{name}_map")[1].abs().max() < 1e-12
+        view, seen = viewed(factor=name)
+        assert view.c == c
+        torch.testing.assert_close(seen, drawn(table, f"{name}_map"), rtol=1e-9, atol=1e-12)
+    assert (table["spread"] > 0).all()
+
+
+def test_a_graph_has_a_root_too():
+    Path("edges.csv").write_text("".join(f"n{(i - 1) // 2},n{i}\n" for i in range(1, 31)))
+    words = ("--hidden", "8", "--epochs", "3", "--splits", "0")
+    found = fit(*words, "--root", "n5", data="edges.csv", command="graph")
+    table = pd.read_csv("run/embedding.csv", index_col="id")
+    assert found["centre"] == "n5" and found["centre_radius"] == 0
+    assert table.loc["n5", ["map_1", "map_2"]].abs().max() == 0
+    found = fit(*words, "--force", data="edges.csv", command="graph")
+    table = pd.read_csv("run/embedding.csv", index_col="id")
+    seen = PoincareBall(2, 1.0).dist0(drawn(table))
+    assert found["centre"] == table.index[int(seen.argmin())]
+    assert found["centre_radius"] == pytest.approx(float(seen.min()))
+
+
+def test_a_broken_orientation_is_said_to_be():
+    rows()
+    fit("--id", "name", *SMALL)
+    stored = config()
+    stored["orientation"][0]["axes"] = [[1.0, 0.0]]
+    Path("run/config.json").write_text(json.dumps(stored), encoding="utf-8")
+    refused("view", "run", says=["orientation", "train again"])
+    refused("embed", "run", "t.csv", says=["orientation", "train again"])
+    del stored["orientation"]  # as older versions wrote it
+    Path("run/config.json").write_text(json.dumps(stored), encoding="utf-8")
+    _, seen = viewed()
+    ball = pd.read_csv("run/embedding.csv")[["ball_1", "ball_2"]].to_numpy()
+    torch.testing.assert_close(seen, torch.from_numpy(ball), rtol=1e-9, atol=1e-12)
+    assert curvae("embed", "run", "t.csv", "-o", "again.csv", "-q").code == 0
+    assert "map_1" not in pd.read_csv("again.csv")
