@@ -68,17 +68,17 @@ def test_stacks_captured_steps_and_resumed_trainings_fall_alike(tmp_path):
         torch.testing.assert_close(a.means, b.means, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize(("decay", "most"), [(0.99, 1.05), (0.999, 3.2)])
+@pytest.mark.parametrize(("decay", "most"), [(0.99, 1.0), (0.999, 3.16)])
 def test_a_single_gradient_moves_a_weight_by_a_step_or_three(decay, most):
     """However large it is: (1 − β1)/√(1 − β2) times the rate, 1 for the default and 3.2 for Adam's usual β2."""
     assert Config().adam_beta2 == 0.99
     own = engine(BatchEngine, [replace(FALLING, adam_beta2=decay, cooldown=0.0)], rows(36))
     unit = {name: torch.ones_like(t) for name, t in own.stack.leaves.items()}
-    for step in range(400):
+    for step in range(5000):  # until the means of squares have settled
         own._descend({name: t * (-1.0) ** step for name, t in unit.items()})
     before = {name: t.detach().clone() for name, t in own.stack.leaves.items()}
     own._descend({name: t * 1e6 for name, t in unit.items()})
-    moved = max(float((t - before[name]).abs().max()) for name, t in own.stack.leaves.items()) / 0.02
+    moved = max(float((t.detach() - before[name]).abs().max()) for name, t in own.stack.leaves.items()) / 0.02
     assert moved == pytest.approx(most, rel=0.06)
 
 

@@ -216,7 +216,8 @@ def training_of(
     """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
-    last, parts, best = fitted.last, embedding.parts, "best on validation rows"
+    last, parts = fitted.last, embedding.parts
+    kept = "best on validation rows" if fitted.keeps_best else "last"
 
     def radii(part: Embedding, place: int) -> list[Picture]:
         radius, scale = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.figures[place].prior_scale
@@ -236,7 +237,7 @@ def training_of(
         *facts,
         [
             "epoch of the weights",
-            f"{last['epoch']} of {len(fitted.history)}, the {best if fitted.keeps_best else 'last'}",
+            f"{last['epoch']} of {len(fitted.history)}, the {kept}",
         ],
     ]
     pictures = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -44,6 +43,7 @@ def make_space(config: Settings) -> Space:
         diagonal=config.diagonal,
         prior_scale=config.prior_scales,
         learn_prior_scale=config.learn_prior_scale,
+        units=config.prior_scale == "auto",
     )
 
 
@@ -103,8 +103,6 @@ def build(
             likelihood,
             layout.missing,
         )
-        if config.prior_scale == "auto":
-            _narrow(model.posterior)
     if mean is not None:
         with torch.no_grad():
             _start(model, torch.from_numpy(mean), effects)
@@ -122,14 +120,6 @@ def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
         bias = bias - torch.from_numpy(effects.centre) @ slopes
         _blind(model.encoder, torch.from_numpy(effects.slopes))
     layers.start(bias)
-
-
-def _narrow(posterior: Posterior) -> None:
-    """Let posteriors start as much narrower than they do for σ0 = 1 as the prior is: those start at σ = log 2."""
-    space, bias = posterior.space, posterior.head.bias
-    with torch.no_grad():
-        for factor, part in zip(space, space.split_outputs(bias), strict=True):
-            part[factor.dim :] += math.log(math.expm1(math.log(2) * float(factor.scale())))
 
 
 def _conditioned(encoder: Any, context: int, width: int) -> Conditioned:
