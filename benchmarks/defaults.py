@@ -97,20 +97,22 @@ GROUPS: dict[str, dict[str, dict[str, Any]]] = {
         **{f"learning rate {rate:g}": {"learning_rate": rate} for rate in (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)},
         **{f"prior scale {scale:g}": {"prior_scale": scale} for scale in (0.5, 1.0, 2.0)},
     },
-    "beta2": {"β2 0.999": {"adam_beta2": 0.999}},
+    "steps": {"steps 8000": {"steps": 8000}},
+    "iwae 5": {"iwae, 5 draws": {"objective": "iwae", "samples": 5}},
+    "draws 4": {"elbo, 4 draws": {"objective": "elbo", "samples": 4}},
+    "hidden 400": {"hidden 400": {"hidden": (400,)}},
+    "hidden 200, 200": {"hidden 200, 200": {"hidden": (200, 200)}},
+    "never": {"last weights": {"patience": None}},
+    "patience": {"patience × 2": {}},
     "cooldown 0": {"cooldown 0": {"cooldown": 0.0}},
     "cooldown 0.5": {"cooldown 0.5": {"cooldown": 0.5}},
     "cooldown 1": {"cooldown 1": {"cooldown": 1.0}},
-    "steps": {"steps 8000": {"steps": 8000}},
-    "draws 4": {"elbo, 4 draws": {"objective": "elbo", "samples": 4}},
-    "iwae 5": {"iwae, 5 draws": {"objective": "iwae", "samples": 5}},
-    "hidden 64": {"hidden 64": {"hidden": (64,)}},
-    "hidden 400": {"hidden 400": {"hidden": (400,)}},
-    "hidden 200, 200": {"hidden 200, 200": {"hidden": (200, 200)}},
+    "beta2": {"β2 0.999": {"adam_beta2": 0.999}},
     "decay": {"weight decay 0.1": {}},
-    "never": {"last weights": {"patience": None}},
-    "patience": {"patience × 2": {}},
+    "hidden 64": {"hidden 64": {"hidden": (64,)}},
 }
+"""in the order in which they are trained: what takes long first"""
+
 DECAY = {"weight decay 0.1": 0.1}
 PATIENCE = {"patience × 2": 2}
 
@@ -245,7 +247,7 @@ def chosen(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def judged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The defaults against those of before, on every table, with p values after Holm."""
     rows = []
-    for now, before in zip(found[::2], found[1::2], strict=True):
+    for before, now in zip(found[: len(found) // 2], found[len(found) // 2 :], strict=True):
         gain = paired(now["figures"]["defaults"], before["figures"]["before"])
         means = {
             name: float(np.mean([one["log_likelihood"] for one in cell["figures"][name]]))
@@ -284,9 +286,9 @@ def main() -> None:
     groups = (
         {name: own for name, own in GROUPS.items() if not asked.groups or name in ("numbers", *asked.groups)}
         if asked.what == "choose"
-        else {"defaults": {"defaults": {}}, "before": {"before": BEFORE}}
+        else {"before": {"before": BEFORE}, "defaults": {"defaults": {}}}
     )
-    cells = [Cell(name, group, own, repeats, samples) for name in names for group, own in groups.items()]
+    cells = [Cell(name, group, own, repeats, samples) for group, own in groups.items() for name in names]
     folder = asked.out.with_suffix(f".{asked.what}-cells")
     found = run(cells, asked.data, folder, asked.jobs, {"epochs": 2} if asked.quick else {})
     result = read_json(asked.out) if asked.out.exists() else {}

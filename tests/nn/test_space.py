@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -204,3 +206,22 @@ def test_a_distribution_says_whether_it_can_be_diagonal():
     assert Factor(2, distribution="wrapped", diagonal=True).outputs == 4
     with pytest.raises(ValueError, match="Own has one standard deviation for all axes"):
         Factor(2, distribution=Own, diagonal=True)
+
+
+@pytest.mark.parametrize("text", ["h5:1.4", "h3:0.4,e2,h4:2.0"])
+def test_networks_in_units_of_the_prior_scale_see_the_same_model(text):
+    """A model of curvature c with the chosen σ0 is that of curvature c·σ0² with σ0 = 1: only c·σ0² can be told."""
+    factors = parse_space(text)
+    scales = [factor.prior_scale for factor in factors]
+    assert [factor.flat or scale < 1 for factor, scale in zip(factors, scales, strict=True)] == [True] * len(factors)
+    same = [replace(one, curvature=one.curvature * s * s) for one, s in zip(factors, scales, strict=True)]
+    found = []
+    for each, sizes, units in ((factors, scales, True), (same, 1.0, False)):
+        space = Space(each, prior_scale=sizes, units=units).double()
+        torch.manual_seed(0)
+        outputs, noise = torch.randn(6, space.outputs).double(), torch.randn(2, 6, space.dim).double()
+        S, kl = space.draw(outputs, noise, torch.float64)
+        points, c = space.in_units(S)
+        found.append((points, kl, torch.stack(c).double()))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)  # c and σ0 are float32

@@ -30,7 +30,6 @@ class PoincareGraphVAE(MapEstimator):
         space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
         posterior: distribution of posterior and prior, "wrapped" or "riemannian".
         prior_scale: standard deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
-            "auto" is what suits curvature and dimension.
         edges: probability of an edge at distance d: "geodesic", 1 − tanh d, or "fermi_dirac" with learned radius and
             temperature.
         weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
@@ -73,7 +72,7 @@ class PoincareGraphVAE(MapEstimator):
         curvature: float = 1.0,
         space: str | None = None,
         posterior: DistributionKind = "wrapped",
-        prior_scale: float | Literal["auto"] = "auto",
+        prior_scale: float | Literal["auto"] = 1.0,
         edges: EdgeKind = "geodesic",
         weight: float = 2.0,
         hidden: tuple[int, ...] = (32,),

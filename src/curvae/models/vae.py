@@ -91,20 +91,20 @@ class VAE(Latent):
             )
 
     def _features(self, batch: Batch) -> Tensor:
-        return self._call(self.encoder, self._inputs(batch), batch.context)
+        return self._call(self.encoder, self._inputs(batch), batch.context, self.space.curvatures())
 
     def _features_with(self, batch: Batch, others: Batch) -> Tensor:
         """Features of the rows, and after them of others, in one call."""
         inputs, context = torch.cat([self._inputs(batch), self._inputs(others)]), batch.context
         if context is not None and others.context is not None:
             context = torch.cat([context, others.context])
-        return self._call(self.encoder, inputs, context)
+        return self._call(self.encoder, inputs, context, self.space.curvatures())
 
-    def _call(self, network: nn.Module, x: Tensor, context: Tensor | None) -> Tensor:
+    def _call(self, network: nn.Module, x: Tensor, context: Tensor | None, c: tuple[Tensor, ...]) -> Tensor:
         """What a network gives for x, for the context if it takes one, and with the curvatures if it needs them."""
         if isinstance(network, Conditioned):
-            return network(x, context, self.space.curvatures())
-        return network(x, self.space.curvatures()) if isinstance(network, Layers) else network(x)
+            return network(x, context, c)
+        return network(x, c) if isinstance(network, Layers) else network(x)
 
     def _inputs(self, batch: Batch) -> Tensor:
         """What the encoder reads."""
@@ -130,7 +130,8 @@ class VAE(Latent):
 
     def _decode(self, S: Tensor, context: Tensor | None = None) -> Tensor:
         # Under autocast networks end in half precision, which leaves three digits of a sum of log-likelihoods.
-        outputs = self._call(self.decoder, S.reshape(-1, S.shape[-1]), context).to(self.dtype)
+        points, c = self.space.in_units(S.reshape(-1, S.shape[-1]))
+        outputs = self._call(self.decoder, points, context, c).to(self.dtype)
         return outputs.reshape(*S.shape[:-1], self.likelihood.outputs)
 
     def terms(self, x: Tensor | Batch, noise: Tensor, entropy: bool = False) -> Terms | MapTerms:

@@ -72,10 +72,13 @@ class Factor(nn.Module):
         prior_scale: the standard deviation σ0 of the prior, or where learning starts.
         learn_prior_scale: whether it is a parameter.
         prior: distribution of the prior; by default that of the posteriors.
+        units: whether networks work in units of the prior scale: their outputs are multiplied by σ0 as it starts, and
+            coordinates of points that they are given divided by it. Then models with small σ0 learn as fast as others.
 
     Attributes:
         dim: of the noise that a draw takes.
         width: number of coordinates of a point.
+        unit: of networks, or None for 1.
 
     Example:
         >>> factor = Factor(2, 0.5, prior_scale=2.0)
@@ -93,8 +96,11 @@ class Factor(nn.Module):
         prior_scale: float = 1.0,
         learn_prior_scale: bool = False,
         prior: Distribution | None = None,
+        units: bool = False,
     ) -> None:
         super().__init__()
+        self.unit: Tensor | None
+        self.register_buffer("unit", torch.tensor(float(prior_scale)) if units else None)
         self.dim = self.width = dim
         self.curvature = curvature if isinstance(curvature, Curvature) else Curvature(curvature, learn_curvature)
         self.distribution, self.diagonal = _distribution(distribution), diagonal
@@ -136,7 +142,8 @@ class Factor(nn.Module):
     def _tangent(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """log_0 μ and σ, float64. As in the paper, section 3.2, an encoder gives ball coordinates of log_0 μ."""
         u, spread = outputs.double().split([self.dim, self.outputs - self.dim], -1)
-        return 2.0 * u, F.softplus(spread) + _SMALLEST
+        u, scale = 2.0 * u, F.softplus(spread) + _SMALLEST
+        return (u, scale) if self.unit is None else (u * self.unit, scale * self.unit)
 
     def posterior(self, outputs: Tensor) -> HyperbolicNormal:
         """The normal around μ = exp_0(2h_μ) with σ = softplus(h_σ), for outputs (h_μ, h_σ) of an encoder."""
@@ -190,8 +197,8 @@ class Space(nn.Module):
 
     Arguments:
         factors: such as "h2", "h2:1.2", "h2:learn" or "h2,e3"; or `Factor` modules.
-        options: `distribution`, `diagonal`, `prior_scale`, `learn_prior_scale` of factors that are not modules; of
-            `prior_scale`, one for all or a list with one for each.
+        options: `distribution`, `diagonal`, `prior_scale`, `learn_prior_scale`, `units` of factors that are no modules;
+            of `prior_scale`, one for all or a list with one for each.
 
     Attributes:
         flat: which factors of a product are computed as ordinary space, at less cost. A space of a single flat factor
@@ -237,6 +244,16 @@ class Space(nn.Module):
     def curvatures(self) -> tuple[Tensor, ...]:
         """c of every factor."""
         return tuple(factor.curvature() for factor in self)
+
+    def in_units(self, S: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Points as networks are given them, and c of every factor there."""
+        if all(factor.unit is None for factor in self):
+            return S, self.curvatures()
+        parts, curvatures = list(self.split(S)), list(self.curvatures())
+        for i, factor in enumerate(self):
+            if factor.unit is not None:
+                parts[i], curvatures[i] = parts[i] / factor.unit.to(S.dtype), curvatures[i] * factor.unit**2
+        return torch.cat(parts, -1), tuple(curvatures)
 
     @property
     def learned(self) -> bool:

@@ -121,7 +121,7 @@ Cell = tuple[str, float, float]
 
 def cell_of(config: Config) -> Cell:
     """Model, curvature and prior scale."""
-    return kind(config), config.curvature, config.prior_scale
+    return kind(config), config.curvature, config.prior_scales[0]
 
 
 def summarise(results: Results) -> dict[str, Any]:

@@ -231,6 +231,7 @@ def training_of(
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
     last, parts = fitted.last, embedding.parts
+    kept = "best on validation rows" if fitted.keeps_best else "last"
 
     def radii(part: Embedding, place: int) -> list[Picture]:
         radius, scale = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.figures[place].prior_scale
@@ -248,7 +249,10 @@ def training_of(
         ["curvature", space_text(embedding)],
         ["prior scale σ0", each_factor(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
         *facts,
-        ["epoch", f"{last['epoch']} of {len(fitted.history)}"],
+        [
+            "epoch of the weights",
+            f"{last['epoch']} of {len(fitted.history)}, the {kept}",
+        ],
     ]
     pictures = [
         picture(figure, caption, "learning curves", wide=True),

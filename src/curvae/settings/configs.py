@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from ..errors import CurvaeError
 from .parts import (
@@ -58,7 +58,8 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
     @property
     def architecture(self) -> Self:
         """What the models of one stack have in common: these settings without the numbers that may differ."""
-        common = dataclasses.replace(self, seed=0, prior_scale=1.0, learning_rate=1.0, beta=1.0)
+        scale: float | Literal["auto"] = "auto" if self.prior_scale == "auto" else 1.0  # which has units of its own
+        common = dataclasses.replace(self, seed=0, prior_scale=scale, learning_rate=1.0, beta=1.0)
         return common if all(factor.flat for factor in self.factors) else common.with_curvature(1.0)
 
     def flat(self) -> dict[str, Any]:

@@ -277,6 +277,8 @@ class GraphSpaceSettings(SpaceSettings):
     """The latent space of a graph."""
 
     posterior: DistributionKind = again(SpaceSettings, "posterior", "wrapped")
+    # The probability of an edge fixes the scale of the space.
+    prior_scale: float | Literal["auto"] = again(SpaceSettings, "prior_scale", 1.0)
 
 
 @dataclass(frozen=True)

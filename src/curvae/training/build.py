@@ -43,6 +43,7 @@ def make_space(config: Settings) -> Space:
         diagonal=config.diagonal,
         prior_scale=config.prior_scales,
         learn_prior_scale=config.learn_prior_scale,
+        units=config.prior_scale == "auto",
     )
 
 

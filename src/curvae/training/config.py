@@ -18,7 +18,7 @@ _FAR = 10.0  # weight of the stress of far rows over that of the divergence betw
 
 @dataclass(frozen=True)
 class Config(RowSettings):
-    """Everything that determines a trained model, besides the data. The defaults are the paper's synthetic experiment.
+    """Everything that determines a trained model, besides the data.
 
     Settings are given by name, all at once; files hold them by part: space, networks, likelihood, objective, training.
 
@@ -52,7 +52,8 @@ class Config(RowSettings):
 class GraphConfig(GraphSettings):
     """Everything that determines a trained `GraphVAE`, besides the graph.
 
-    The defaults are those of the paper's third experiment, except that it has five dimensions, and two can be drawn.
+    The defaults are those of the paper's third experiment, except that it has five dimensions, and two can be drawn,
+    and that the learning rate falls.
     The probability of an edge fixes the scale of the space, so `learn_curvature` and `learn_prior_scale` may both be
     set. By default the likelihood counts every pair of nodes twice, as in the paper, whose product goes over ordered
     pairs; a larger `weight` makes the divergence from the prior count less. Edges are "geodesic", p = 1 − tanh d as in

@@ -234,7 +234,7 @@ def health(fitted: Fitted, embedding: Embedding) -> list[str]:
     if kl >= _EMPTY and config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
         warnings.append(
             f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
-            f"fallen by {max(watched) - watched[-1]:.1f} nats; set patience to {max(10, len(watched) // 10)}, say"
+            f'fallen by {max(watched) - watched[-1]:.1f} nats; use patience="auto", which keeps the best weights'
         )
     scales = [one.prior_scale for one in fitted.figures]
     return warnings + map_health(embedding, kl, scales, " of validation rows" if held else "")

@@ -84,9 +84,12 @@ class FittedModel(ABC):
 
         A model that failed has the weights of its last good epoch in any case.
         """
-        if getattr(self.config, "patience", None) is None or self.failure is not None:
-            return self.history[-1]
-        return max(self.history, key=held_out_score)
+        return max(self.history, key=held_out_score) if self.keeps_best else self.history[-1]
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the weights are those of the epoch that was best on data held out, and not the last."""
+        return getattr(self.config, "patience", None) is not None and self.failure is None
 
     @property
     def figures(self) -> tuple[FactorFigures, ...]:

@@ -1,0 +1,157 @@
+"""How the learning rate falls, what Adam makes of a single large gradient, and epochs that are parts of a pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from curvae.training import Config, Scaling, build, fit, fit_many
+from curvae.training.captured import Captured
+from curvae.training.engine import BatchEngine
+from curvae.training.rows_problem import _watched, plan_rows
+from curvae.training.sources import Pool
+from trainings import SMALL, assert_all_same, assert_same, interrupted, rows, state
+
+# 36 training rows in three steps a pass.
+FALLING = replace(SMALL, epochs=6, batch_size=12, cooldown=0.5)
+# 80 rows, 72 of which train in nine steps a pass: three epochs of three steps each.
+PARTS = replace(SMALL, epochs=7, batch_size=8, epoch_steps=4, cooldown=1.0, validation=0.1, patience=5)
+
+
+def engine(kind, configs, x, form=np.asarray):
+    data = Pool.of([(form(x), Scaling.identity(x.shape[1]))] * len(configs), "cpu", torch.float64)
+    models = [build(replace(config, likelihood="gaussian"), x.shape[1]).double() for config in configs]
+    part = data.part(torch.arange(len(x)).expand(len(configs), -1))
+    return kind(models, configs, part)
+
+
+# --- the rate -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [BatchEngine, Captured])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_rates_fall_in_a_straight_line_to_0(kind, share, monkeypatch):
+    """18 steps, of models with different rates."""
+    configs = [replace(FALLING, cooldown=share), replace(FALLING, cooldown=share, seed=1, learning_rate=0.01)]
+    own, seen = engine(kind, configs, rows(36)), []
+    plain = torch.optim.Adam.step
+    monkeypatch.setattr(
+        torch.optim.Adam,
+        "step",
+        lambda adam: (seen.append([float(group["lr"]) for group in adam.param_groups]), plain(adam)),
+    )
+    for epoch in range(6):
+        own.epoch(epoch)
+    left = 1 - np.arange(18) / 18
+    expected = np.ones(18) if share == 0 else np.minimum(1, left / share)
+    np.testing.assert_allclose(seen, expected[:, None] * [0.02, 0.01], rtol=1e-12)
+
+
+def test_stacks_captured_steps_and_resumed_trainings_fall_alike(tmp_path):
+    configs = [replace(FALLING, seed=seed, learning_rate=rate) for seed, rate in enumerate((0.02, 0.01, 0.02))]
+    x = rows()
+    together = fit_many(configs, x, dtype=torch.float64)
+    for config, one in zip(configs, together, strict=True):
+        alone = fit(config, x, dtype=torch.float64)
+        found = [[record["elbo"] for record in other.history] for other in (one, alone)]
+        assert found[0] == pytest.approx(found[1], rel=1e-9)
+    interrupted(10, configs, x, folder=tmp_path, dtype=torch.float64)
+    assert_all_same(fit_many(configs, x, folder=tmp_path, resume=True, dtype=torch.float64), together)
+    plain, captured = (engine(kind, configs, x) for kind in (BatchEngine, Captured))
+    for epoch in range(6):
+        a, b = plain.epoch(epoch), captured.epoch(epoch)
+        torch.testing.assert_close(a.means, b.means, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize(("decay", "most"), [(0.99, 1.0), (0.999, 3.16)])
+def test_a_single_gradient_moves_a_weight_by_a_step_or_three(decay, most):
+    """However large it is: (1 − β1)/√(1 − β2) times the rate, 1 for the default and 3.2 for Adam's usual β2."""
+    assert Config().adam_beta2 == 0.99
+    own = engine(BatchEngine, [replace(FALLING, adam_beta2=decay, cooldown=0.0)], rows(36))
+    unit = {name: torch.ones_like(t) for name, t in own.stack.leaves.items()}
+    for step in range(5000):  # until the means of squares have settled
+        own._descend({name: t * (-1.0) ** step for name, t in unit.items()})
+    before = {name: t.detach().clone() for name, t in own.stack.leaves.items()}
+    own._descend({name: t * 1e6 for name, t in unit.items()})
+    moved = max(float((t.detach() - before[name]).abs().max()) for name, t in own.stack.leaves.items()) / 0.02
+    assert moved == pytest.approx(most, rel=0.06)
+
+
+# --- parts of a pass ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("kind", [BatchEngine, Captured])
+def test_epochs_cut_a_pass(kind, form):
+    """Every row once a pass; the order from (seed, pass), so that an epoch can be made again alone."""
+    x = np.arange(1.0, 73)[:, None] * np.ones(2)
+    own = engine(kind, [PARTS, replace(PARTS, seed=1)], x, form)
+    assert (own.steps, own.total) == (3, 21)
+    seen = []
+    for epoch in range(7):
+        orders, _, part = own._drawn(epoch)
+        found = [batch.x[..., 0] for batch in own.train.batches(orders, 8, part)]
+        assert len(found) == 3
+        seen.append(torch.cat(found, 1))
+    for first in (0, 3):
+        whole = torch.cat(seen[first : first + 3], 1)
+        assert torch.equal(whole.sort(1).values, torch.arange(1.0, 73).double().expand(2, -1))
+        assert not torch.equal(whole[0], whole[1])
+    assert not torch.equal(seen[0], seen[3])
+
+
+def test_noise_of_epochs_is_their_own():
+    own = engine(BatchEngine, [PARTS], rows(72))
+    noises = [next(own.windows(own._drawn(epoch)[1], 24, 8)) for epoch in range(6)]
+    assert not any(torch.equal(a, b) for a, b in pairwise(noises))
+
+
+def test_parts_of_a_pass_in_stacks_and_resumed(tmp_path):
+    configs = [replace(PARTS, seed=seed) for seed in range(3)]
+    x = rows(80)
+    together = fit_many(configs, x, dtype=torch.float64)
+    assert [record["epoch"] for record in together[0].history] == list(range(1, 8))
+    for config, one in zip(configs, together, strict=True):
+        alone = fit(config, x, dtype=torch.float64)
+        found = [[record["elbo"] for record in other.history] for other in (one, alone)]
+        assert found[0] == pytest.approx(found[1], rel=1e-9)
+    interrupted(11, configs, x, folder=tmp_path, dtype=torch.float64)
+    assert_all_same(fit_many(configs, x, folder=tmp_path, resume=True, dtype=torch.float64), together)
+    plain, captured = (engine(kind, configs, x[:72]) for kind in (BatchEngine, Captured))
+    for epoch in range(7):
+        a, b = plain.epoch(epoch), captured.epoch(epoch)
+        torch.testing.assert_close(a.means, b.means, rtol=1e-9, atol=0)
+    assert plain.step == captured.step == plain.total == 21
+
+
+def test_a_part_that_is_a_whole_pass_changes_nothing():
+    x = rows(80)
+    assert_same(state(fit(replace(PARTS, epoch_steps=9), x)), state(fit(replace(PARTS, epoch_steps=None), x)))
+
+
+def test_few_validation_rows_are_looked_at_after_a_part_of_a_pass():
+    x = rows(400)
+    _, (task,) = plan_rows([replace(PARTS, validation=0.5, epochs=None, steps=30)], x)
+    assert (task.config.epochs, task.config.epoch_steps) == (8, 4)
+    watched = _watched(task)
+    assert len(watched) == len(set(watched)) == 8 and set(watched) <= set(task.split.validation)
+    assert watched[0] == task.split.validation[0] and watched[-1] == task.split.validation[-1]
+    assert len(_watched(plan_rows([replace(PARTS, validation=0.5, epoch_steps=None)], x)[1][0])) == 200
+
+
+# --- by default -----------------------------------------------------------------------------------------------------
+
+
+def test_by_default_the_best_weights_are_kept_and_the_training_ends():
+    """Noise, of which there is nothing to learn but what few rows have in common by chance."""
+    x = np.random.default_rng(0).normal(size=(40, 30))
+    found = fit(Config(hidden=(64,), steps=120, batch_size=36, learning_rate=0.02, posterior="wrapped"), x)
+    watched = [record["validation_elbo"] for record in found.history]
+    assert found.config.patience == 400 and found.last["validation_elbo"] == max(watched) > watched[-1] + 1
+    without = fit(Config(hidden=(8,), epochs=3, validation=0.0), x)
+    assert without.config.patience is None and without.last is without.history[-1]
