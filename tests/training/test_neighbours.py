@@ -1,6 +1,8 @@
 """Graphs of neighbours, accessibilities, paths and orders against numpy, scipy and networkx; trainings with them."""
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -38,6 +40,24 @@ def test_nearest_rows(find):
     expected = np.sort(every, 1)[:, :5]
     np.testing.assert_allclose(np.sort(distances, 1), expected, rtol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(every, index, 1), distances, rtol=1e-4)
+
+
+def test_a_library_that_looks_at_fewer_pairs(monkeypatch):
+    """It counts a row among its own neighbours, where it finds it."""
+
+    class Found:
+        def __init__(self, x, n_neighbors, random_state):
+            every = cdist(x, x)
+            every[7, 7] = np.inf  # not found
+            index = np.argsort(every, 1)[:, :n_neighbors].astype(np.int32)
+            self.neighbor_graph = index, np.take_along_axis(every, index, 1).astype(np.float32)
+
+    monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=Found))
+    expected = nearest(X, 5, CPU)
+    monkeypatch.setattr("curvae.training.neighbours.graph._EXACT", 10)
+    found = nearest(X, 5, CPU)
+    assert (np.sort(found[0], 1) == np.sort(expected[0], 1)).all()
+    np.testing.assert_allclose(np.sort(found[1], 1), np.sort(expected[1], 1), rtol=1e-4)
 
 
 def test_graph_is_symmetric_and_keeps_rows_that_are_equal():
@@ -115,7 +135,7 @@ def test_batches_are_told_their_own_neighbours(drawn):
         every = np.stack([np.bincount(own, minlength=60) for own in near])
     far, points = draw.random((60, 4)).astype(np.float32), X
     each = [Neighbourhood(near, far, np.array([5, 50, 7, 8]), points)] * 2
-    made = Neighbourhoods(each, [1, 0, 1], range(10, 60), CPU)
+    made = Neighbourhoods(each, [1, 1, 0, 1], CPU).keep([1, 2, 3]).among(slice(10, 60))
     positions = torch.from_numpy(np.stack([draw.permutation(50)[:8] for _ in range(3)]))
     positions[:, 7] = positions[:, 6]  # fills up the batch
     kept = torch.tensor([1.0] * 7 + [0.0])
