@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 from pathlib import Path
+from unittest import mock
 
 # Read when numpy, scipy and torch are first imported, here and in processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -22,6 +24,13 @@ torch.set_num_threads(1)
 pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
 
 
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: the collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     torch.manual_seed(0)
@@ -34,6 +43,16 @@ def often(monkeypatch):
     """A checkpoint after every epoch."""
     monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
     monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
+
+
+@pytest.fixture
+def quick_tracing():
+    """One mode in which `make_fx` describes all values; by itself it makes one for each, with a traceback."""
+    from torch.fx.experimental import proxy_tensor
+
+    mode = proxy_tensor.FakeTensorMode(allow_fallback_kernels=True)
+    with mock.patch.object(proxy_tensor, "FakeTensorMode", return_value=mode):
+        yield
 
 
 @pytest.fixture
