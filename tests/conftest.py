@@ -14,6 +14,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["SCIPY_ARRAY_API"] = "1"  # without it scikit-learn skips its check of array API inputs
 
+import joblib
 import pytest
 import torch
 
@@ -21,6 +22,8 @@ from curvae.training import stacks
 from running import write_table
 
 torch.set_num_threads(1)
+# Commands train in one process a core; their start takes longer than all trainings here. Tests that want some say so.
+joblib.cpu_count = lambda: 1
 pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
 
 
