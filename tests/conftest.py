@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 from pathlib import Path
+from unittest import mock
 
 # Read when numpy, scipy and torch are first imported, here and in processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -12,6 +14,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["SCIPY_ARRAY_API"] = "1"  # without it scikit-learn skips its check of array API inputs
 
+import joblib
 import pytest
 import torch
 
@@ -19,7 +22,16 @@ from curvae.training import stacks
 from running import write_table
 
 torch.set_num_threads(1)
+# Commands train in one process a core; their start takes longer than all trainings here. Tests that want some say so.
+joblib.cpu_count = lambda: 1
 pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: the collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +46,16 @@ def often(monkeypatch):
     """A checkpoint after every epoch."""
     monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
     monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
+
+
+@pytest.fixture
+def quick_tracing():
+    """One mode in which `make_fx` describes all values; by itself it makes one for each, with a traceback."""
+    from torch.fx.experimental import proxy_tensor
+
+    mode = proxy_tensor.FakeTensorMode(allow_fallback_kernels=True)
+    with mock.patch.object(proxy_tensor, "FakeTensorMode", return_value=mode):
+        yield
 
 
 @pytest.fixture

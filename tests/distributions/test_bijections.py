@@ -97,7 +97,7 @@ def test_densities_pulled_back_integrate_to_one(chart, c, dim):
     for p in (RiemannianNormal(loc, 0.5, t.manifold), WrappedNormal(loc, 0.5, t.manifold)):
         pulled = TransformedDistribution(p, [t.inv])
         # The support in v: the Riemannian normal lies farther out by (d − 1)·√c·σ², at most 1.1 here.
-        axis = torch.linspace(-5.5, 5.5, (801, 241, 71)[dim - 1], dtype=F64)
+        axis = torch.linspace(-5.5, 5.5, 35, dtype=F64)  # sums over a smooth function: exact to 1e-6 at h = 0.65·σ
         grid = torch.cartesian_prod(*[axis] * dim).view(-1, dim)
         mass = pulled.log_prob(grid).exp().sum() * (axis[1] - axis[0]) ** dim
         assert float(mass) == pytest.approx(1.0, abs=1e-4)

@@ -137,8 +137,8 @@ def test_densities_integrate_to_one_over_the_ball(law, c, s, dim):
         edges = a + h * torch.arange(count, dtype=torch.float64)[:, None]
         return (edges + h * (x + 1) / 2).flatten(), (w * h / 2).repeat(count)
 
-    r, wr = panels(60, 12, 0.0, reach)
-    theta, wt = panels(40, 12, 0.0, math.pi)
+    r, wr = panels(24, 12, 0.0, reach)
+    theta, wt = panels(10, 12, 0.0, math.pi)
     direction = theta.cos()[:, None] * axis + theta.sin()[:, None] * other
     z = ball.expmap0(r[:, None, None] / 2 * direction)
     size = r if c == 0 else torch.sinh(math.sqrt(c) * r) / math.sqrt(c)

@@ -501,6 +501,7 @@ def test_places_in_a_table_that_are_none():
     ("law", "kind", "learned"),
     [("riemannian", "gyroplane", {}), ("wrapped", "mlp", LEARNED[1])],
 )
+@pytest.mark.usefixtures("quick_tracing")
 def test_a_traced_gradient_has_the_same_numbers(law, kind, learned):
     stack = Stack(models(replace(BASE, posterior=law, decoder=kind, **learned)))
     names, held = list(stack.tensors), list(stack.buffers)

@@ -153,6 +153,7 @@ def test_a_stack_computes_what_each_model_computes_alone(dtype, tolerance):
     assert_as_alone(models(dtype=dtype), *batch(dtype), tolerance)
 
 
+@pytest.mark.usefixtures("quick_tracing")
 def test_a_traced_gradient_has_the_same_numbers():
     given, (x, noise) = models(replace(BASE, posterior="wrapped")), batch()
     expected = [alone(model, *own) for model, *own in zip(given, x, noise, strict=True)]

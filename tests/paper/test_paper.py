@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
-import joblib
 import numpy as np
 import pytest
 import torch
@@ -584,7 +583,6 @@ def digits(tmp_path, monkeypatch):
         (folder / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
         (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(idx((np.arange(rows) % 10).astype(np.uint8)))
     monkeypatch.setenv("CURVAE_DATA", str(tmp_path))
-    monkeypatch.setattr(joblib, "cpu_count", lambda: 1)  # no processes to start
     small = replace(table2.SETTINGS, hidden=(5,), epochs=1, batch_size=20)
     monkeypatch.setattr(table2, "sizes", lambda plan: (small, 2, 60, 30))
     monkeypatch.setattr(ablation, "SETTINGS", replace(ablation.SETTINGS, hidden=(5,), batch_size=20))

@@ -9,7 +9,6 @@ import tomllib
 from contextlib import nullcontext
 from pathlib import Path
 
-import joblib
 import pytest
 
 from paths import ROOT
@@ -50,7 +49,6 @@ def test_examples_run(name, tmp_path, monkeypatch):
     if "import pyro" in text:
         pytest.importorskip("pyro")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(joblib, "cpu_count", lambda: 1)  # no processes to start
     with nullcontext() if name == "guide-table" else undrawn():  # one page with all pictures
         found = run_page(text, tiny)
     assert any(example["printed"] for example in found)

@@ -15,7 +15,6 @@ fcntl = pytest.importorskip("fcntl")
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("joblib.cpu_count", lambda: 1)  # no processes to start
     write_table(Path("t.csv"))
     Path("edges.csv").write_text("a,b\nb,c\nc,d\nd,a\na,c\nd,e\ne,f\nf,a\n")
 

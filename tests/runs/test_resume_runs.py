@@ -24,7 +24,6 @@ WORDS = ("--label", "kind", "--jobs", "1", "--repeats", "4", "--curvatures", "0.
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch, often):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("joblib.cpu_count", lambda: 1)  # no processes to start
 
 
 @pytest.fixture(scope="module")

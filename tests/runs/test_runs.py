@@ -37,8 +37,6 @@ FILES = {
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # Processes of their own would take longer to start than all trainings here.
-    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
 
 
 def fit(*words, **how):

@@ -17,6 +17,8 @@ from curvae.training.engine import BatchEngine
 from curvae.training.feeding import Feed, ahead
 from curvae.training.sources import Part, Pool
 
+pytestmark = pytest.mark.usefixtures("quick_tracing")
+
 COLUMNS = 5
 # Five steps an epoch, the last of three rows.
 SMALL = Config(

@@ -163,6 +163,25 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
     assert len(trained) == 2 and not alive
 
 
+def test_by_default_there_is_a_process_for_every_core(monkeypatch):
+    monkeypatch.setattr("joblib.cpu_count", lambda: 7)
+    assert workers.processes("cpu") == 7
+
+
+@pytest.mark.parametrize("words", [("t.csv",), ("t.csv", "--space", "h2,e1"), ("g.csv", "--graph")], ids=" ".join)
+def test_commands_in_two_processes_say_what_one_says(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(Path("t.csv"))
+    Path("g.csv").write_text("".join(f"{i},{(i + step) % 12}\n" for i in range(12) for step in (1, 2)))
+    sizes = ("--hidden", 8, "--epochs", 2, "--repeats", 3, "--curvatures", 0.5, "--device", "cpu", "-q")
+    for jobs in (1, 2):
+        monkeypatch.setattr("joblib.cpu_count", lambda jobs=jobs: jobs)
+        found = curvae("compare", *words, *sizes, "-o", f"run-{jobs}")
+        assert found.code == 0, found.err
+    one, two = (json.loads(Path(f"run-{jobs}", "comparison.json").read_text()) for jobs in (1, 2))
+    assert one == two
+
+
 def test_errors_come_back_from_the_processes(tmp_path):
     """Last of those with processes, for joblib then ends them, and starts others when it needs some."""
     fit_many(CONFIGS, X, folder=tmp_path)
