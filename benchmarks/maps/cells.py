@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .data import FOLDED, FOLDS, Data, save
+from .data import FOLDS, Data, save
 
 __all__ = ["SEEDS", "Cell", "compute", "whole_and_folds"]
 
@@ -35,21 +35,25 @@ class Cell:
 
 
 def whole_and_folds(method: str, name: str, seeds: Sequence[int], places_others: bool) -> Iterator[Cell]:
-    """The maps of a data set by a method: one a seed, and one a fold where rows are held out."""
+    """The maps of a data set by a method: one a seed, and one a fold if the method can place other rows."""
     for seed in seeds:
         yield Cell(method, name, seed)
-    if places_others and name in FOLDED:
+    if places_others:
         for fold in range(FOLDS):
             yield Cell(method, name, fold, fold)
 
 
 def compute(cell: Cell, data: Data, folder: Path, draw: Callable[[Cell, Data], dict[str, np.ndarray]]) -> None:
-    """Draw a map and store it with the CPU seconds that it took, of all threads; nothing if it is there."""
+    """Draw a map and store it with the CPU seconds that it took, of all threads; nothing if it is there.
+
+    What `draw` returns may have `seconds` of its own, if it did more than to draw.
+    """
     path = cell.path(folder)
     if path.exists():
         return
     start = time.process_time()
     found = draw(cell, data)
     seconds = time.process_time() - start
-    save(path, seconds=np.array(seconds), **found)
-    print(f"{cell.method} {cell.data} {path.stem}: {seconds:.1f} s", flush=True)
+    found = {"seconds": np.array(seconds)} | found
+    save(path, **found)
+    print(f"{cell.method} {cell.data} {path.stem}: {float(found['seconds']):.1f} s", flush=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,10 @@ import numpy as np
 from .cells import Cell, compute, whole_and_folds
 from .data import Data, load
 
-__all__ = ["METHODS", "draw_all"]
+__all__ = ["METHODS", "VERSIONS", "draw_all"]
+
+VERSIONS = "versions.json"  # of the packages that drew the maps
+_PACKAGES = ("umap-learn", "scikit-learn", "phate", "pacmap", "pynndescent", "numba")
 
 Draw = Callable[[Cell, Data], dict[str, np.ndarray]]
 
@@ -60,6 +65,8 @@ _EXACT = ("pca",)  # no random numbers
 def draw_all(data: Path, maps: Path, names: Sequence[str], methods: Sequence[str], seeds: int) -> None:
     """Draw what is not there yet, small data sets first."""
     _compile(methods)
+    maps.mkdir(parents=True, exist_ok=True)
+    (maps / VERSIONS).write_text(json.dumps({name: version(name) for name in _PACKAGES}) + "\n", encoding="utf-8")
     for name in sorted(names, key=lambda name: load(data, name).x.size):
         known = load(data, name)
         for method in methods:
@@ -71,7 +78,7 @@ def draw_all(data: Path, maps: Path, names: Sequence[str], methods: Sequence[str
 def _compile(methods: Sequence[str]) -> None:
     """Compile what is compiled when first used, so that no map is charged for it."""
     for method in methods:
-        rows = 5200 if method == "umap" else 64  # from 4,096 rows on UMAP searches neighbours in another way
-        x = np.random.default_rng(0).normal(size=(rows, 4)).astype(np.float32)
-        fold = 0 if method in _PLACE_OTHERS else None
-        METHODS[method](Cell(method, "random", 0, fold), Data(x, np.array(()), "", np.arange(rows) % 8))
+        for rows in (64, 5200) if method == "umap" else (64,):  # from 4,096 on UMAP searches neighbours in another way
+            x = np.random.default_rng(0).normal(size=(rows, 4)).astype(np.float32)
+            fold = 0 if method in _PLACE_OTHERS else None
+            METHODS[method](Cell(method, "random", 0, fold), Data(x, np.array(()), "", np.arange(rows) % 4))
