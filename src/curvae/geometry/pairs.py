@@ -28,7 +28,7 @@ from . import hyperboloid as h
 from .functions import arsinh_and_slope, arsinh_by_c, asinhc
 from .primitive import Primitive
 
-__all__ = ["Summand", "distances", "sum_over_pairs"]
+__all__ = ["Summand", "distance_table", "distances", "sum_over_pairs"]
 
 # A function of distances and of numbers that broadcast against them: its value and its derivatives in the distance and
 # in each of the numbers.
@@ -42,6 +42,7 @@ _SAME = 1e-20
 # around the work. And numbers in one block, which bound the memory.
 _ROWS = 160
 _NUMBERS_CPU, _NUMBERS = 1 << 22, 1 << 26
+_TABLE = 1 << 17  # entries of a table of distances that are computed at once
 
 
 class _Polar(NamedTuple):
@@ -159,6 +160,26 @@ def distances(S: Tensor, pairs: Tensor, c: Tensor) -> Tensor:
     return _Distances.call(S, pairs, c)[0]
 
 
+def distance_table(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
+    """Distances of all points x to all points y, (n, m); float64, without gradients, a block of rows at a time.
+
+    Arguments:
+        x, y: points, (n, d) and (m, d), float64.
+        c: curvature, a scalar, float64.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 0.0], [3.0, 4.0]], dtype=torch.float64)
+        >>> distance_table(x, x[:1], torch.zeros((), dtype=torch.float64)).flatten()
+        tensor([0., 5.], dtype=torch.float64)
+    """
+    with torch.no_grad():
+        one, two = _polar(x, c), _polar(y, c)
+        gain = 2.0 * torch.ones_like(c)
+        step = max(1, _TABLE // max(1, len(y)))
+        squares = (_chords(one, slice(a, a + step), two, slice(None))[2] for a in range(0, max(1, len(x)), step))
+        return torch.cat([arsinh_and_slope(_half_chord(square, torch.float64), c, gain)[0] for square in squares])
+
+
 class _SumOverPairs(Primitive):
     """`sum_over_pairs`. The gradient of a sum is a few numbers a point, so it is gathered in the forward pass, block by
     block of rows of the matrix of pairs, and no matrix is kept."""
@@ -217,6 +238,20 @@ class _SumOverPairs(Primitive):
         return grad_S, grad_c, None, None, None, *others
 
 
+def _chords(x: _Polar, rows: slice, y: _Polar, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
+    """R, C and D² of some of the points x, as rows, with some of the points y, as columns."""
+
+    def outer(operation: Callable[[Tensor, Tensor], Tensor], t: Tensor, to: Tensor) -> Tensor:
+        return operation(t[..., rows, None], to[..., None, columns])
+
+    R = outer(torch.sub, x.E, y.E) * outer(torch.add, x.q, y.q)
+    directions = zip(x.u.mT.contiguous().unbind(-2), y.u.mT.contiguous().unbind(-2), strict=True)
+    turns = (outer(torch.sub, u, to) for u, to in directions)
+    first = next(turns)
+    C = reduce(lambda C, turn: torch.addcmul(C, turn, turn), turns, first * first)
+    return R, C, torch.addcmul(R * R, C * y.s[..., None, columns], x.s[..., rows, None])
+
+
 def _blocks(n: int, batch: int, device: torch.device) -> list[tuple[int, int]]:
     """The first row of every block, and the first after it."""
     numbers = _NUMBERS_CPU if device.type == "cpu" else _NUMBERS
@@ -242,11 +277,8 @@ def _block(
     def outer(operation: Callable[[Tensor, Tensor], Tensor], t: Tensor) -> Tensor:
         return operation(t[..., a:b, None], t[..., None, a:])
 
-    R = outer(torch.sub, x.E) * outer(torch.add, x.q)
-    turns = (outer(torch.sub, u) for u in x.u.mT.contiguous().unbind(-2))
-    first = next(turns)
-    C = reduce(lambda C, turn: torch.addcmul(C, turn, turn), turns, first * first)
-    half = _half_chord(torch.addcmul(R * R, C * x.s[..., None, a:], x.s[..., a:b, None]), dtype)
+    R, C, square = _chords(x, slice(a, b), x, slice(a, None))
+    half = _half_chord(square, dtype)
     gain = 2.0 * torch.ones_like(c)
     d, slope = arsinh_and_slope(half, c, gain)
     value, push, *pulls = summand(d, *numbers)

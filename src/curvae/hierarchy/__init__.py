@@ -1,9 +1,10 @@
-"""Is there a hierarchy in data, and how well was a known one recovered?"""
+"""Is there a hierarchy in data, and how well was a known one recovered, and how faithful is a map?"""
 
 from ..data.graphs.ranking import neighbourhood_map
 from .delta import Delta, estimate_delta, exact_delta
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .distances import Metric, Rows
+from .faithfulness import Faithfulness, Figures, faithfulness
 from .nesting import Nesting, examine_points
 from .recovery import Match, Recovery, match_rows, recover
 from .tree_of_map import Embedded, tree_of_embedding
@@ -13,6 +14,8 @@ __all__ = [
     "Delta",
     "Diagnosis",
     "Embedded",
+    "Faithfulness",
+    "Figures",
     "Match",
     "Metric",
     "NamedTree",
@@ -26,6 +29,7 @@ __all__ = [
     "estimate_delta",
     "exact_delta",
     "examine_points",
+    "faithfulness",
     "match_rows",
     "neighbourhood_map",
     "parse_newick",

@@ -16,6 +16,7 @@ from ..data.messages import count, quoted
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
+from ..geometry.pairs import distance_table
 from ..geometry.pairs import distances as pair_distances
 from ..nn import Space
 
@@ -197,10 +198,9 @@ def _joined(distances: Sequence[Tensor], factors: Sequence[PlacedFactor]) -> Arr
 
 
 def _distances(one: Embedding, other: Embedding) -> Tensor:
-    """Distances in one factor, a block of rows at a time."""
-    a, b = torch.from_numpy(one.space), torch.from_numpy(other.space)
-    step = max(1, (1 << 20) // max(1, len(b)))
-    return torch.cat([one._lorentz.dist(part.unsqueeze(1), b) for part in a.split(step)])
+    """Distances in one factor."""
+    c = torch.tensor(one.c, dtype=torch.float64)
+    return distance_table(torch.from_numpy(one.space), torch.from_numpy(other.space), c)
 
 
 def placed_factors(space: Space, units: bool = True) -> tuple[PlacedFactor, ...]:
