@@ -10,6 +10,8 @@ import torch
 from scipy.spatial.distance import cdist
 
 from curvae import Lorentz
+from curvae.hierarchy import faithfulness, figures_of_maps
+from curvae.training import Embedding
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT))
@@ -108,3 +110,13 @@ def test_differences_are_to_the_better_of_two(sets):
 def test_paths_of_maps():
     assert Cell("umap", "wine", 3).path(ROOT).relative_to(ROOT).as_posix() == "umap/wine/seed3.npz"
     assert Cell("umap", "wine", 3, 3).path(ROOT).relative_to(ROOT).as_posix() == "umap/wine/fold3.npz"
+
+
+def test_maps_judged_together_have_the_figures_of_each():
+    random = np.random.default_rng(0)
+    x, labels = random.normal(size=(80, 5)), np.repeat(["a", "b"], 40)
+    maps = [x[:, :2], Embedding(random.normal(size=(80, 2)), np.ones(80), 1.0)]
+    held_out = np.arange(80) % 4 == 0
+    each = [faithfulness(x, one, labels=labels, held_out=held_out) for one in maps]
+    assert list(figures_of_maps(x, maps, labels)) == [one.map for one in each]
+    assert list(figures_of_maps(x, maps, labels, held_out)) == [one.held_out for one in each]
