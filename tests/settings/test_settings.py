@@ -273,6 +273,7 @@ OLD = {
     "networks": {"hidden": [200], "network": "mlp", "decoder": "gyroplane", "encode_covariates": False},
     "likelihood": {"likelihood": "auto", "standardise": True},
     "objective": {"samples": 1, "beta": 1.0, "objective": "elbo"},
+    "map": {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15},
     "training": {
         "epochs": None,
         "learning_rate": 1e-3,
@@ -317,4 +318,5 @@ def test_a_new_setting_is_declared_for_old_files():
     """A setting without an entry would take today's default when an old checkpoint goes on."""
     named = {name for part in (*OLD.values(), *OLD_GRAPH.values()) for name in part}
     assert {*described(Config), *described(GraphConfig)} == named
-    assert ADDED == {"network": "mlp", "encode_covariates": False, "space": None} and FORMAT == 3
+    neighbours = {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15}
+    assert {"network": "mlp", "encode_covariates": False, "space": None, **neighbours} == ADDED and FORMAT == 3

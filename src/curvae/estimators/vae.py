@@ -22,7 +22,7 @@ from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
 from ..errors import CurvaeError
 from ..nn.networks import DecoderKind, NetworkKind
-from ..settings import DistributionKind
+from ..settings import DistributionKind, NeighbourKind
 from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
@@ -69,6 +69,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         encode_covariates: tell the encoder the covariates too.
         standardise: centre and scale columns (only those with a Gaussian likelihood).
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
+        neighbours: hold the map to the neighbourhoods of the data: "near", who is near whom; "far", how far apart rows
+            are; "both", or True; "off", or False.
+        neighbours_weight: how much that counts, in nats a row; by default by the number of columns.
+        n_neighbours: nearest neighbours of a row in the data.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.
         importance_samples: draws a row for `score_samples`.
@@ -124,6 +128,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         objective: Literal["elbo", "iwae"] = "elbo",
         samples: int = 1,
         beta: float = 1.0,
+        neighbours: NeighbourKind | bool = "off",
+        neighbours_weight: float | None = None,
+        n_neighbours: int = 15,
         tf32: bool = True,
         n_init: int = 1,
         importance_samples: int = 500,
@@ -156,6 +163,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.objective = objective
         self.samples = samples
         self.beta = beta
+        self.neighbours = neighbours
+        self.neighbours_weight = neighbours_weight
+        self.n_neighbours = n_neighbours
         self.tf32 = tf32
         self.n_init = n_init
         self.importance_samples = importance_samples

@@ -9,7 +9,7 @@ from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, 
 from .marginal import Marginal, marginal_likelihood
 from .pairs import Pairs, PairSampler
 from .stack import Stack
-from .vae import VAE, Terms
+from .vae import VAE, MapTerms, Terms
 
 __all__ = [
     "LIKELIHOODS",
@@ -26,6 +26,7 @@ __all__ = [
     "GraphVAE",
     "Layout",
     "Likelihood",
+    "MapTerms",
     "Marginal",
     "Mixed",
     "PairSampler",

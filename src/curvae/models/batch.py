@@ -64,6 +64,12 @@ class Batch(Parts):
         observed: which entries of the target count, 1 or 0, of its shape.
         weight: of a row, (rows,).
         index: which row of the data it is, (rows,).
+        near: how near every row of the batch is to each other in the data, as probabilities, (rows, rows): 0 for those
+            that are not; −1 for a pair that does not count, such as a row with itself.
+        far: how far every row is in the data from each landmark, or row of the batch, (rows, landmarks); −1 for a pair
+            that does not count.
+        landmarks: rows that are placed together with those of the batch, as a batch of their own; by default the rows
+            themselves.
 
     Example:
         >>> batch = Batch(torch.zeros(8, 3), size=torch.ones(8))
@@ -72,7 +78,7 @@ class Batch(Parts):
     """
 
     __slots__ = ()
-    _NAMES = ("x", "target", "context", "size", "observed", "weight", "index")
+    _NAMES = ("x", "target", "context", "size", "observed", "weight", "index", "near", "far", "landmarks")
 
     def __init__(
         self,
@@ -83,10 +89,15 @@ class Batch(Parts):
         observed: Tensor | None = None,
         weight: Tensor | None = None,
         index: Tensor | None = None,
+        near: Tensor | None = None,
+        far: Tensor | None = None,
+        landmarks: Batch | None = None,
     ) -> None:
-        given = (real("x", x), target, context, size, observed, weight, index)
-        held = {name: tensor(name, part) for name, part in zip(self._NAMES, given, strict=True) if part is not None}
-        object.__setattr__(self, "_held", held)
+        given = (real("x", x), target, context, size, observed, weight, index, near, far)
+        held = {
+            name: tensor(name, part) for name, part in zip(self._NAMES[:-1], given, strict=True) if part is not None
+        }
+        object.__setattr__(self, "_held", held if landmarks is None else {**held, "landmarks": landmarks})
 
     @classmethod
     def of(cls, rows: Tensor | Batch) -> Batch:
@@ -123,6 +134,18 @@ class Batch(Parts):
     def index(self) -> Tensor | None:
         return self._held.get("index")
 
+    @property
+    def near(self) -> Tensor | None:
+        return self._held.get("near")
+
+    @property
+    def far(self) -> Tensor | None:
+        return self._held.get("far")
+
+    @property
+    def landmarks(self) -> Batch | None:
+        return self._held.get("landmarks")
+
     def __len__(self) -> int:
         return len(self.x)
 
@@ -132,7 +155,19 @@ class Batch(Parts):
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """The batch with a function applied to every part, such as a choice of rows."""
-        return Batch._from({name: function(part) for name, part in self._held.items()})
+        return Batch._from({name: _mapped(part, function) for name, part in self._held.items()})
+
+    def joined(self, **parts: Tensor | Batch) -> Batch:
+        """The batch with further parts."""
+        return Batch._from({**self._held, **parts})
 
     def __repr__(self) -> str:
-        return f"Batch({', '.join(f'{name}: {tuple(part.shape)}' for name, part in self._held.items())})"
+        return f"Batch({', '.join(f'{name}: {_shape(part)}' for name, part in self._held.items())})"
+
+
+def _mapped(part: Tensor | Batch, function: Callable[[Tensor], Tensor]) -> Tensor | Batch:
+    return part.map(function) if isinstance(part, Batch) else function(part)
+
+
+def _shape(part: Tensor | Batch) -> str:
+    return repr(part) if isinstance(part, Batch) else str(tuple(part.shape))

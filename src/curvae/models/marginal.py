@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from .batch import Batch
 from .stack import Stack
 from .tracing import matmul_precision, trace
-from .vae import VAE, Terms
+from .vae import VAE, MapTerms, Terms
 
 __all__ = ["Marginal", "marginal_likelihood"]
 
@@ -114,7 +114,7 @@ def marginal_likelihood(
 _Weigh = Callable[[Batch, Tensor], tuple[Tensor, Tensor]]
 
 
-def _sums(terms: Terms) -> tuple[Tensor, Tensor]:
+def _sums(terms: Terms | MapTerms) -> tuple[Tensor, Tensor]:
     weights = terms.reconstruction.double() - terms.kl.double()
     return torch.logsumexp(weights, -2), torch.logsumexp(2.0 * weights, -2)
 

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from ..errors import CurvaeError
 from ..geometry.primitive import Primitive
 from .graph import GraphVAE
-from .vae import VAE, Terms
+from .vae import VAE, MapTerms, Terms
 
 __all__ = ["Stack", "Stackable", "architecture"]
 
@@ -130,7 +130,7 @@ class Stack(Generic[Model]):
     def dtype(self) -> torch.dtype:
         return self.models[0].dtype
 
-    def terms(self, *args: Any) -> Terms:
+    def terms(self, *args: Any) -> Terms | MapTerms:
         """`terms` of every model. Arguments and results have the models as first dimension.
 
         For a `VAE`, the arguments are a `Batch`, or rows of shape (models, rows, …), and noise of shape
@@ -138,7 +138,7 @@ class Stack(Generic[Model]):
         """
         if len(self) == 1:
             own = tree_map(lambda arg: arg[0], args)
-            return Terms(*(term.unsqueeze(0) for term in self.models[0].terms(*own)))
+            return tree_map(lambda term: term.unsqueeze(0), self.models[0].terms(*own))
         return self.pure("terms", self.leaves, self.buffers, *args)
 
     def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Any) -> Any:

@@ -14,8 +14,9 @@ from ..nn import Conditioned, Factor, Layers
 from .batch import Batch
 from .latent import Latent, Posterior, check_noise
 from .likelihoods import Likelihood
+from .neighbours import far_stress, near_divergence
 
-__all__ = ["VAE", "Terms"]
+__all__ = ["VAE", "MapTerms", "Terms"]
 
 # How far below the largest float32 points are kept, so that the products in a decoder's first layer do not overflow.
 _ROOM = 2.0**12
@@ -28,6 +29,15 @@ class Terms(NamedTuple):
     """log p(x | z)"""
     kl: Tensor
     """log q(z | x) − log p(z): an unbiased estimate of the divergence of posterior from prior"""
+
+
+class MapTerms(NamedTuple):
+    """Terms of a batch that says which rows are near each other, or how far apart."""
+
+    reconstruction: Tensor
+    kl: Tensor
+    neighbours: Tensor
+    """by how much every row misses its neighbours and its distances, of those that the batch has: (1 or 2, rows)"""
 
 
 class VAE(Latent):
@@ -83,6 +93,13 @@ class VAE(Latent):
     def _features(self, batch: Batch) -> Tensor:
         return self._call(self.encoder, self._inputs(batch), batch.context)
 
+    def _features_with(self, batch: Batch, others: Batch) -> Tensor:
+        """Features of the rows, and after them of others, in one call."""
+        inputs, context = torch.cat([self._inputs(batch), self._inputs(others)]), batch.context
+        if context is not None and others.context is not None:
+            context = torch.cat([context, others.context])
+        return self._call(self.encoder, inputs, context)
+
     def _call(self, network: nn.Module, x: Tensor, context: Tensor | None) -> Tensor:
         """What a network gives for x, for the context if it takes one, and with the curvatures if it needs them."""
         if isinstance(network, Conditioned):
@@ -116,13 +133,15 @@ class VAE(Latent):
         outputs = self._call(self.decoder, S.reshape(-1, S.shape[-1]), context).to(self.dtype)
         return outputs.reshape(*S.shape[:-1], self.likelihood.outputs)
 
-    def terms(self, x: Tensor | Batch, noise: Tensor, entropy: bool = False) -> Terms:
+    def terms(self, x: Tensor | Batch, noise: Tensor, entropy: bool = False) -> Terms | MapTerms:
         """Reconstruction and divergence for draws made from `noise` of shape (k, rows, d): a pure function.
 
         Here and below, x is a `Batch`, or a tensor of rows that encoder and likelihood both see. With `entropy`,
-        E[log q] is taken in closed form instead of from the draw.
+        E[log q] is taken in closed form instead of from the draw. Of a batch with `near` or `far`, `MapTerms`.
         """
         batch = Batch.of(x)
+        if batch.near is not None or batch.far is not None:
+            return self._map_terms(batch, noise)
         if entropy:
             q = self.encode(batch)
             z = q.transform(check_noise(noise, len(batch), self.dim, shared=True))
@@ -132,7 +151,21 @@ class VAE(Latent):
         z, kl = self.draw(batch, noise)
         return Terms(self.reconstruction(z, batch), kl)
 
-    def forward(self, x: Tensor | Batch, noise: Tensor) -> Terms:
+    def _map_terms(self, batch: Batch, noise: Tensor) -> MapTerms:
+        rows, marks = len(batch), batch.landmarks
+        noise = check_noise(noise, rows, self.dim, shared=True)
+        outputs = self.posterior.head(self._features(batch) if marks is None else self._features_with(batch, marks))
+        z, kl = self.space.draw(outputs[:rows], noise, self.dtype, _ROOM)
+        centres = self.space.centres(outputs)
+        distances = self.space.distances(centres[:rows], centres)
+        found = []
+        if batch.near is not None:
+            found.append(near_divergence(distances[:, :rows], batch.near))
+        if batch.far is not None:
+            found.append(far_stress(distances if marks is None else distances[:, rows:], batch.far))
+        return MapTerms(self.reconstruction(z, batch), kl, torch.stack(found))
+
+    def forward(self, x: Tensor | Batch, noise: Tensor) -> Terms | MapTerms:
         return self.terms(x, noise)
 
     def draw(self, x: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,12 +189,12 @@ class VAE(Latent):
 
     def elbo(self, x: Tensor | Batch, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
         """E[log p(x|z)] − β·KL estimated from k draws, for each row."""
-        reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
+        reconstruction, kl, *_ = self.terms(x, self.noise(len(x), k) if noise is None else noise)
         return torch.sub(reconstruction, kl, alpha=beta).mean(0)
 
     def iwae(self, x: Tensor | Batch, k: int = 1, noise: Tensor | None = None) -> Tensor:
         """The importance-weighted bound log 1/k Σ p(x, z)/q(z|x) with k draws, for each row."""
-        reconstruction, kl = self.terms(x, self.noise(len(x), k) if noise is None else noise)
+        reconstruction, kl, *_ = self.terms(x, self.noise(len(x), k) if noise is None else noise)
         weights = reconstruction - kl
         return torch.logsumexp(weights, 0) - math.log(len(weights))
 

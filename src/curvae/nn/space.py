@@ -15,6 +15,7 @@ from ..distributions.step import draw_and_divergence
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..geometry.functions import REACH
+from ..geometry.pairs import distances_between
 from ..settings import DistributionKind, FactorSettings, parse_space
 from .curvature import Curvature, PriorScale
 
@@ -285,6 +286,18 @@ class Space(nn.Module):
             *(one.draw(head, own, dtype, room, flat) for one, head, own, flat in parts), strict=True
         )
         return torch.cat(points, -1), sum(divergences[1:], divergences[0])
+
+    def centres(self, outputs: Tensor) -> Tensor:
+        """The centres of the posteriors, shape (…, width), in float64."""
+        parts = zip(self, self.split_outputs(outputs), strict=True)
+        return torch.cat([h.expmap0(one._tangent(part)[0], one.curvature().double()) for one, part in parts], -1)
+
+    def distances(self, S: Tensor, T: Tensor) -> Tensor:
+        """Distances of all points S, (…, n, width), from all points T, (…, m, width), in units of the factors' prior
+        scales; float64, (…, n, m)."""
+        parts = zip(self, self.split(S), self.split(T), strict=True)
+        each = [distances_between(s, t, one.curvature().double()) / one.scale().double() for one, s, t in parts]
+        return each[0] if len(each) == 1 else h.norm(torch.stack(each, -1))
 
     def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
         """Points in `dtype`, held back where it cannot hold them."""

@@ -3,12 +3,13 @@
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
 from .factors import FactorSettings, parse_space
-from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NeighbourKind, NetworkKind, ObjectiveKind
 from .parts import (
     DrawSettings,
     EdgeSettings,
     LayerSettings,
     LikelihoodSettings,
+    NeighbourSettings,
     NetworkSettings,
     ObjectiveSettings,
     SpaceSettings,
@@ -29,6 +30,8 @@ __all__ = [
     "GraphSettings",
     "LayerSettings",
     "LikelihoodSettings",
+    "NeighbourKind",
+    "NeighbourSettings",
     "NetworkKind",
     "NetworkSettings",
     "ObjectiveKind",

@@ -17,6 +17,7 @@ from .parts import (
     GraphStepSettings,
     LayerSettings,
     LikelihoodSettings,
+    NeighbourSettings,
     NetworkSettings,
     ObjectiveSettings,
     SpaceSettings,
@@ -28,7 +29,14 @@ from .setting import Part, described
 __all__ = ["ADDED", "GraphSettings", "RowSettings", "Settings", "flattened"]
 
 
-ADDED: Mapping[str, Any] = {"network": "mlp", "encode_covariates": False, "space": None}
+ADDED: Mapping[str, Any] = {
+    "network": "mlp",
+    "encode_covariates": False,
+    "space": None,
+    "neighbours": "off",
+    "neighbours_weight": None,
+    "n_neighbours": 15,
+}
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
 
@@ -84,7 +92,9 @@ def flattened(values: Mapping[str, Any], parts: Mapping[str, type[Part]]) -> dic
 
 
 @dataclass(frozen=True)
-class RowSettings(TrainingSettings, ObjectiveSettings, LikelihoodSettings, NetworkSettings, Settings):
+class RowSettings(
+    TrainingSettings, NeighbourSettings, ObjectiveSettings, LikelihoodSettings, NetworkSettings, Settings
+):
     """Everything that determines a trained model of rows, besides the data."""
 
     parts: ClassVar[Mapping[str, type[Part]]] = {
@@ -92,6 +102,7 @@ class RowSettings(TrainingSettings, ObjectiveSettings, LikelihoodSettings, Netwo
         "networks": NetworkSettings,
         "likelihood": LikelihoodSettings,
         "objective": ObjectiveSettings,
+        "map": NeighbourSettings,
         "training": TrainingSettings,
     }
 
@@ -101,6 +112,10 @@ class RowSettings(TrainingSettings, ObjectiveSettings, LikelihoodSettings, Netwo
             raise CurvaeError(
                 "learn_curvature and learn_prior_scale cannot be combined: only c·σ0² can be told from data; drop one"
             )
+
+    @property
+    def architecture(self) -> Self:
+        return dataclasses.replace(super().architecture, neighbours_weight=None)
 
     @property
     def gaussian(self) -> bool:

@@ -9,6 +9,7 @@ __all__ = [
     "DecoderKind",
     "DistributionKind",
     "EdgeKind",
+    "NeighbourKind",
     "NetworkKind",
     "ObjectiveKind",
 ]
@@ -18,6 +19,7 @@ NetworkKind = Literal["mlp", "conv"]
 DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 ObjectiveKind = Literal["elbo", "iwae"]
 EdgeKind = Literal["geodesic", "fermi_dirac"]
+NeighbourKind = Literal["off", "near", "far", "both"]
 
 LIKELIHOODS: dict[str, str] = {
     "bernoulli": "bernoulli:BERNOULLI",

@@ -9,7 +9,7 @@ from typing import Any, Self
 from ..errors import CurvaeError
 from .checks import NOT_NEGATIVE, POSITIVE, Rule, number, whole
 from .factors import FactorSettings, parse_space
-from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NetworkKind, ObjectiveKind
+from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NeighbourKind, NetworkKind, ObjectiveKind
 from .setting import Part, again, described, setting
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "GraphStepSettings",
     "LayerSettings",
     "LikelihoodSettings",
+    "NeighbourSettings",
     "NetworkSettings",
     "ObjectiveSettings",
     "SpaceSettings",
@@ -157,6 +158,24 @@ class ObjectiveSettings(DrawSettings):
     """What is maximised, for a model of rows."""
 
     objective: ObjectiveKind = setting("elbo", "What is maximised; iwae needs several samples to differ from elbo.")
+
+
+@dataclass(frozen=True)
+class NeighbourSettings(Part):
+    """Whether the map is held to the neighbourhoods of the data."""
+
+    neighbours: NeighbourKind = setting(
+        "off", "Keep in the map who is near whom in the data (near), how far apart rows are (far), or both."
+    )
+    neighbours_weight: float | None = setting(
+        None, "How much that counts, in nats a row.", rule=POSITIVE, shown="by the number of columns"
+    )
+    n_neighbours: int = setting(15, "Neighbours of a row in the data.")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.neighbours, bool):
+            object.__setattr__(self, "neighbours", "both" if self.neighbours else "off")
+        super().__post_init__()
 
 
 @dataclass(frozen=True)

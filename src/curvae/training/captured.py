@@ -14,9 +14,9 @@ import torch
 from torch import Generator, Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from ..models import Batch, Terms
+from ..models import Batch, MapTerms, Terms
 from ..models.tracing import trace
-from .engine import Advance, BatchEngine, EpochResult, Failure, losses
+from .engine import Advance, BatchEngine, EpochResult, Failure, figures, losses
 from .feeding import Feed
 from .sources import Gathered, Stacked
 
@@ -64,18 +64,18 @@ class _Resident(_Pieces):
 
     def __init__(self, source: Gathered, size: int, noise: Tensor) -> None:
         super().__init__(source, size, noise)
-        self._rows, self._order = source, source.order(None)
+        self._rows, self._order = source, source.order(None, size)
         self._index = self._order[:, :1].repeat(1, noise.shape[2])
         self._last = torch.full((), noise.shape[2] - 1, device=noise.device)
 
     def read(self) -> tuple[Batch, Tensor, Tensor]:
         index = self.counter * self.size + self._range
-        inside = torch.minimum(index, self._last)
-        rows = self._rows.gather(self._index.index_select(1, inside))
-        return rows, self.noise.index_select(2, inside), (index <= self._last).double()
+        inside, kept = torch.minimum(index, self._last), (index <= self._last).double()
+        rows = self._rows.gather(self._index.index_select(1, inside), kept)
+        return rows, self.noise.index_select(2, inside), kept
 
     def visit(self, generators: Sequence[Generator] | None) -> Iterator[None]:
-        self._order = self._rows.order(generators)
+        self._order = self._rows.order(generators, self.size)
         return iter([None] * -(-len(self._rows) // self.size))
 
     def load(self, start: int, noise: Tensor) -> None:
@@ -158,7 +158,7 @@ class Captured(BatchEngine):
         stack, device = self.stack, self.stack.device
         self._names = list(stack.tensors)
         self._values = [stack.tensors[name] for name in self._names]
-        self._totals = torch.zeros(2, len(stack), dtype=torch.float64, device=device)
+        self._totals = self._no_figures()
         self._failed = torch.zeros(len(stack), dtype=torch.int64, device=device)
         self._training: _Pass | None = None
         self._validating: _Pass | None = None
@@ -168,18 +168,18 @@ class Captured(BatchEngine):
         left = (self.config.epochs or 0) * self.steps - self.step
         return self.stack.device.type == "cuda" and left * (_SAVED + _SAVED_EACH * len(self)) > _COMPILING
 
-    def _terms(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor) -> Terms:
+    def _terms(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor) -> Terms | MapTerms:
         named = dict(zip(self._names, tensors, strict=True))
         return self.stack.pure("terms", named, dict(zip(self.stack.buffers, buffers, strict=True)), rows, noise)
 
     def _gradients(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
         """`kept` is 1 for rows and 0 for what fills up the last piece."""
         terms = self._terms(tensors, buffers, rows, noise)
-        loss = losses(terms, self.config, self.beta, kept if rows.weight is None else kept * rows.weight)
-        return torch.autograd.grad(loss.sum(), tensors), loss.detach(), _sums(terms, kept)
+        loss = losses(terms, self.config, self.beta, kept if rows.weight is None else kept * rows.weight, self.pull)
+        return torch.autograd.grad(loss.sum(), tensors), loss.detach(), figures(terms, self.pull, kept)
 
     def _figures(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
-        return _sums(self._terms(tensors, buffers, rows, noise), kept)
+        return figures(self._terms(tensors, buffers, rows, noise), self.pull, kept)
 
     def _pieces(self, source: Stacked, size: int) -> _Pieces:
         stack, size = self.stack, min(size, len(source))
@@ -270,7 +270,3 @@ class Captured(BatchEngine):
             for _ in self._validating.run(None, windows):
                 pass
         return self._totals.T.cpu() / len(self.validation)
-
-
-def _sums(terms: Terms, weight: Tensor) -> Tensor:
-    return torch.stack([(term.detach().double().mean(-2) * weight).sum(-1) for term in terms])

@@ -13,6 +13,9 @@ from ..settings import GraphSettings, RowSettings, Settings, described, require_
 __all__ = ["Config", "GraphConfig", "Settings", "require_count"]
 
 
+_FAR = 10.0  # weight of the stress of far rows over that of the divergence between near ones
+
+
 @dataclass(frozen=True)
 class Config(RowSettings):
     """Everything that determines a trained model, besides the data. The defaults are the paper's synthetic experiment.
@@ -31,6 +34,14 @@ class Config(RowSettings):
     def scales(self) -> bool:
         """Whether columns are standardised, some or all; of an "auto" likelihood that is not known."""
         return self.standardise and self.likelihood != "auto" and bool(LIKELIHOODS[self.likelihood].standardise)
+
+    @property
+    def neighbour_weights(self) -> tuple[float, ...]:
+        """Weights of the divergence between near rows and of the stress of far ones, of those that are asked for."""
+        if self.neighbours == "off" or self.neighbours_weight is None:
+            return ()
+        weights = {"near": self.neighbours_weight, "far": _FAR * self.neighbours_weight}
+        return tuple(weight for kind, weight in weights.items() if self.neighbours in (kind, "both"))
 
     def scaled(self, layout: Layout) -> NDArray[np.bool_]:
         """Which features of the data are standardised."""

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models import VAE, Batch, Stack, Terms
+from ..models import VAE, Batch, MapTerms, Stack, Terms
 from ..models.stack import Stackable
 from .config import Config, Settings
 from .sources import Stacked
 
-__all__ = ["WINDOW", "Advance", "BatchEngine", "Engine", "EpochResult", "Failure", "losses"]
+__all__ = ["WINDOW", "Advance", "BatchEngine", "Engine", "EpochResult", "Failure", "figures", "losses"]
 
 Model = TypeVar("Model", bound=Stackable)
 Kind = TypeVar("Kind", bound=Settings)
@@ -47,7 +47,8 @@ class EpochResult:
     """What an epoch gave, by the place of a model in the stack."""
 
     means: Tensor
-    """mean reconstruction and divergence of every model, (models, 2), float64 on the CPU"""
+    """mean figures of every model, (models, 2 or 3), float64 on the CPU: reconstruction, divergence and, where the map
+    is held to neighbourhoods, by how much it misses them, in nats"""
     failures: dict[int, Failure] = field(default_factory=dict)
 
 
@@ -116,7 +117,7 @@ class Engine(ABC, Generic[Model, Kind]):
         """One pass over the training data."""
 
     def validate(self) -> Tensor | None:
-        """Mean reconstruction and divergence of data held out, (models, 2), if there are any."""
+        """Mean figures of data held out, as of `EpochResult`, if there are any."""
         return None
 
     def _weights(self, dims: int) -> Tensor | float:
@@ -177,9 +178,27 @@ class Engine(ABC, Generic[Model, Kind]):
         return torch.Generator(self.stack.device).manual_seed(int(entropy >> 1))
 
 
-def losses(terms: Terms, config: Config, beta: Tensor | float, weight: Tensor | None = None) -> Tensor:
-    """The loss of every model, (models,); rows count by their `weight`, if given, (rows,) or (models, rows)."""
-    reconstruction, kl = terms
+def losses(
+    terms: Terms | MapTerms,
+    config: Config,
+    beta: Tensor | float,
+    weight: Tensor | None = None,
+    pull: Tensor | None = None,
+) -> Tensor:
+    """The loss of every model, (models,).
+
+    Arguments:
+        terms: of a batch.
+        config: says which objective.
+        beta: weight of the divergence.
+        weight: by which rows count, (rows,) or (models, rows).
+        pull: weights of neighbourhoods, (models, 1 or 2).
+    """
+    if pull is not None and isinstance(terms, MapTerms):
+        missed = _missed(terms, pull)
+        missed = missed.mean(-1) if weight is None else (missed * weight).sum(-1) / weight.sum(-1)
+        return losses(Terms(*terms[:2]), config, beta, weight) + missed
+    reconstruction, kl = terms[0], terms[1]
     if config.objective == "iwae":
         rows = math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2)
     elif weight is None:
@@ -187,6 +206,19 @@ def losses(terms: Terms, config: Config, beta: Tensor | float, weight: Tensor | 
     else:
         rows = (beta * kl - reconstruction).mean(-2)
     return rows.mean(-1) if weight is None else (rows * weight).sum(-1) / weight.sum(-1)
+
+
+def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
+    """By how much every row misses its neighbourhood, in nats, (…, rows)."""
+    return (pull.unsqueeze(-1) * terms.neighbours).sum(-2)
+
+
+def figures(terms: Terms | MapTerms, pull: Tensor | None, kept: Tensor | float = 1.0) -> Tensor:
+    """Sums over the rows of what records show, (2 or 3, models); rows count by `kept`."""
+    found = [term.detach().double().mean(-2) for term in terms[:2]]
+    if pull is not None and isinstance(terms, MapTerms):
+        found.append(_missed(terms, pull).detach().double().view_as(found[0]))
+    return torch.stack([(figure * kept).sum(-1).view(-1) for figure in found])
 
 
 class BatchEngine(Engine[VAE, Config]):
@@ -207,6 +239,8 @@ class BatchEngine(Engine[VAE, Config]):
         self.train = train
         self.validation = validation if validation is not None and len(validation) else None
         self.beta = self._weights(2)
+        pulls = [config.neighbour_weights for config in configs]
+        self.pull = torch.tensor(pulls, dtype=torch.float64, device=self.stack.device) if pulls[0] else None
         self._watch: list[Tensor] = []
 
     @property
@@ -257,19 +291,23 @@ class BatchEngine(Engine[VAE, Config]):
         noises = (
             noise for window in self.windows(generators, len(self.train), size) for noise in window.split(size, 2)
         )
-        totals = torch.zeros(2, len(stack), dtype=torch.float64, device=stack.device)
+        totals = self._no_figures()
         failures: dict[int, Failure] = {}
         share = self.share
         for model in stack.models:
             model.train()
         for step, (rows, noise) in enumerate(zip(batches, noises, strict=True), 1):
             terms = self._step_terms(rows, noise)
-            self._learn(losses(terms, self.config, self.beta, rows.weight), step, failures)
+            self._learn(losses(terms, self.config, self.beta, rows.weight, self.pull), step, failures)
             if len(failures) == len(stack):
                 break
-            totals += torch.stack([term.detach().mean(-2).sum(-1) for term in terms]).view(2, -1)
+            totals += figures(terms, self.pull)
             advance(step * share)
         return EpochResult(totals.T.cpu() / len(self.train), failures)
+
+    def _no_figures(self) -> Tensor:
+        rows = 2 if self.pull is None else 3
+        return torch.zeros(rows, len(self), dtype=torch.float64, device=self.stack.device)
 
     @property
     def share(self) -> float:
@@ -277,23 +315,22 @@ class BatchEngine(Engine[VAE, Config]):
         watched = 0 if self.validation is None else len(self.validation)
         return len(self.train) / (len(self.train) + _FORWARD * watched) / self.steps
 
-    def _step_terms(self, rows: Batch, noise: Tensor) -> Terms:
+    def _step_terms(self, rows: Batch, noise: Tensor) -> Terms | MapTerms:
         """Of the stack; without its dimension for a model alone, which would cost it some percent of the time."""
         if len(self) > 1:
             return self.stack.terms(rows, noise)
         return self.stack.models[0].terms(rows.map(lambda part: part[0]), noise[0])
 
     def validate(self) -> Tensor | None:
-        """Mean reconstruction and divergence of the validation rows, (models, 2), with the same noise every time."""
+        """Mean figures of the validation rows, (models, 2 or 3), with the same noise every time."""
         if self.validation is None:
             return None
         count, size = len(self.validation), self.watched_size
         noises = (noise for window in self.watched(count, size) for noise in window.split(size, 2))
-        totals = torch.zeros(2, len(self), dtype=torch.float64, device=self.stack.device)
+        totals = self._no_figures()
         for model in self.stack.models:
             model.eval()
         with torch.no_grad():
             for rows, noise in zip(self.validation.batches(None, size), noises, strict=True):
-                terms = self.stack.terms(rows, noise)
-                totals += torch.stack([term.mean(-2).sum(-1) for term in terms])
+                totals += figures(self.stack.terms(rows, noise), self.pull)
         return totals.T.cpu() / count

@@ -23,7 +23,7 @@ from .config import Config, Settings
 from .rows import Matrix, Rows, Scaling
 from .splits import Split
 
-__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "RunFiles", "Stored", "restored_model"]
+__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "RunFiles", "Stored", "held_out_score", "restored_model"]
 
 Record = dict[str, Any]
 
@@ -47,6 +47,11 @@ class RunFiles(NamedTuple):
     tensors: dict[str, Tensor]
     places: dict[str, Tensor]
     history: list[Record]
+
+
+def held_out_score(record: Record) -> float:
+    """What early stopping goes by: the ELBO of the validation rows less what the map misses of their neighbourhoods."""
+    return record["validation_elbo"] - record.get("validation_neighbours", 0.0)
 
 
 class FittedModel(ABC):
@@ -81,7 +86,7 @@ class FittedModel(ABC):
         """
         if getattr(self.config, "patience", None) is None or self.failure is not None:
             return self.history[-1]
-        return max(self.history, key=lambda record: record["validation_elbo"])
+        return max(self.history, key=held_out_score)
 
     @property
     def figures(self) -> tuple[FactorFigures, ...]:

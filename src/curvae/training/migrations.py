@@ -82,8 +82,8 @@ def _completed(description: Description) -> Description:
     """With the settings that came later, as they were before."""
     config = dict(description["config"])
     for part, of in _kind(description).parts.items():
-        if isinstance(config.get(part), dict):
-            config[part] = {**{name: ADDED[name] for name in described(of) if name in ADDED}, **config[part]}
+        if isinstance(known := config.get(part, {}), dict):
+            config[part] = {**{name: ADDED[name] for name in described(of) if name in ADDED}, **known}
     return {**description, "config": config}
 
 

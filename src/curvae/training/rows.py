@@ -135,7 +135,7 @@ def layout_of(arrays: Arrays) -> Layout:
     return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing, arrays.size is not None)
 
 
-def assemble(parts: dict[str, Tensor], missing: bool) -> Batch:
+def assemble(parts: dict[str, Any], missing: bool) -> Batch:
     """A batch of the given parts; where entries may be missing they are NaN, and `observed` tells which."""
     if missing:
         observed = ~parts["x"].isnan()

@@ -26,6 +26,7 @@ from .effects import Effects
 from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
+from .neighbours import Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
 from .rows import Data, Scaling, layout_of
 from .sources import Pool
@@ -90,7 +91,14 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
             f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
             "none; hold out a larger share, or drop patience"
         )
+    if config.neighbours != "off" and config.neighbours_weight is None:
+        config = replace(config, neighbours_weight=_weight(features))
     return replace(config, likelihood=likelihood, epochs=config.epochs_for(train))
+
+
+def _weight(features: int) -> float:
+    """How much neighbourhoods count by default."""
+    return 10.0 * float(np.sqrt(features))
 
 
 def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
@@ -217,13 +225,35 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         pool = Pool.of(
             [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
         )
+        neighbours = self._neighbourhoods(tasks, models, pool)
         train, validation = (
-            pool.part(torch.from_numpy(np.stack([getattr(task.split, part) for task in tasks])))
-            for part in ("train", "validation")
+            pool.part(torch.from_numpy(np.stack([getattr(task.split, part) for task in tasks])), own)
+            for part, own in zip(("train", "validation"), neighbours, strict=True)
         )
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
         captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
         return (Captured if captured else BatchEngine)(models, configs, train, validation)
+
+    def _neighbourhoods(
+        self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: Pool
+    ) -> tuple[Neighbourhoods | None, Neighbourhoods | None]:
+        """What is near what among training and validation rows, for batches of each; what is the same is looked for
+        once."""
+        config, train, validation = tasks[0].config, len(tasks[0].split.train), len(tasks[0].split.validation)
+        if config.neighbours == "off":
+            return None, None
+        found: dict[tuple[int, bytes], int] = {}
+        each: list[Neighbourhood] = []
+        which = []
+        for task, model, rows in zip(tasks, models, pool.rows, strict=True):
+            index = np.concatenate([task.split.train, task.split.validation])
+            key = id(rows), index.tobytes()
+            if key not in found:
+                found[key] = len(each)
+                each.append(neighbourhood(rows, index, model, config.neighbours, config.n_neighbours))
+            which.append(found[key])
+        first = Neighbourhoods(each, which, range(train), pool.device)
+        return first, Neighbourhoods(each, which, range(train, train + validation), pool.device)
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
         parts = task.scaling, task.reason, task.split, trained.history, trained.failure, task.layout

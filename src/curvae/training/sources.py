@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from ..data import Arrays
 from ..models import Batch, Layout
+from .neighbours import Neighbourhoods
 from .rows import Matrix, Rows, Scaling, assemble
 
 __all__ = ["Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
@@ -50,8 +51,8 @@ class Part:
         [[[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]]
     """
 
-    def __init__(self, rows: Rows, index: Tensor) -> None:
-        self.rows, self.index = rows, index
+    def __init__(self, rows: Rows, index: Tensor, neighbours: Neighbourhoods | None = None) -> None:
+        self.rows, self.index, self.neighbours = rows, index, neighbours
 
     @property
     def layout(self) -> Layout:
@@ -65,12 +66,41 @@ class Part:
         return len(self.index)
 
     def batches(self, generator: Generator | None, size: int) -> Iterator[Batch]:
-        index = self.index if generator is None else self.index[_order(len(self), generator).to(self.index.device)]
-        return (self.rows.batch(part) for part in index.split(size))
+        generators = None if generator is None else [generator]
+        (order,) = _orders(len(self), generators, self.neighbours, size, self.index.device, 1)
+        return map(self._batch, order.split(size))
+
+    def _batch(self, positions: Tensor) -> Batch:
+        batch = self.rows.batch(self.index[positions])
+        if self.neighbours is None:
+            return batch
+
+        def stacked(batch: Batch) -> Batch:
+            return batch.map(lambda part: part.unsqueeze(0))
+
+        joined = self.neighbours.join(
+            stacked(batch), positions.unsqueeze(0), lambda index: stacked(self.rows.batch(index[0]))
+        )
+        return joined.map(lambda part: part[0])
 
 
-def _order(count: int, generator: Generator) -> Tensor:
-    return torch.randperm(count, generator=generator, device=generator.device)
+def _orders(
+    count: int,
+    generators: Sequence[Generator] | None,
+    neighbours: Neighbourhoods | None,
+    size: int,
+    device: torch.device,
+    models: int,
+) -> Tensor:
+    """The order of the rows of every model in an epoch, (models, count)."""
+    if neighbours is not None:
+        steady = [Generator().manual_seed(0)] * models
+        if (found := neighbours.orders(generators or steady, size)) is not None:
+            return found.to(device)
+    if generators is None:
+        return torch.arange(count, device=device).expand(models, -1)
+    orders = {one: torch.randperm(count, generator=one, device=one.device) for one in dict.fromkeys(generators)}
+    return torch.stack([orders[one] for one in generators]).to(device)
 
 
 class Stacked(ABC):
@@ -98,29 +128,31 @@ class Stacked(ABC):
 class Gathered(Stacked):
     """Rows that lie on one device, from where a batch of all models is one gather."""
 
-    def __init__(self, pool: Pool, places: Tensor) -> None:
-        self.device, self._pool, self._places = pool.device, pool, places
+    def __init__(self, pool: Pool, index: Tensor, starts: Tensor, neighbours: Neighbourhoods | None = None) -> None:
+        self.device, self._pool, self._neighbours = pool.device, pool, neighbours
+        self._index, self._starts, self._places = index, starts, index + starts
 
     def __len__(self) -> int:
         return self._places.shape[1]
 
     def keep(self, places: Sequence[int]) -> Self:
-        return type(self)(self._pool, self._places[list(places)])
+        neighbours = None if self._neighbours is None else self._neighbours.keep(places)
+        own = list(places)
+        return type(self)(self._pool, self._index[own], self._starts[own], neighbours)
 
-    def order(self, generators: Sequence[Generator] | None) -> Tensor:
-        """Places of the rows, (models, rows), in the order of an epoch; `gather` takes them."""
-        if generators is None:
-            return self._places
-        orders = {one: _order(len(self), one) for one in dict.fromkeys(generators)}
-        stacked = torch.stack([orders[one] for one in generators])
-        return self._places.gather(1, stacked.to(self.device))
+    def order(self, generators: Sequence[Generator] | None, size: int) -> Tensor:
+        """Numbers of the rows, (models, rows), in the order of an epoch; `gather` takes them."""
+        return _orders(len(self), generators, self._neighbours, size, self.device, len(self._places))
 
-    def gather(self, places: Tensor) -> Batch:
-        """The rows at these places."""
-        return self._pool.gather(places)
+    def gather(self, positions: Tensor, kept: Tensor | None = None) -> Batch:
+        """The rows of these numbers; `kept` is 1 for those that count and 0 for what fills up the batch."""
+        batch = self._pool.gather(self._places.gather(1, positions))
+        if self._neighbours is None:
+            return batch
+        return self._neighbours.join(batch, positions, lambda index: self._pool.gather(index + self._starts), kept)
 
     def batches(self, generators: Sequence[Generator] | None, size: int) -> Iterator[Batch]:
-        return map(self.gather, self.order(generators).split(size, 1))
+        return map(self.gather, self.order(generators, size).split(size, 1))
 
 
 class Zipped(Stacked):
@@ -207,11 +239,16 @@ class Pool:
         """Rows by their places in `parts`, (models, n)."""
         return assemble({name: part[places] for name, part in self.parts.items()}, self.rows[0].layout.missing)
 
-    def part(self, index: Tensor | None = None) -> Stacked:
-        """Rows of every model by index, (models, rows); all of them by default."""
+    def part(self, index: Tensor | None = None, neighbours: Neighbourhoods | None = None) -> Stacked:
+        """Rows of every model by index, (models, rows), by default all; and what is known of their neighbours."""
         if index is None:
             index = torch.arange(len(self.rows[0])).expand(len(self.rows), -1)
         index = index.to(self.device)
         if self.resident:
-            return Gathered(self, index + self._starts)
-        return Zipped([Part(rows, own) for rows, own in zip(self.rows, index, strict=True)])
+            return Gathered(self, index, self._starts, neighbours)
+        return Zipped(
+            [
+                Part(rows, own, None if neighbours is None else neighbours.keep([place]))
+                for place, (rows, own) in enumerate(zip(self.rows, index, strict=True))
+            ]
+        )

@@ -21,7 +21,7 @@ from ..errors import CurvaeError
 from ..models.tracing import matmul_precision
 from .checkpoints import Checkpoint, State, fitting, seen
 from .files import remove_files
-from .fitted import FittedModel, Record
+from .fitted import FittedModel, Record, held_out_score
 from .problems import Listener, ModelInTraining, Problem
 from .problems import Task as AnyTask
 
@@ -198,28 +198,16 @@ class _Training:
             self.listener.reached(going, self.state.passed + share)
 
     def _record(self, place: int, means: Sequence[float], watched: Sequence[float] | None) -> Record:
-        reconstruction, kl = means
-        record = {
-            "epoch": self.state.passed,
-            "elbo": reconstruction - kl,
-            "reconstruction": reconstruction,
-            "kl": kl,
-            **self.geometry[place],
-        }
+        record = {"epoch": self.state.passed, **_figures(means), **self.geometry[place]}
         if watched is None:
             return record
-        reconstruction, kl = watched
-        return record | {
-            "validation_elbo": reconstruction - kl,
-            "validation_reconstruction": reconstruction,
-            "validation_kl": kl,
-        }
+        return record | {f"validation_{name}": value for name, value in _figures(watched).items()}
 
     def _judge(self, place: int, record: Record) -> None:
         """Early stopping, and the end."""
         member, tensors = self.state.active[place], self.engine.stack.tensors
-        if self.state.best and record["validation_elbo"] > member.best:
-            member.best, member.best_epoch = record["validation_elbo"], self.state.passed
+        if self.state.best and (score := held_out_score(record)) > member.best:
+            member.best, member.best_epoch = score, self.state.passed
             for name, t in tensors.items():
                 self.state.best[name][place] = t[place]
         if member.gives_up(self.state.passed):
@@ -261,3 +249,10 @@ class _Training:
         self.checkpoint.write(self.members, self.state)
         self.saved = time.monotonic()
         self.pause = max(_CHECKPOINT_EVERY, (self.saved - began) / _CHECKPOINT_SHARE)
+
+
+def _figures(means: Sequence[float]) -> Record:
+    """What an epoch gave, by name."""
+    reconstruction, kl, *missed = means
+    found = {"elbo": reconstruction - kl, "reconstruction": reconstruction, "kl": kl}
+    return {**found, "neighbours": missed[0]} if missed else found

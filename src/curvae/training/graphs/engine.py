@@ -109,7 +109,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         made = {one: model.noise(self.nodes, samples, one) for one in dict.fromkeys(generators)}
         noise = [made[one] for one in generators]
         if len(self) > 1:
-            return self.stack.terms(self._graph, torch.stack(noise))
+            return Terms(*self.stack.terms(self._graph, torch.stack(noise))[:2])
         graph = self._graph
         if self._sampler is not None:
             graph = GraphBatch(graph.adjacency, self._sampler.step(generators[0]), graph.features)

@@ -1,0 +1,89 @@
+"""The neighbourhoods of some rows, as the encoder of a model sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+from ...models import VAE, Likelihood
+from ...settings import NeighbourKind
+from ..rows import Rows
+from .graph import Points, bridged, nearest, neighbour_graph
+from .kernels import forest, landmark_paths, walk_ends
+
+__all__ = ["Neighbourhood", "encoder_inputs", "neighbourhood"]
+
+# Rows to which all pairs are held in memory; walks from each row beyond.
+_ALL_PAIRS, _WALKS = 1024, 64
+_LANDMARKS, _PATHS = 300, 30_000_000  # landmarks, and lengths of paths, at most
+# Rows above which columns are reduced to principal components, to how many, and numbers from which these are found.
+_REDUCED, _COMPONENTS, _SEEN = 10_000, 50, 200_000_000
+_COORDINATES = 10  # of points by which rows are put into groups
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """Who is near whom among some rows, and how far apart they are.
+
+    Arguments:
+        near: probabilities, (rows, rows), float; or rows drawn from these, (rows, draws), whole numbers. None if not
+            asked for.
+        far: distances from every landmark, (rows, landmarks). None if not asked for.
+        landmarks: which rows of the data are landmarks; None if all that have neighbourhoods are, in their order.
+        points: by which rows are put into groups, (rows, coordinates).
+    """
+
+    near: NDArray[Any] | None
+    far: NDArray[np.float32] | None
+    landmarks: NDArray[np.int64] | None
+    points: Points
+
+
+def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: NeighbourKind, k: int) -> Neighbourhood:
+    """The neighbourhoods of some rows of the data.
+
+    Arguments:
+        rows: the data.
+        index: which rows.
+        model: whose encoder sees them.
+        kind: what is asked for.
+        k: nearest neighbours of a row, if there are so many others.
+    """
+    x = encoder_inputs(rows, torch.from_numpy(index).to(rows.device), model.likelihood)
+    count = len(x)
+    graph = neighbour_graph(*nearest(x, min(k, count - 1), model.device))
+    near: NDArray[Any] | None = None
+    if kind in ("near", "both"):
+        near = forest(graph) if count <= _ALL_PAIRS else walk_ends(graph, _WALKS)
+    marks: NDArray[np.int64] | None = None
+    far: NDArray[np.float32] | None = None
+    if kind in ("far", "both"):
+        most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, _PATHS // count))
+        marks, far = landmark_paths(bridged(graph, x), most)
+    points = x if x.shape[1] <= _COORDINATES else PCA(_COORDINATES, random_state=0).fit_transform(x)
+    landmarks = None if marks is None or count <= _ALL_PAIRS else index[marks]
+    return Neighbourhood(near, far, landmarks, points.astype(np.float32))
+
+
+def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
+    """Some rows as the encoder sees them, missing entries filled in; of many rows with many columns, 50 principal
+    components."""
+
+    def seen(part: Tensor) -> Points:
+        return likelihood.inputs(rows.batch(part)).flatten(1).float().cpu().numpy()
+
+    width = seen(index[:1]).shape[1]
+    blocks = index.split(_BLOCK)
+    if len(index) <= _REDUCED or width <= _COMPONENTS:
+        return np.concatenate([seen(block) for block in blocks])
+    draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, _SEEN // width)]
+    some = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
+    components = PCA(_COMPONENTS, random_state=0).fit(np.concatenate([seen(block) for block in some]))
+    return np.concatenate([components.transform(seen(block)).astype(np.float32) for block in blocks])

@@ -1,0 +1,153 @@
+"""The terms that hold a map to neighbourhoods, against sums by hand, scipy and finite differences."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import rel_entr, softmax
+from torch.utils._pytree import tree_map
+
+from curvae import Euclidean, Lorentz
+from curvae.models import Batch, Layout, MapTerms, Stack, Terms
+from curvae.models.neighbours import far_stress, near_divergence
+from curvae.training import Config, build
+
+ROWS, FEATURES = 6, 5
+
+
+def _near(n, seed=0):
+    p = np.random.default_rng(seed).random((n, n))
+    p[p < 0.3] = 0
+    np.fill_diagonal(p, 0)
+    p /= p.sum(1, keepdims=True)
+    np.fill_diagonal(p, -1)
+    return torch.from_numpy(p).float()
+
+
+def _far(n, m, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).random((n, m))).float()
+
+
+def test_near_divergence_by_hand():
+    near, d = _near(5).numpy().astype(np.float64), np.random.default_rng(1).random((5, 5))
+    near[:, 4] = near[4] = -1  # a row that fills up the batch
+    near[:4, :4] = np.where(np.eye(4), -1, near[:4, :4])
+    expected = []
+    for i in range(4):
+        others = [j for j in range(4) if j != i]
+        expected.append(rel_entr(near[i, others], softmax(-2 * d[i, others])).sum())
+    found = near_divergence(torch.from_numpy(d), torch.from_numpy(near))
+    np.testing.assert_allclose(found[:4], expected, rtol=1e-6)
+    assert found[4] == 0
+
+
+def test_stress_by_hand():
+    draw = np.random.default_rng(2)
+    d, t = draw.random((5, 4)), draw.random((5, 4))
+    counts = draw.random((5, 4)) < 0.7
+    counts[3] = False
+    alpha = (d * t)[counts].sum() / (t * t)[counts].sum()
+    expected = ((d - alpha * t)[counts] ** 2).sum() / (d * d)[counts].sum()
+    found = far_stress(torch.from_numpy(d), torch.from_numpy(np.where(counts, t, -1.0)))
+    assert found[3] == 0
+    np.testing.assert_allclose(found.sum() / 4, expected)
+    nearby = [((d - a * t)[counts] ** 2).sum() / (d * d)[counts].sum() for a in (0.99 * alpha, 1.01 * alpha)]
+    assert min(nearby) > expected  # the best scaling indeed
+
+
+def _model(seed=0, **settings):
+    return build(Config(likelihood="gaussian", hidden=(7,), seed=seed, **settings), FEATURES).double()
+
+
+def _batch(seed=0, marks=3):
+    draw = torch.Generator().manual_seed(seed)
+    x, others = (torch.randn(n, FEATURES, generator=draw, dtype=torch.float64) for n in (ROWS, max(marks, 1)))
+    far = _far(ROWS, marks or ROWS, seed)
+    parts = {"near": _near(ROWS, seed), "far": far}
+    return Batch(x, **parts, landmarks=Batch(others) if marks else None)
+
+
+@pytest.mark.parametrize("space", ["h2:0.7", "h2:0", "h2:1.3,e2,h3:0.2"])
+@pytest.mark.parametrize("marks", [0, 3])
+def test_terms_of_a_model(space, marks):
+    model, batch = _model(space=space, prior_scale=1.7), _batch(marks=marks)
+    noise = model.noise(ROWS, 2).double()
+    terms = model.terms(batch, noise)
+    plain = model.terms(batch.x, noise)
+    assert isinstance(terms, MapTerms)
+    assert isinstance(plain, Terms)
+    for found, expected in zip(terms, plain, strict=False):
+        torch.testing.assert_close(found, expected)
+
+    def centres(x):
+        return model.space.split(model.encode(x).mean)
+
+    own = centres(batch.x)
+    others = own if not marks else centres(batch.landmarks.x)
+
+    def distances(a, b):
+        squares = 0.0
+        for factor, s, t in zip(model.space, a, b, strict=True):
+            c = float(factor.curvature())
+            manifold = Lorentz(factor.dim, c) if c else Euclidean(factor.dim)
+            squares = squares + (manifold.dist(s[:, None], t[None]) / 1.7) ** 2
+        return squares.sqrt()
+
+    torch.testing.assert_close(terms.neighbours[0], near_divergence(distances(own, own), batch.near))
+    torch.testing.assert_close(terms.neighbours[1], far_stress(distances(own, others), batch.far))
+
+
+@pytest.mark.parametrize("settings", [{"learn_curvature": True}, {"learn_prior_scale": True}, {"space": "h2:learn,e1"}])
+def test_gradients_by_finite_differences(settings):
+    model, batch = _model(**settings), _batch()
+    weights = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    noise = torch.zeros(1, ROWS, model.dim, dtype=torch.float64)
+
+    def loss():
+        return (weights[:, None] * model.terms(batch, noise).neighbours).sum()
+
+    parameters = [p for name, p in model.named_parameters() if not name.startswith(("decoder", "likelihood"))]
+    found = torch.autograd.grad(loss(), parameters, allow_unused=True)
+    assert any(g is not None and g.numel() == 1 and float(g.abs()) > 1e-3 for g in found)  # of c or the scale
+    draw = torch.Generator().manual_seed(3)
+    along = [torch.randn(p.shape, generator=draw, dtype=p.dtype) for p in parameters]
+    expected = sum((g * v).sum() for g, v in zip(found, along, strict=True) if g is not None)
+    values = []
+    for step in (1e-6, -2e-6):
+        with torch.no_grad():
+            for p, v in zip(parameters, along, strict=True):
+                p += step * v
+            values.append(loss())
+    torch.testing.assert_close((values[0] - values[1]) / 2e-6, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("marks", [0, 3])
+def test_in_a_stack_as_alone(marks):
+    models, batches = (
+        [_model(seed, curvature=c) for seed, c in enumerate((0.3, 1.0, 2.0))],
+        [_batch(seed, marks) for seed in range(3)],
+    )
+    noise = torch.randn(3, 1, ROWS, 2, dtype=torch.float64)
+    alone = [model.terms(batch, own) for model, batch, own in zip(models, batches, noise, strict=True)]
+    stacked = Stack(models).terms(tree_map(lambda *parts: torch.stack(parts), *batches), noise)
+    assert isinstance(stacked, MapTerms)
+    for found, expected in zip(stacked, zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(expected))
+
+
+def test_context_and_missing_entries_of_landmarks():
+    config = Config(likelihood="gaussian", hidden=(7,), encode_covariates=True)
+    model = build(config, Layout(FEATURES, covariates=2, missing=True)).double()
+    draw = torch.Generator().manual_seed(0)
+
+    def rows(n, **parts):
+        x = torch.randn(n, FEATURES, generator=draw, dtype=torch.float64)
+        observed = (torch.rand(n, FEATURES, generator=draw) < 0.7).double()
+        context = torch.randn(n, 2, generator=draw, dtype=torch.float64)
+        return Batch(x, context=context, observed=observed, **parts)
+
+    marks = rows(3)
+    batch = rows(ROWS, far=_far(ROWS, 3), landmarks=marks)
+    terms = model.terms(batch, torch.zeros(1, ROWS, 2, dtype=torch.float64))
+    plain = Batch(batch.x, context=batch.context, observed=batch.observed)
+    d = Lorentz(2).dist(model.encode(plain).mean[:, None], model.encode(marks).mean[None])
+    torch.testing.assert_close(terms.neighbours, far_stress(d, batch.far)[None])

@@ -1,0 +1,209 @@
+"""Graphs of neighbours, accessibilities, paths and orders against numpy, scipy and networkx; trainings with them."""
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+from curvae.models import Batch
+from curvae.training import Config, fit, fit_many
+from curvae.training.neighbours import Neighbourhood, Neighbourhoods
+from curvae.training.neighbours.graph import _by_blocks, bridged, nearest, neighbour_graph
+from curvae.training.neighbours.kernels import forest, landmark_paths, walk_ends
+from curvae.training.neighbours.orders import draw_groups, grouped_order
+
+CPU = torch.device("cpu")
+X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+
+
+def _graph(x=X, k=4):
+    return neighbour_graph(*nearest(x, k, CPU))
+
+
+# --- the graph ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("find", [lambda: nearest(X, 5, CPU), lambda: _by_blocks(torch.from_numpy(X), 5)])
+def test_nearest_rows(find):
+    index, distances = find()
+    every = cdist(X, X)
+    np.fill_diagonal(every, np.inf)
+    expected = np.sort(every, 1)[:, :5]
+    np.testing.assert_allclose(np.sort(distances, 1), expected, rtol=1e-4)
+    np.testing.assert_allclose(np.take_along_axis(every, index, 1), distances, rtol=1e-4)
+
+
+def test_graph_is_symmetric_and_keeps_rows_that_are_equal():
+    x = np.repeat(X[:5], 3, 0)
+    graph = _graph(x, 2)
+    assert abs(graph - graph.T).max() == 0
+    assert (np.diff(graph.indptr) == 2).all()
+
+
+def test_bridges_are_the_shortest():
+    parts = [X[:20], X[20:40] + 30, X[40:] - 50]
+    x = np.concatenate(parts).astype(np.float32)
+    graph = bridged(_graph(x), x)
+    added = graph - _graph(x)
+    lengths = sorted(np.unique(added.data[added.data > 0]))
+    expected = sorted([cdist(parts[0], parts[1]).min(), cdist(parts[0], parts[2]).min()])
+    np.testing.assert_allclose(lengths, expected, rtol=1e-6)
+    assert nx.is_connected(nx.from_scipy_sparse_array(graph))
+
+
+# --- near and far ---------------------------------------------------------------------------------------------------
+
+
+def test_forest_is_the_inverse():
+    links = (_graph().toarray() > 0).astype(float)
+    laplacian = nx.laplacian_matrix(nx.from_numpy_array(links)).toarray()
+    np.testing.assert_allclose(forest(_graph()), np.linalg.inv(np.eye(60) + laplacian), atol=1e-6)
+
+
+def test_walks_end_as_the_forest_says():
+    count = 40_000
+    graph = _graph(X[:12], 3)
+    ends = walk_ends(graph, count)
+    found = np.stack([np.bincount(own, minlength=12) for own in ends]) / count
+    expected = forest(graph)
+    np.testing.assert_allclose(found, expected, atol=5 * np.sqrt(0.25 / count))
+
+
+def test_paths_to_landmarks():
+    graph = bridged(_graph(), X)
+    marks, paths = landmark_paths(graph, 7)
+    every = np.array(nx.floyd_warshall_numpy(nx.from_scipy_sparse_array(graph)))
+    assert len(set(marks)) == 7
+    np.testing.assert_allclose(paths / paths.max(), every[:, marks] / every[:, marks].max(), rtol=1e-5)
+    for i in range(1, 7):  # each is the farthest from those before it
+        gaps = every[:, marks[:i]].min(1)
+        assert np.isclose(gaps[marks[i]], gaps.max())
+    marks, paths = landmark_paths(graph, 60)
+    assert marks.tolist() == list(range(60))
+    np.testing.assert_allclose(paths, every / every.mean(), rtol=1e-5)
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 31, 64, 1000])
+def test_orders_hold_every_row_once_and_neighbours_together(rows):
+    points = torch.from_numpy(np.random.default_rng(1).normal(size=(rows, 3)).astype(np.float32))
+    draws = [draw_groups(rows, 16, 3, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    orders = [grouped_order(points, draw) for draw in draws]
+    assert all(order.sort().values.tolist() == list(range(rows)) for order in orders)
+    assert torch.equal(orders[0], orders[1])
+    if rows == 1000:
+        assert not torch.equal(orders[0], orders[2])
+        pieces = [torch.cdist(part, part).mean() for part in points[orders[0]].split(16)]
+        assert torch.stack(pieces).mean() < 0.6 * torch.cdist(points, points).mean()
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_batches_are_told_their_own_neighbours(drawn):
+    graph, draw = _graph(), np.random.default_rng(0)
+    every = forest(graph)
+    near = walk_ends(graph, 9) if drawn else every
+    if drawn:
+        every = np.stack([np.bincount(own, minlength=60) for own in near])
+    far, points = draw.random((60, 4)).astype(np.float32), X
+    each = [Neighbourhood(near, far, np.array([5, 50, 7, 8]), points)] * 2
+    made = Neighbourhoods(each, [1, 0, 1], range(10, 60), CPU)
+    positions = torch.from_numpy(np.stack([draw.permutation(50)[:8] for _ in range(3)]))
+    positions[:, 7] = positions[:, 6]  # fills up the batch
+    kept = torch.tensor([1.0] * 7 + [0.0])
+
+    asked = []
+
+    def rows(index):
+        asked.append(index)
+        return Batch(index.unsqueeze(-1).float())
+
+    batch = made.join(Batch(torch.zeros(3, 8, 2)), positions, rows, kept)
+    for model in range(3):
+        own = positions[model, :7].numpy() + 10
+        expected = every[np.ix_(own, own)].astype(np.float64)
+        np.fill_diagonal(expected, 0)
+        expected /= np.maximum(expected.sum(1, keepdims=True), 1e-30)
+        np.fill_diagonal(expected, -1)
+        np.testing.assert_allclose(batch.near[model, :7, :7], expected, atol=1e-6)
+        assert (batch.near[model, 7] == -1).all()
+        assert (batch.near[model, :, 7] == -1).all()
+        marks = [[5, 50, 7, 8].index(int(mark)) for mark in asked[0][model]]
+        np.testing.assert_array_equal(batch.far[model, :7], far[np.ix_(own, marks)])
+        assert (batch.far[model, 7] == -1).all()
+    assert torch.equal(batch.landmarks.x[..., 0], asked[0].float())
+
+
+# --- trainings ------------------------------------------------------------------------------------------------------
+
+SMALL = Config(likelihood="gaussian", hidden=(8,), epochs=3, batch_size=16, neighbours="both")
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"neighbours": "near"}, {"neighbours": "far", "curvature": 0.0}, {"space": "h2,e1"}]
+)
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_trainings_in_a_stack_as_alone(settings, kind):
+    x = kind(np.abs(X).astype(np.float64))
+    configs = [replace(SMALL, seed=seed, **settings) for seed in range(2)]
+    stacked = fit_many(configs, x)
+    for config, found in zip(configs, stacked, strict=True):
+        alone = fit(config, x)
+        for name, value in alone.model.named_parameters():
+            torch.testing.assert_close(found.model.get_parameter(name), value, rtol=1e-4, atol=1e-6)
+        for record, other in zip(alone.history, found.history, strict=True):
+            assert record["neighbours"] == pytest.approx(other["neighbours"], rel=1e-4)
+            assert record["validation_neighbours"] == pytest.approx(other["validation_neighbours"], rel=1e-4)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """All that is done with many rows, with few."""
+    monkeypatch.setattr("curvae.training.neighbours.rows._ALL_PAIRS", 16)
+    monkeypatch.setattr("curvae.training.neighbours.rows._LANDMARKS", 9)
+    monkeypatch.setattr("curvae.training.neighbours.batches._MARKS", 5)
+    monkeypatch.setattr("curvae.training.neighbours.batches._CROWDED", 1)
+    monkeypatch.setattr("curvae.training.neighbours.batches._GROUP", 4)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_many_rows_in_a_stack_as_alone(few, kind):
+    x = kind(np.abs(X).astype(np.float64))
+    configs = [replace(SMALL, seed=seed) for seed in range(2)]
+    for config, found in zip(configs, fit_many(configs, x), strict=True):
+        alone = fit(config, x)
+        for name, value in alone.model.named_parameters():
+            torch.testing.assert_close(found.model.get_parameter(name), value, rtol=1e-4, atol=1e-6)
+
+
+def test_resumed_as_if_never_interrupted(tmp_path, few):
+    x, config = X.astype(np.float64), replace(SMALL, patience=5, epochs=4)
+    whole = fit(config, x)
+    fit(replace(config, epochs=2), x, folder=tmp_path)
+    resumed = fit(config, x, folder=tmp_path, resume=True)
+    for name, value in whole.model.named_parameters():
+        assert torch.equal(resumed.model.get_parameter(name), value)
+    assert [r["neighbours"] for r in resumed.history] == [r["neighbours"] for r in whole.history]
+
+
+def test_the_term_is_learned():
+    x = X.astype(np.float64)
+    found = fit(replace(SMALL, epochs=60, neighbours_weight=100.0, learning_rate=1e-2), x)
+    assert found.config.neighbours_weight == 100.0
+    assert found.history[-1]["neighbours"] < 0.7 * found.history[0]["neighbours"]
+
+
+def test_true_and_false():
+    assert Config(neighbours=True).neighbours == "both"
+    assert Config(neighbours=False) == Config()
+
+
+def test_early_stopping_goes_by_both():
+    found = fit(replace(SMALL, epochs=6, patience=6), X.astype(np.float64))
+    best = max(found.history, key=lambda record: record["validation_elbo"] - record["validation_neighbours"])
+    assert found.last is best
