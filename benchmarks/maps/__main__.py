@@ -27,13 +27,23 @@ def _export(options: argparse.Namespace) -> None:
 def _others(options: argparse.Namespace) -> None:
     from .others import METHODS, draw_all
 
-    draw_all(options.data, options.maps, options.sets, options.methods or list(METHODS), options.seeds)
+    draw_all(options.data, options.maps, options.sets, options.methods or list(METHODS), options.seeds, options.folds)
 
 
 def _ours(options: argparse.Namespace) -> None:
     from .ours import METHODS, draw_all
 
-    draw_all(options.data, options.maps, options.sets, options.methods or METHODS, options.seeds, options.jobs)
+    draw_all(
+        options.data,
+        options.maps,
+        options.sets,
+        options.methods or METHODS,
+        options.seeds,
+        options.jobs,
+        options.stack,
+        options.folds,
+        options.device,
+    )
 
 
 def _score(options: argparse.Namespace) -> None:
@@ -75,6 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", help="only these methods")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument(
+        "--stack", type=int, default=5, help="maps by Curvae that a process draws at once; 1 times them"
+    )
+    parser.add_argument(
+        "--folds", action=argparse.BooleanOptionalAction, default=True, help="hold out rows in turn, too"
+    )
+    parser.add_argument("--device", default="cpu", help="on which Curvae trains")
     options = parser.parse_args(arguments)
     STAGES[options.stage](options)
 

@@ -44,16 +44,12 @@ def whole_and_folds(method: str, name: str, seeds: Sequence[int], places_others:
 
 
 def compute(cell: Cell, data: Data, folder: Path, draw: Callable[[Cell, Data], dict[str, np.ndarray]]) -> None:
-    """Draw a map and store it with the CPU seconds that it took, of all threads; nothing if it is there.
-
-    What `draw` returns may have `seconds` of its own, if it did more than to draw.
-    """
+    """Draw a map and store it with the CPU seconds that it took, of all threads; nothing if it is there."""
     path = cell.path(folder)
     if path.exists():
         return
     start = time.process_time()
     found = draw(cell, data)
     seconds = time.process_time() - start
-    found = {"seconds": np.array(seconds)} | found
-    save(path, **found)
-    print(f"{cell.method} {cell.data} {path.stem}: {float(found['seconds']):.1f} s", flush=True)
+    save(path, seconds=np.array(seconds), **found)
+    print(f"{cell.method} {cell.data} {path.stem}: {seconds:.1f} s", flush=True)

@@ -62,7 +62,7 @@ _PLACE_OTHERS = ("pca", "umap")  # can place rows that they were not made of
 _EXACT = ("pca",)  # no random numbers
 
 
-def draw_all(data: Path, maps: Path, names: Sequence[str], methods: Sequence[str], seeds: int) -> None:
+def draw_all(data: Path, maps: Path, names: Sequence[str], methods: Sequence[str], seeds: int, folds: bool) -> None:
     """Draw what is not there yet, small data sets first."""
     _compile(methods)
     maps.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def draw_all(data: Path, maps: Path, names: Sequence[str], methods: Sequence[str
         known = load(data, name)
         for method in methods:
             drawn = range(1 if method in _EXACT else seeds)
-            for cell in whole_and_folds(method, name, drawn, method in _PLACE_OTHERS):
+            for cell in whole_and_folds(method, name, drawn, folds and method in _PLACE_OTHERS):
                 compute(cell, known, maps, METHODS[method])
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import joblib
 import numpy as np
 import torch
 
-from curvae.training import Config, embed, fit
+from curvae.training import Config, Fitted, embed, fit_many
 from curvae.training.evaluate import likelihoods
 
 from ..poincare_maps import poincare_map
 from .cells import Cell, compute, whole_and_folds
-from .data import Data, load
+from .data import Data, load, save
 
 __all__ = ["METHODS", "draw_all"]
 
@@ -30,39 +31,78 @@ _MOST_ROWS = 1000  # of a Poincaré map, which takes time and memory with their 
 _SAMPLES = 500  # of the likelihood of a row that was held out
 
 
-def _ours(cell: Cell, data: Data) -> dict[str, np.ndarray]:
-    """Space parts of all rows, and where some were held out their log-likelihood."""
-    trained = cell.trained(data)
-    x = np.float64(data.x)
-    config = Config(likelihood=data.likelihood, prior_scale=1.0, seed=cell.seed, **SETTINGS[cell.method])
-    start = time.process_time()
-    fitted = fit(config, x[trained])
-    placed = embed(fitted, x)
-    found = {"seconds": np.array(time.process_time() - start), "y": placed.space, "c": np.array(placed.c)}
-    if not trained.all():
-        score = likelihoods(fitted, x[~trained], samples=_SAMPLES)
-        found["log_likelihood"] = score.log_prob + score.log_jacobian
-    return found
+def draw_all(
+    data: Path,
+    maps: Path,
+    names: Sequence[str],
+    methods: Sequence[str],
+    seeds: int,
+    jobs: int,
+    stack: int,
+    folds: bool,
+    device: str,
+) -> None:
+    """Draw what is not there yet, so many maps of a kind at once in each process, large data sets first.
 
-
-def _poincare_map(cell: Cell, data: Data) -> dict[str, np.ndarray]:
-    return {"y": poincare_map(np.float64(data.x), cell.seed), "c": np.array(1.0)}
-
-
-def _draw(cell: Cell, data: Path, maps: Path) -> None:
-    torch.set_num_threads(1)
-    compute(cell, load(data, cell.data), maps, _poincare_map if cell.method == "poincare_maps" else _ours)
-
-
-def draw_all(data: Path, maps: Path, names: Sequence[str], methods: Sequence[str], seeds: int, jobs: int) -> None:
-    """Draw what is not there yet, each in a process with one thread, large data sets first."""
+    Only maps that are drawn alone say how long they took.
+    """
     sizes = {name: load(data, name).x.shape for name in names}
     cells = [
         cell
         for name in sorted(names, key=lambda name: -np.prod(sizes[name]))
         for method in methods
         if method in SETTINGS or sizes[name][0] <= _MOST_ROWS
-        for cell in whole_and_folds(method, name, range(seeds), method in SETTINGS)
+        for cell in whole_and_folds(method, name, range(seeds), folds and method in SETTINGS)
         if not cell.path(maps).exists()
     ]
-    joblib.Parallel(n_jobs=jobs)(joblib.delayed(_draw)(cell, data, maps) for cell in cells)
+    tasks = []
+    for (_, method, _), group in groupby(cells, lambda cell: (cell.data, cell.method, cell.fold is None)):
+        alike, step = list(group), stack if method in SETTINGS else 1
+        tasks += [alike[k : k + step] for k in range(0, len(alike), step)]
+    joblib.Parallel(n_jobs=jobs)(joblib.delayed(_draw)(task, data, maps, device) for task in tasks)
+
+
+def _draw(cells: Sequence[Cell], data: Path, maps: Path, device: str) -> None:
+    torch.set_num_threads(1)
+    known = load(data, cells[0].data)
+    if cells[0].method == "poincare_maps":
+        compute(cells[0], known, maps, _poincare_map)
+        return
+    start = time.process_time()
+    configs = [_config(cell, known) for cell in cells]
+    fitted = fit_many(configs, [np.float64(known.x[cell.trained(known)]) for cell in cells], device=device)
+    seconds = (time.process_time() - start) / len(cells)
+    for cell, one in zip(cells, fitted, strict=True):
+        start = time.process_time()
+        found = _placed(one, known)
+        if len(cells) == 1:
+            found["seconds"] = np.array(seconds + time.process_time() - start)
+        save(cell.path(maps), **found, **_likelihood(one, cell, known))
+        print(
+            f"{cell.method} {cell.data} {cell.path(maps).stem}: {seconds:.1f} s, {len(one.history)} epochs", flush=True
+        )
+
+
+def _config(cell: Cell, data: Data) -> Config:
+    return Config(likelihood=data.likelihood, prior_scale=1.0, seed=cell.seed, **SETTINGS[cell.method])
+
+
+def _placed(fitted: Fitted, data: Data) -> dict[str, np.ndarray]:
+    """Space parts of all rows."""
+    if fitted.failure is not None:
+        raise RuntimeError(fitted.failure)
+    placed = embed(fitted, np.float64(data.x))
+    return {"y": placed.space, "c": np.array(placed.c)}
+
+
+def _likelihood(fitted: Fitted, cell: Cell, data: Data) -> dict[str, np.ndarray]:
+    """Of the rows that were held out, if some were."""
+    trained = cell.trained(data)
+    if trained.all():
+        return {}
+    found = likelihoods(fitted, np.float64(data.x[~trained]), samples=_SAMPLES)
+    return {"log_likelihood": found.log_prob + found.log_jacobian}
+
+
+def _poincare_map(cell: Cell, data: Data) -> dict[str, np.ndarray]:
+    return {"y": poincare_map(np.float64(data.x), cell.seed), "c": np.array(1.0)}
