@@ -6,8 +6,8 @@ python -m benchmarks.tables --run           first run the demonstration and all 
 python -m benchmarks.tables --run demo      only this one; or README, guide-table, …
 
 `<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, `table:paper_NAME` from
-`results/paper/NAME.json` and `table:gallery_NAME` from `results/gallery.json`; the outputs of examples come from
-`results/examples.json`.
+`results/paper/NAME.json`, `table:gallery_NAME` from `results/gallery.json` and `table:maps_NAME` from
+`results/maps.json`; the outputs of examples come from `results/examples.json`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from curvae.training.storage import versions
 
 from . import covariates, gallery, images, missing, variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
+from .maps import results as maps
 
 __all__ = ["comparisons", "fill", "main", "stale"]
 
@@ -162,6 +163,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "viewer": viewer.table,
     "images": images.table,
     "missing": missing.table,
+    **maps.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
 }
 
@@ -172,7 +174,7 @@ def fill(name: str, text: str) -> str:
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
-        file = re.sub("^(paper|brief)_", "paper/", re.sub("^gallery_.*", "gallery", match[2]))
+        file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps)_.*", r"\1", match[2]))
         path = RESULTS / f"{file}.json"
         if not path.exists():
             command = "curvae paper " if path.parent.name == "paper" else "python -m benchmarks."

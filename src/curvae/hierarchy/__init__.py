@@ -4,7 +4,7 @@ from ..data.graphs.ranking import neighbourhood_map
 from .delta import Delta, estimate_delta, exact_delta
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .distances import Metric, Rows
-from .faithfulness import Faithfulness, Figures, faithfulness
+from .faithfulness import Faithfulness, Figures, faithfulness, figures_of_maps
 from .nesting import Nesting, examine_points
 from .recovery import Match, Recovery, match_rows, recover
 from .tree_of_map import Embedded, tree_of_embedding
@@ -32,6 +32,7 @@ __all__ = [
     "examine_points",
     "faithfulness",
     "faithfulness_yardstick",
+    "figures_of_maps",
     "match_rows",
     "neighbourhood_map",
     "parse_newick",

@@ -21,7 +21,7 @@ from .distances import Rows, check_squares
 from .map_distances import MapDistance, Places, euclidean, neighbour_graph, places_of
 from .recovery import rank_correlation
 
-__all__ = ["FEWEST", "Faithfulness", "Figures", "faithfulness"]
+__all__ = ["FEWEST", "Faithfulness", "Figures", "faithfulness", "figures_of_maps"]
 
 FEWEST = 10
 """rows that a map must show to be judged"""
@@ -192,6 +192,25 @@ def faithfulness(
     return Faithfulness(found[0], found[1], found[2], found[3], shown.dim, len(data), subset)
 
 
+def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: Any = None) -> tuple[Figures, ...]:
+    """Exact figures of several maps of the same rows, whose neighbours in the data are found only once.
+
+    Arguments:
+        x, labels: as of `faithfulness`.
+        maps: coordinates (n, d) with Euclidean distances, or an `Embedding`, of each map.
+        held_out: as of `faithfulness`; figures are then those of these rows among the others.
+    """
+    data, shown, random = Rows(x), [places_of(places) for places in maps], np.random.default_rng(0)
+    (held, names), *_ = [_checked(data, places, labels, held_out) for places in shown]
+    order = random.permutation(len(data))
+    _, table, graph = _measured(data, order)
+    asked = among = np.arange(len(data))
+    if held.any():
+        asked, among = np.flatnonzero(held[order]), np.flatnonzero(~held[order])
+    known = None if names is None else names[order]
+    return _figures(table, graph, [(places, order) for places in shown], known, asked, among, random)
+
+
 def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDArray[np.bool_], Index | None]:
     """A mask of the held-out rows, and the labels; raises for what cannot be judged."""
     size = len(data)
@@ -256,6 +275,22 @@ def _judge(
     random: np.random.Generator,
 ) -> tuple[Figures, Figures, Figures | None, Figures | None]:
     """Figures of some rows: of the map and PCA, of all and of held-out rows among the others."""
+    points, table, graph = _measured(data, chosen)
+    apart, size = held[chosen], len(chosen)
+    linear = places_of(_principal(points, ~apart, shown.dim))
+    maps = [(shown, chosen), (linear, np.arange(size))]
+    known = None if labels is None else labels[chosen]
+    everyone = np.arange(size)
+    every = _figures(table, graph, maps, known, everyone, everyone, random)
+    unseen, seen = np.flatnonzero(apart), np.flatnonzero(~apart)
+    if not len(unseen) or len(seen) < FEWEST:
+        return every[0], every[1], None, None
+    later = _figures(table, graph, maps, known, unseen, seen, random)
+    return every[0], every[1], later[0], later[1]
+
+
+def _measured(data: Rows, chosen: Index) -> tuple[Array, Array, csr_array]:
+    """Some rows, centred, with the table of their distances and the graph of their neighbours."""
     size = len(chosen)
     memory.require(
         8.0 * (2 * size * size + 3 * size * int(data.x.shape[1]) + 8 * _BLOCK), f"judging a map of {size:,} rows"
@@ -267,16 +302,7 @@ def _judge(
     points -= points.mean(0)
     table = euclidean(points, points)
     graph = neighbour_graph(table, _LINKS)
-    apart = held[chosen]
-    linear = places_of(_principal(points, ~apart, shown.dim))
-    maps = [(shown, chosen), (linear, np.arange(size))]
-    known = None if labels is None else labels[chosen]
-    everyone = np.arange(size)
-    every = _figures(table, graph, maps, known, everyone, everyone, random)
-    unseen, seen = np.flatnonzero(apart), np.flatnonzero(~apart)
-    if not len(unseen) or len(seen) < FEWEST:
-        return every[0], every[1], None, None
-    return *every, *_figures(table, graph, maps, known, unseen, seen, random)
+    return points, table, graph
 
 
 def _principal(points: Array, train: NDArray[np.bool_], dim: int) -> Array:
@@ -295,8 +321,8 @@ def _figures(
     asked: Index,
     among: Index,
     random: np.random.Generator,
-) -> tuple[Figures, Figures]:
-    """Figures of two maps, for the neighbours that the rows `asked` have `among` others or among themselves."""
+) -> tuple[Figures, ...]:
+    """Figures of maps, for the neighbours that the rows `asked` have `among` others or among themselves."""
     together = asked is among
     tallies = [_Tally(len(among) - together) for _ in maps]
     folds = random.permutation(len(among)) % _FOLDS if together else None
@@ -318,7 +344,7 @@ def _figures(
             if labels is not None:
                 same = None if folds is None else folds[part, None] == folds
                 tally.told.append(_told(drawn, labels[rows], labels[among], same))
-    return tallies[0].figures(), tallies[1].figures()
+    return tuple(tally.figures() for tally in tallies)
 
 
 def _some_pairs(shape: tuple[int, int], own: Index | None, rows: int, random: np.random.Generator) -> Any:

@@ -1,0 +1,244 @@
+"""What the figures of all maps say: means with intervals, the verdict, and the tables of the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from curvae.training.evaluate import stability
+from curvae.training.paired import Paired, mean_interval
+from curvae.training.storage import versions
+
+from .cells import Cell
+from .data import CHOICE, FOLDS, SETS, VERDICT, load
+from .others import VERSIONS
+from .pictures import NAMES
+from .score import drawn, place, scored
+
+__all__ = ["TABLES", "summary"]
+
+FIGURES = (
+    *("qlocal", "qglobal", "qlocal_paths", "qglobal_paths", "trustworthiness", "continuity"),
+    *("rank_correlation", "accuracy", "seconds"),
+)
+HELD_OUT = (*FIGURES[:-1], "accuracy_of_trained", "log_likelihood")
+OURS = "term"
+PLAIN = "likelihood"
+COMPARED = ("qlocal", "qglobal", "accuracy")
+_TIMED = ("krumsiek11", "pbmc68k_reduced", "mnist")
+
+Found = Mapping[str, Any]
+
+
+def summary(data: Path, maps: Path, timed: Path) -> dict[str, Any]:
+    """The content of `results/maps.json`."""
+    cells = drawn(maps, list(SETS))
+    sets = {name: _one(data, maps, name, [cell for cell in cells if cell.data == name]) for name in SETS}
+    sets = {name: found for name, found in sets.items() if found["maps"]}
+    others = maps / VERSIONS
+    return {
+        "command": "python -m benchmarks.maps",
+        "versions": versions() | (json.loads(others.read_text(encoding="utf-8")) if others.exists() else {}),
+        "choice": CHOICE,
+        "verdict": VERDICT,
+        "sets": sets,
+        "found": _verdict(sets),
+        "time": {name: _times(timed, name) for name in _TIMED if name in sets},
+    }
+
+
+def _one(data: Path, maps: Path, name: str, cells: Sequence[Cell]) -> dict[str, Any]:
+    """Figures of one data set."""
+    known = load(data, name)
+    found: dict[str, dict[str, Any]] = {}
+    for method in NAMES:
+        whole = [cell for cell in cells if cell.method == method and cell.fold is None]
+        folds = [cell for cell in cells if cell.method == method and cell.fold is not None]
+        if figures := _gathered(whole, maps, FIGURES):
+            alike = stability([place(cell, maps) for cell in whole])
+            agreement = None if alike is None else alike.correlation
+            found[method] = {"seeds": len(whole), "agreement": agreement, **figures}
+            if held_out := _gathered(folds, maps, HELD_OUT):
+                found[method]["held_out"] = held_out
+    rows, columns = known.x.shape
+    labels = len(np.unique(known.labels))
+    return {"rows": rows, "columns": columns, "labels": labels, "likelihood": known.likelihood, "maps": found}
+
+
+def _gathered(cells: Sequence[Cell], maps: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Every figure of some maps, one after the other, where all of them have it."""
+    each = [figures for cell in cells if (figures := scored(cell, maps)) is not None]
+    return {
+        name: [one[name] for one in each] for name in names if each and all(one.get(name) is not None for one in each)
+    }
+
+
+def _mean(found: Found, name: str) -> float | None:
+    return float(np.mean(found[name])) if name in found else None
+
+
+def _verdict(sets: Mapping[str, Found]) -> dict[str, Any]:
+    """What was asked of the maps before they were drawn, and what came out."""
+    maps = {name: sets[name]["maps"] for name in VERDICT if OURS in sets.get(name, {"maps": ()})["maps"]}
+    found: dict[str, Any] = {"better_in_all": _better_in_all(maps), "median_difference": _medians(maps)}
+    cells = sets.get("krumsiek11", {"maps": {}})["maps"]
+    if OURS in cells:
+        found["krumsiek11"] = {name: mean_interval(cells[OURS][name]) for name in ("qlocal_paths", "qglobal_paths")}
+        if PLAIN in cells and "held_out" in cells[PLAIN] and "held_out" in cells[OURS]:
+            gains = _differences(cells[OURS]["held_out"]["log_likelihood"], cells[PLAIN]["held_out"]["log_likelihood"])
+            found["krumsiek11"]["log_likelihood_gained"] = gains
+    found["held_out_accuracy_lost"] = {
+        name: {
+            method: _differences(held["accuracy_of_trained"], held["accuracy"])
+            for method, one in sets[name]["maps"].items()
+            if "accuracy_of_trained" in (held := one.get("held_out", {}))
+        }
+        for name in sets
+    }
+    return found
+
+
+def _differences(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """Mean of one − other over the folds, and half of its 95 % interval."""
+    paired = Paired([a - b for a, b in zip(one, other, strict=True)], ratio=1 / (FOLDS - 1))
+    return paired.mean, paired.interval
+
+
+def _better_in_all(maps: Mapping[str, Found]) -> dict[str, list[str]]:
+    """For each data set the methods with more near neighbours, more far ones and more labels right, all at once."""
+    found = {}
+    for name, methods in maps.items():
+        ours = [_mean(methods[OURS], figure) for figure in COMPARED]
+        found[name] = [
+            method
+            for method, figures in methods.items()
+            if method not in (OURS, PLAIN, "flat_term")
+            and all(
+                theirs > mine
+                for mine, figure in zip(ours, COMPARED, strict=True)
+                if mine is not None and (theirs := _mean(figures, figure)) is not None
+            )
+        ]
+    return found
+
+
+def _medians(maps: Mapping[str, Found]) -> dict[str, Any]:
+    """Ours less the better of UMAP and t-SNE, on every data set, and the median."""
+    found: dict[str, Any] = {}
+    for figure in COMPARED:
+        each = {
+            name: _mean(methods[OURS], figure) - max(_mean(methods["umap"], figure), _mean(methods["tsne"], figure))
+            for name, methods in maps.items()
+            if all(figure in methods.get(method, ()) for method in (OURS, "umap", "tsne"))
+        }
+        found[figure] = {"median": float(np.median(list(each.values()))) if each else None, "each": each}
+    return found
+
+
+def _times(timed: Path, name: str) -> dict[str, Any]:
+    """CPU seconds of maps of a data set that were drawn on one machine, and how many times those of UMAP they are."""
+    found: dict[str, dict[str, float]] = {}
+    for method in NAMES:
+        stored = [np.load(path) for path in sorted((timed / method / name).glob("seed*.npz"))]
+        spent = [float(one["seconds"]) for one in stored if "seconds" in one]
+        if spent:
+            found[method] = {"seconds": float(np.median(spent))}
+    for one in found.values():
+        if "umap" in found:
+            one["over_umap"] = one["seconds"] / found["umap"]["seconds"]
+    return found
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _cell(values: Sequence[float] | None, form: str = ".2f") -> str:
+    """A mean with its 95 % interval, where there are several."""
+    if not values:
+        return ""
+    if len(values) < 2:
+        return _signed(values[0], form)
+    mean, half = mean_interval(values)
+    return f"{_signed(mean, form)} ± {half:{form}}"
+
+
+def _signed(value: float, form: str) -> str:
+    return f"{value:{form}}".replace("-", "−")
+
+
+def _rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    shown = [header, ["---"] * len(header), *lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in shown)
+
+
+def maps_table(result: Found) -> str:
+    """Figures of all maps, a table for every data set."""
+    parts = []
+    for name, found in result["sets"].items():
+        half = "verdict" if name in result["verdict"] else "choice"
+        size = f"{found['rows']:,} rows, {found['columns']:,} columns"
+        lines = [
+            [
+                NAMES[method],
+                *(_cell(one.get(figure), ".3f") for figure in FIGURES if figure not in ("rank_correlation", "seconds")),
+                "" if one["agreement"] is None else f"{one['agreement']:.2f}",
+                f"{np.mean(one['seconds']):.1f}" if "seconds" in one else "",
+            ]
+            for method, one in found["maps"].items()
+        ]
+        header = ["map", "Qlocal", "Qglobal", "Qlocal, paths", "Qglobal, paths", "trustworthiness", "continuity"]
+        parts.append(f"**{name}** ({size}; {half})\n\n" + _rows([*header, "5-NN", "agreement", "CPU s"], lines))
+    return "\n\n".join(parts)
+
+
+def held_out_table(result: Found) -> str:
+    """Figures of rows that were placed afterwards."""
+    lines = []
+    for name, found in result["sets"].items():
+        for method, one in found["maps"].items():
+            held = one.get("held_out")
+            if held is None:
+                continue
+            figures = ("qlocal", "qglobal", "trustworthiness", "accuracy", "accuracy_of_trained")
+            cells = [_cell(held.get(figure), ".3f") for figure in figures]
+            lines.append([name, NAMES[method], *cells, _cell(held.get("log_likelihood"))])
+    header = ["data", "map", "Qlocal", "Qglobal", "trustworthiness", "5-NN", "5-NN of trained rows", "log-likelihood"]
+    return _rows(header, lines)
+
+
+def verdict_table(result: Found) -> str:
+    """Ours less the better of UMAP and t-SNE on the data sets that no choice has seen."""
+    found = result["found"]
+    medians, better = found["median_difference"], found["better_in_all"]
+    header = ["data", "Qlocal", "Qglobal", "5-NN", "better in all three"]
+    lines = []
+    for name, methods in better.items():
+        cells = [medians[figure]["each"].get(name) for figure in COMPARED]
+        shown = ["" if cell is None else _signed(cell, "+.3f") for cell in cells]
+        lines.append([name, *shown, ", ".join(NAMES[method] for method in methods) or "none"])
+    middle = [medians[figure]["median"] for figure in COMPARED]
+    lines.append(["median", *("" if cell is None else _signed(cell, "+.3f") for cell in middle), ""])
+    return _rows(header, lines)
+
+
+def time_table(result: Found) -> str:
+    """CPU seconds on one machine."""
+    lines = []
+    for name, found in result["time"].items():
+        size = f"{result['sets'][name]['rows']:,} × {result['sets'][name]['columns']:,}"
+        for method, one in found.items():
+            times = f"{one['over_umap']:.1f}" if "over_umap" in one else ""
+            lines.append([f"{name}, {size}", NAMES[method], f"{one['seconds']:.1f}", times])
+    return _rows(["data", "map", "CPU seconds", "times UMAP's"], lines)
+
+
+TABLES = {
+    "maps": maps_table,
+    "maps_held_out": held_out_table,
+    "maps_verdict": verdict_table,
+    "maps_time": time_table,
+}
