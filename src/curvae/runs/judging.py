@@ -56,7 +56,9 @@ class JudgeRequest:
 
     @property
     def following(self) -> Step:
-        """What to do next: make a map to compare with."""
+        """What to do next: look at the map of a run, or make one to compare with."""
+        if self.embedding.is_dir():
+            return Step("view", (str(self.embedding),))
         return self.source.train_step()
 
 
