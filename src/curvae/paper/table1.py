@@ -216,11 +216,14 @@ def _equals(p: float) -> str:
 
 def _recovery_cells(found: Mapping[Cell, Any], baselines: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How well the tree is recovered, over the data sets of the baselines: by them, the N-VAE and all P-VAEs."""
-    rows: list[dict[str, Any]] = [{"model": name, **_measures(records)} for name, records in baselines["maps"].items()]
-    for (model, c, scale), by_seed in found.items():
-        shared = [by_seed[seed] for seed in baselines["settings"]["seeds"]]
-        rows.append({"model": model, "c": c, "prior_scale": scale, **_measures(shared)})
-    return rows
+    numbers = baselines["settings"]["seeds"]
+    return [
+        *({"model": name, **_measures(records)} for name, records in baselines["maps"].items()),
+        *(
+            {"model": model, "c": c, "prior_scale": scale, **_measures([by_seed[seed] for seed in numbers])}
+            for (model, c, scale), by_seed in found.items()
+        ),
+    ]
 
 
 def _measures(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
