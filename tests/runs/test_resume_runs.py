@@ -94,7 +94,9 @@ def test_a_comparison_on_other_data_is_refused(begun):
 
 def test_a_comparison_with_other_settings_is_refused(begun):
     words = comparison("--resume")
-    untouched(*words, "--prior-scale", "2", "--hidden", "9", says=["--prior-scale auto, not 2.0 and --hidden 6, not 9;"])
+    untouched(
+        *words, "--prior-scale", "2", "--hidden", "9", says=["--prior-scale auto, not 2.0 and --hidden 6, not 9;"]
+    )
     untouched(*words, "--epochs", "7", says=["epochs 3, not 7"])
     untouched(*words, "--repeats", "5", says=["repeats 4, not 5"])
     untouched(*words, "--curvatures", "0.5,1", says=["--curvatures 0.5, not 0.5, 1.0;"])
