@@ -122,7 +122,8 @@ class Faithfulness:
         if not self.behind:
             return []
         less = " and ".join(f"{name} neighbours" for name in self.behind)
-        return [f"the map keeps less of the {less} than PCA does; train longer, or use more latent dimensions"]
+        fix = 'set neighbours="both" if it is off, train longer, or use more latent dimensions'
+        return [f"the map keeps less of the {less} than PCA does; {fix}"]
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, as JSON values."""

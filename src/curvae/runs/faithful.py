@@ -104,7 +104,7 @@ def faithful_section(found: Faithfulness | None) -> Section:
         "of 15 neighbours; labels are told in five folds."
     )
     if found.held_out is not None:
-        note += " Held-out rows took no part in training; their neighbours are looked up among the others."
+        note += " Held-out rows took part in no step of training; their neighbours are looked up among the others."
     if found.subset is not None:
         note += (
             f" Means over five random subsets of {found.subset:,} rows with 95 % intervals; among so few, near "

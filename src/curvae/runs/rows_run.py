@@ -39,6 +39,7 @@ from ..training.orientation import align_maps, principal_scores
 from ..training.pace import Estimate
 from ..training.rows import layout_of
 from ..training.rows_problem import resolve
+from ..training.yardsticks import Repeat
 from . import pages
 from .factors import by_factor, map_files, place_text
 from .faithful import faithful_section, filled_rows, judge_rows, scaled_rows, yardstick_section
@@ -298,12 +299,26 @@ def _tested(data: Dataset, schema: Schema, metric: Metric = "euclidean") -> tupl
 
 
 def _beaten(found: Comparison) -> list[str]:
-    """A warning when a linear model describes the test rows better."""
-    linear = [repeat.pca for repeat in found.repeats if repeat.pca is not None]
-    best = max(float(np.mean([repeat.test[c] for repeat in found.repeats])) for c in found.repeats[0].test)
-    if not linear or np.mean(linear) <= best:
-        return []
-    return [
-        f"PCA of the same dimension describes the test rows better ({np.mean(linear):.2f} against {best:.2f} nats a "
-        "row): train longer, or widen hidden, before asking about curvature"
-    ]
+    """Warnings when a linear model describes the test rows better, or shows more of their neighbours."""
+    warnings = []
+    best, linear = _beside_pca(found.repeats)
+    if linear is not None and linear > best:
+        warnings.append(
+            f"PCA of the same dimension describes the test rows better ({linear:.2f} against {best:.2f} nats a row): "
+            "train longer, or widen hidden, before asking about curvature"
+        )
+    for one in found.yardsticks:
+        best, linear = _beside_pca(one.repeats)
+        if linear is not None and linear > best:
+            warnings.append(
+                f"PCA of the same dimension has more {one.name} ({linear:.3f} against {best:.3f}): "
+                'set neighbours="both" if it is off, or train longer, before asking about curvature'
+            )
+    return warnings
+
+
+def _beside_pca(repeats: Sequence[Repeat]) -> tuple[float, float | None]:
+    """The best mean test score of all curvatures, and that of PCA, if it was measured."""
+    linear = [repeat.pca for repeat in repeats if repeat.pca is not None]
+    best = max(float(np.mean([repeat.test[c] for repeat in repeats])) for c in repeats[0].test)
+    return best, float(np.mean(linear)) if linear else None
