@@ -195,6 +195,7 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     option("--curvatures", help="Values of c > 0 to choose from (0.3,1)."),
     option("--repeats", help="Seeds and splits (5).", type=int),
     option("--graph", is_flag=True, help="The data are the edges of a graph."),
+    option("--tree", help="A known tree, to compare by how well it is recovered too.", type=FILE),
     *_GRAPH,
     *_ROWS,
     "missing",
@@ -216,7 +217,7 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
         {*described(settings), *(field.name for field in fields(kind))}
         for settings, kind in ((RowSettings, runs.Source), (GraphSettings, runs.GraphSource))
     )
-    refuse("with --graph" if graph else "without --graph", rows - graphs if graph else graphs - rows)
+    refuse("with --graph" if graph else "without --graph", {*(rows - graphs), "tree"} if graph else graphs - rows)
     source, more = _split(runs.GraphSource if graph else runs.Source, data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
     result = runs.compare_run(runs.CompareRequest(source, curvatures=values, **more), reporter)
@@ -305,12 +306,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
         help="Column of the circumstances, such as the batch, left out of the distances; repeatable.",
         multiple=True,
     ),
-    option(
-        "--missing",
-        choices=("error", "drop", "mean"),
-        default="error",
-        help="Rows that lack values: error, drop, or fill in the mean (error).",
-    ),
+    "missing_filled",
     "force",
     "seed",
     example="diagnose cells.csv --label type --id barcode -o hierarchy.html",
@@ -350,6 +346,34 @@ def _recovered(reporter: Reporter, data: str, tree: Path | None, newick: Path | 
     return Answer(result, lines, following)
 
 
+@command(
+    "data",
+    click.Argument(["embedding"], type=FILE, help="Map of the data: table (.csv, …), matrix (.npy, …) or run folder."),
+    option(
+        "--distance",
+        help="Distance on the map: euclidean, poincare (unit ball) or lorentz (euclidean; of a map of Curvae its own).",
+        choices=("euclidean", "poincare", "lorentz"),
+    ),
+    option("-o", "--output", type=FILE, help="Report to write (.html)."),
+    *_TABLE,
+    "missing",
+    "force",
+    "seed",
+    example="judge cells.csv umap.csv --label type --id barcode",
+)
+def judge(reporter: Reporter, data: str, **asked: Any) -> Answer:
+    """How faithful is a map, made by any program, to the data that it shows? Beside PCA.
+
+    Rows are matched by the column --id, or in their order; all other columns of numbers are coordinates.
+    """
+    source, asked = _split(runs.Source, data, asked)
+    request = runs.JudgeRequest(source, **asked)
+    found = runs.judge_map(request, reporter)
+    report = None if request.output is None else str(request.output)
+    lines = [*runs.faithful_lines(found), *([] if report is None else [f"report: {report}"])]
+    return Answer({"report": report, **found.to_json()}, lines, request.following)
+
+
 @command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")
 def cite(bibtex: bool) -> Answer:
     """How to cite Curvae and the paper it implements."""
@@ -360,7 +384,7 @@ def cite(bibtex: bool) -> Answer:
 
 
 app = program(
-    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, cite),
+    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, cite),
     text="Learn hierarchies with variational auto-encoders in curved latent spaces.",
     version=__version__,
 )

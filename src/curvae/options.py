@@ -69,6 +69,12 @@ SHARED: dict[str, click.Parameter] = {
     "missing_as_run": option(
         "--missing", choices=("error", "drop", "mean", "model"), help=f"{_ROWS} (as the run did)."
     ),
+    "missing_filled": option(
+        "--missing",
+        choices=("error", "drop", "mean"),
+        default="error",
+        help="Rows that lack values: error, drop, or fill in the mean (error).",
+    ),
     "nodes": option("--nodes", help="Table of nodes: names, labels, features."),
     "features": option("--features", multiple=True, help="Column of numbers of the nodes; repeatable."),
     "weighted": option("--weighted", is_flag=True, help="Read weights of edges."),

@@ -10,7 +10,7 @@ __all__ = ["covariate_values", "likelihood_lines", "link_lines"]
 
 
 def likelihood_lines(found: dict[str, Any]) -> list[str]:
-    """Of `evaluate_run` on rows: two or three lines for each part of the data."""
+    """Of `evaluate_run` on rows: two or three lines for each part of the data, and how faithful the map is."""
     lines = []
     for name, part in found["parts"].items():
         margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
@@ -25,7 +25,7 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
                 f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
                 "estimated too low or by luck; raise --samples"
             )
-    return lines
+    return lines if found["faithfulness"] is None else [*lines, found["faithfulness"]["verdict"]]
 
 
 def link_lines(found: dict[str, Any]) -> list[str]:

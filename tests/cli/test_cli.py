@@ -16,7 +16,7 @@ import pytest
 
 from running import SMALL, curvae, refused, snapshot, write_table
 
-COMMANDS = ("demo", "fit", "graph", "embed", "sample", "evaluate", "compare", "diagnose", "cite")
+COMMANDS = ("demo", "fit", "graph", "embed", "sample", "evaluate", "compare", "diagnose", "judge", "cite")
 
 
 @pytest.fixture(autouse=True)

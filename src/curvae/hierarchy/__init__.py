@@ -9,6 +9,7 @@ from .nesting import Nesting, examine_points
 from .recovery import Match, Recovery, match_rows, recover
 from .tree_of_map import Embedded, tree_of_embedding
 from .trees import NamedTree, parse_newick, read_tree, tree_of_pairs
+from .yardsticks import faithfulness_yardstick, recovery_yardstick
 
 __all__ = [
     "Delta",
@@ -30,12 +31,14 @@ __all__ = [
     "exact_delta",
     "examine_points",
     "faithfulness",
+    "faithfulness_yardstick",
     "figures_of_maps",
     "match_rows",
     "neighbourhood_map",
     "parse_newick",
     "read_tree",
     "recover",
+    "recovery_yardstick",
     "tree_of_embedding",
     "tree_of_pairs",
 ]

@@ -32,7 +32,7 @@ _VOTERS, _FOLDS = 5, 5  # of the label accuracy
 _SUBSETS, _SHARE = 5, 0.4  # of too many rows, and their size as a share of the rows that are judged exactly
 _PAIRS = 200_000  # of the rank correlation
 _BLOCK = 1 << 20  # distances ranked at once
-_LESS = 0.01  # by which a map may keep less than PCA without being warned of
+_LESS = 0.02  # by which a map may keep less than PCA without being warned of
 
 
 @dataclass(frozen=True)
@@ -308,6 +308,8 @@ def _measured(data: Rows, chosen: Index) -> tuple[Array, Array, csr_array]:
 def _principal(points: Array, train: NDArray[np.bool_], dim: int) -> Array:
     """Places of all rows by PCA of some."""
     used = points[train] if train.sum() > 1 else points
+    if not np.ptp(used, axis=0).any():
+        return np.zeros((len(points), 1))
     return PCA(min(dim, *used.shape), random_state=0).fit(used).transform(points)
 
 

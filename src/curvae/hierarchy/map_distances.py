@@ -103,7 +103,7 @@ def places_of(places: Any, distance: MapDistance = "euclidean") -> Places:
         if not (inside := (points**2).sum(1) < 1).all():
             raise CurvaeError(
                 f"row {int(np.argmin(inside)) + 1} of the map is outside the unit ball; scale the ball to radius 1, or "
-                'use distance="euclidean" or "lorentz"'
+                'use distance="euclidean" or distance="lorentz"'
             )
         space = PoincareBall(points.shape[1]).to_lorentz(torch.from_numpy(points)).numpy()
     elif distance == "lorentz":

@@ -3,7 +3,9 @@
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, figures, is_run, recover_run, recovered
+from .faithful import faithful_lines
 from .inference import embed_run, evaluate_run, impute_run, sample_run
+from .judging import JudgeRequest, judge_map
 from .kinds import open_run
 from .progress import Reporter
 from .sources import GraphSource, Source, Step
@@ -14,6 +16,7 @@ __all__ = [
     "CompareRequest",
     "DiagnoseRequest",
     "GraphSource",
+    "JudgeRequest",
     "Reporter",
     "Source",
     "Step",
@@ -25,9 +28,11 @@ __all__ = [
     "embed_run",
     "evaluate_run",
     "export_tree",
+    "faithful_lines",
     "figures",
     "impute_run",
     "is_run",
+    "judge_map",
     "open_run",
     "recover_run",
     "recovered",

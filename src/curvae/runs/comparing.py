@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ class CompareRequest:
     jobs: int | None = None
     device: str = "auto"
     scheduler: str | None = None
+    tree: Path | None = None
+    """a known tree of the data, to compare by how well it is recovered too"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,10 @@ class CompareResult:
     @property
     def following(self) -> Step:
         """What to do next: train with the curvature that was found best."""
-        best = float(self.comparison.best if self.comparison.outcome == "hyperbolic" else 0)
+        found = self.comparison
+        best = float(
+            found.choice or (max((one.choice for one in found.yardsticks), default=0) if found.outcome == "none" else 0)
+        )
         if "space" not in self.settings:
             return self.source.train_step(**self.settings | {"curvature": best})
         config = type(self.comparison.config)(**self.settings).with_curvature(best)
@@ -65,12 +71,15 @@ class CompareResult:
 def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> CompareResult:  # noqa: B008 - frozen
     """Compare curvatures and write `comparison.json` and `report.html`."""
     asked = {"curvatures": request.curvatures, "repeats": request.repeats}
+    plan = partial(_plan, request.tree)
     with ExitStack() as held:
-        return _compare(request, start_run(request, reporter.started, "comparison", asked, _plan, held), reporter)
+        return _compare(request, start_run(request, reporter.started, "comparison", asked, plan, held), reporter)
 
 
-def _plan(run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(tree: Path | None, run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
+    if tree is not None:
+        run.match_tree(tree)
     return {**chosen, "data": run.plan_comparison(**chosen, before=before.get("data"))}
 
 

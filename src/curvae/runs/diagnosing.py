@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import branching_diffusion
 from ..data.messages import count
 from ..errors import CurvaeError
 from ..hierarchy import (
     Diagnosis,
     Match,
     Metric,
-    NamedTree,
     Recovery,
-    match_rows,
-    read_tree,
     recover,
     tree_of_embedding,
 )
@@ -35,11 +31,11 @@ from .kinds import RUNS
 from .maps import open_map
 from .progress import Reporter
 from .sources import DataSource, Step
+from .trees import known_tree
 
 __all__ = ["DiagnoseRequest", "diagnose_data", "export_tree", "figures", "is_run", "recover_run", "recovered"]
 
 _STEPS = 3
-_BUILT_IN = "branching-diffusion"  # whose tree is known
 
 
 @dataclass(frozen=True)
@@ -138,27 +134,11 @@ def recover_run(
 ) -> tuple[Match, Recovery]:
     """Compare the embedding of a run with a known tree, from a file or that of the built-in branching diffusion."""
     points, ids, labels = _open(run)
-    if str(tree) == _BUILT_IN and not tree.exists():
-        known, match = _built_in(run, ids)
-    else:
-        known = read_tree(tree)
-        match = match_rows(known, ids, labels)
+    known, match = known_tree(tree, str(run), ids, labels)
     reporter.tell(match.notes, ())
     found = recover(known, match.node[match.rows], points.take(match.rows), seed, _steps(reporter))
     reporter.progress("diagnosis", _STEPS, _STEPS, "")
     return match, found
-
-
-def _built_in(run: Path, ids: NDArray[np.str_]) -> tuple[NamedTree, Match]:
-    """The tree of the branching diffusion, and which rows are observations of which node."""
-    tree = branching_diffusion()
-    nodes = dict(zip(tree.dataset().ids.tolist(), tree.node.tolist(), strict=True))
-    node = np.array([nodes.get(name, -1) for name in ids.tolist()], dtype=np.intp)
-    if (node < 0).all():
-        raise CurvaeError(f"{run} has no rows of {_BUILT_IN}; give the tree of its data as a file")
-    names = np.array([f"node{k}" for k in range(len(tree.parent))], dtype=np.str_)
-    known = NamedTree(names, tree.parent, np.ones(len(names)))
-    return known, Match(node, "id", len(names) - len(np.unique(node[node >= 0])))
 
 
 def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Arrays
+from ..data import Arrays, Dataset, Schema
 from ..data.missing import MissingValuesError, extremes
 from ..errors import CurvaeError
-from ..hierarchy import Metric, Rows, diagnose_distances, diagnose_rows
+from ..hierarchy import (
+    Match,
+    Metric,
+    NamedTree,
+    Rows,
+    diagnose_distances,
+    diagnose_rows,
+    faithfulness_yardstick,
+    recovery_yardstick,
+)
 from ..models.likelihoods import choose_likelihood
 from ..report import Section
 from ..training import Config, Fitted, fit, fit_many, random_split
@@ -23,15 +34,17 @@ from ..training.device import choose_device
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.migrations import automatic_before_3
 from ..training.pace import Estimate
-from ..training.rows import Scaling, layout_of
+from ..training.rows import layout_of
 from ..training.rows_problem import resolve
 from . import pages
 from .factors import by_factor, map_files, place_text
+from .faithful import faithful_section, filled_rows, judge_rows, scaled_rows, yardstick_section
 from .folders import embedding_table
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, Source
+from .trees import known_tree
 
 __all__ = ["RowsRun"]
 
@@ -46,6 +59,7 @@ class RowsRun(Run):
     def __init__(self, source: Source, config: Config) -> None:
         super().__init__(source, config)
         self.settings = given(config)
+        self.tree: tuple[NamedTree, Match] | None = None
         self.data, self.schema = source.load()
         self.data_size = f"{len(self.data)} rows, {self.data.n_columns} columns"
 
@@ -126,7 +140,10 @@ class RowsRun(Run):
         reporter.say(f"measuring the likelihood of {kind} rows")
         advance = reporter.counter("likelihood", len(scored))
         found = likelihoods(fitted, data.arrays.take(scored), SAMPLES, advance=advance)
-        warnings, stable = health(fitted, embedding), stability(self.maps)
+        table = embedding_table(embedding, data.ids, data.labels, self.split.names(len(data)))
+        faithful = judge_rows(data, embedding, self.split.validation, seed=config.seed)
+        warnings = [*health(fitted, embedding), *([] if faithful is None else faithful.warnings)]
+        stable = stability(self.maps)
         summary = {
             "log_likelihood": found.mean,
             "log_likelihood_interval": found.interval,
@@ -137,13 +154,14 @@ class RowsRun(Run):
             **geometry(fitted),
             "seconds": round(seconds, 2),
             "stability": None if stable is None else vars(stable),
+            "faithfulness": None if faithful is None else faithful.to_json(),
         }
-        table = embedding_table(embedding, data.ids, data.labels, self.split.names(len(data)))
         settings = given(config)
         again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
         held = f"{len(self.split.validation)} validation rows"
         sections = [
             pages.map_section(data, embedding, reporter.command(place.view_step)),
+            faithful_section(faithful),
             pages.likelihood_section(found if apart else None, held, reporter.command(compare)),
             pages.stability_section(stable, reporter.command(again)),
             pages.training_section(fitted, embedding),
@@ -154,9 +172,11 @@ class RowsRun(Run):
             f"{len(data)} rows on {place_text(embedding)}: "
             f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
-        pictures = {**map_files(embedding, sections[0]), "curves": sections[3].pictures[0]}
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
         report = f"Map of {named.path}", verdict, warnings, sections, pictures
-        said = [verdict] if stable is None else [sections[2].text[0], verdict]
+        said = [*([] if faithful is None else [faithful.verdict]), verdict]
+        if stable is not None:
+            said.insert(0, sections[3].text[0])
         following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
         return Outcome(fitted, embedding, table, summary, *report, said, following)
 
@@ -180,8 +200,25 @@ class RowsRun(Run):
         sizes = features, len(split.train), len(split.validation) + len(split.test), SAMPLES, models
         return self.trainings * likelihood_seconds(epoch, self.config, *sizes, choose_device(device))
 
+    def match_tree(self, tree: Path) -> None:
+        self.tree = known_tree(tree, self.source.path, self.data.ids, self.data.labels)
+
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
-        return compare(self.config, self.data, curvatures, repeats, groups=self.data.groups, **where)
+        found = compare(self.config, self.data, curvatures, repeats, groups=self.data.groups, **where)
+        splits = {self.config.seed + i: split for i, split in enumerate(self.splits)}
+        yardsticks = [faithfulness_yardstick(filled_rows(self.data), found, splits)]
+        if self.tree is not None:
+            known, match = self.tree
+            yardsticks.append(recovery_yardstick(known, match.node, found, splits))
+        return replace(found, yardsticks=tuple(yardsticks), structure=self._structure())
+
+    def _structure(self) -> str:
+        """What the test for a hierarchy calls the data; empty where they are too few for it or have gaps."""
+        if self.data.missing:
+            return ""
+        with suppress(CurvaeError):
+            return diagnose_rows(_tested(self.data, self.schema)[0], self.config.seed).outcome
+        return ""
 
     def comparison_report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
         data = self.data
@@ -195,6 +232,7 @@ class RowsRun(Run):
         sections = [
             Section("The maps", (), drawn),
             pages.comparison_section(found),
+            yardstick_section(found),
             pages.data_section(data, [pages.scaling_note(found.config)]),
         ]
         return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
@@ -221,15 +259,15 @@ class RowsRun(Run):
             found = diagnose_distances(data.x, seed, step)
             section = Section("What was done to the data", [*data.notes, *found.notes])
             return DiagnosedData(found, data.labels, section, data.warnings)
-        blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
-        rows, note = Rows(data.x, metric, blocks=blocks), "Values were used as they are."
-        # Lengths of rows depend on the units of columns; their directions are asked for as they are.
-        if rows.measures_lengths and choose_likelihood(data.x, "auto")[0] != "bernoulli":
-            scaling = Scaling.standard(data.x)
-            rows = replace(rows, shift=scaling.shift, scale=scaling.scale)
-            note = "Columns were centred and scaled to unit variance."
+        rows, note = _tested(data, schema, metric)
         found = diagnose_rows(rows, seed, step)
         return DiagnosedData(found, data.labels, pages.data_section(data, [note, *found.notes]), data.warnings)
+
+
+def _tested(data: Dataset, schema: Schema, metric: Metric = "euclidean") -> tuple[Rows, str]:
+    """Rows as the test for a hierarchy takes them, and how they were scaled."""
+    blocks = tuple(len(column.features) for column in schema.columns) if schema.kind == "table" else ()
+    return scaled_rows(Rows(data.x, metric, blocks=blocks))
 
 
 def _beaten(found: Comparison) -> list[str]:

@@ -24,6 +24,7 @@ from ..training.config import require_count
 from ..training.evaluate import embed, likelihoods
 from ..training.files import write_bytes
 from . import pages
+from .faithful import judge_rows
 from .folders import embedding_table, output_file, write_table
 from .progress import Reporter
 from .run import Imputed, Sampled, TrainedRun, missing_as_run
@@ -129,7 +130,7 @@ class TrainedRows(TrainedRun):
     def evaluate(
         self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
     ) -> dict[str, Any]:
-        """Marginal log-likelihoods by importance sampling, with 5000 samples a row by default."""
+        """Marginal log-likelihoods by importance sampling, with 5000 samples a row by default, and faithfulness."""
         samples = _SAMPLES if samples is None else samples
         require_count("samples", samples, "importance_samples")
         fitted, data = self.loaded.fitted, self._read(path, missing, reporter, decode=True)
@@ -151,12 +152,14 @@ class TrainedRows(TrainedRun):
                 "median_standard_error": float(np.median(part.error)),
                 "rows_with_few_effective_samples": int((part.ess < 10).sum()),
             }
+        faithful = judge_rows(data, embed(fitted, data).require_finite(data.ids), names == "validation", seed=seed)
         return {
             "run": self.folder.resolve().name,
             "data": Path(path).name,
             "samples": samples,
             "seed": seed,
             "parts": parts,
+            "faithfulness": None if faithful is None else faithful.to_json(),
         }
 
 

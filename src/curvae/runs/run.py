@@ -183,6 +183,10 @@ class Run(ABC):
         choices are made as they were made then.
         """
 
+    def match_tree(self, tree: Path) -> None:
+        """Know a tree that the data have, for a comparison by how well it is recovered."""
+        raise CurvaeError("a comparison on a graph takes no tree; leave out tree=…")
+
     def judging_seconds(self, epoch: float, jobs: int, device: str) -> float:
         """About how long it takes to judge all trainings of a comparison, if an epoch of one takes `epoch` seconds."""
         return 0.0

@@ -34,6 +34,7 @@ from .rows import Data
 from .rows_problem import SAMPLES, plan_rows, resolve, scaling_for
 from .splits import Split, random_split
 from .stacks import train_stack
+from .yardsticks import Repeat, Yardstick, best_curvature
 
 __all__ = ["SAMPLES", "Comparison", "Repeat", "compare", "compare_splits", "plan"]
 
@@ -44,29 +45,6 @@ TaskT = TypeVar("TaskT", bound=Task)
 
 
 @dataclass(frozen=True)
-class Repeat:
-    """Scores of one split, by curvature: mean log-likelihoods of rows, or `Links` of a graph.
-
-    For Gaussian likelihoods, `pca` is that of probabilistic PCA of the same dimension on the test rows.
-    """
-
-    seed: int
-    validation: dict[float, Any]
-    test: dict[float, Any]
-    pca: float | None = None
-
-    @property
-    def chosen(self) -> float:
-        """The c > 0 that is best on validation data."""
-        return max((c for c in self.validation if c > 0), key=lambda c: float(self.validation[c]))
-
-    @property
-    def difference(self) -> float:
-        """What the chosen curvature gains on test data: in nats a row, or of a graph in AUC."""
-        return float(self.test[self.chosen]) - float(self.test[0.0])
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The result of `compare` or `compare_graph`.
 
@@ -74,9 +52,11 @@ class Comparison:
         repeats: scores of every split.
         ratio: test data over training data, which corrects the variance.
         stability: how alike the maps of the repeats are, by curvature.
-        embeddings: of the first repeat, all data, by curvature.
+        maps: of every repeat, all data, by curvature.
         config: settings.
         reason: why this likelihood; empty for graphs, which have none.
+        yardsticks: what curvature gains by other measures.
+        structure: of the data as a diagnosis calls it: "tree-like", "clustered" or "flat"; empty where it is not known.
 
     Attributes:
         unit, factor: of differences, and how many make one of the scores.
@@ -90,9 +70,16 @@ class Comparison:
     repeats: list[Repeat]
     ratio: float
     stability: dict[float, Stability | None]
-    embeddings: dict[float, Embedding]
+    maps: dict[float, list[Embedding]]
     config: Any
     reason: str = ""
+    yardsticks: tuple[Yardstick, ...] = ()
+    structure: str = ""
+
+    @property
+    def embeddings(self) -> dict[float, Embedding]:
+        """Of the first repeat, by curvature."""
+        return {c: maps[0] for c, maps in self.maps.items()}
 
     @property
     def paired(self) -> Paired:
@@ -119,17 +106,37 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence."""
-        curved, flat = f"c = {self.best:g}", "curvature 0"
+        """The answer: what the likelihood says, what other yardsticks say, and which to follow where they disagree."""
+        flat = self._space(0.0)
+        first = self.paired.verdict(self.unit, self._space(self.best), flat, self.factor)
+        return " ".join([first, *(one.sentence for one in self.yardsticks), *self._advice()])
+
+    def _space(self, c: float) -> str:
+        """What to use for this curvature."""
         if self.config.space is not None:
-            curved, flat = (f"the space {self.config.with_curvature(c).space}" for c in (self.best, 0.0))
-        return self.paired.verdict(self.unit, curved, flat, self.factor)
+            return f"the space {self.config.with_curvature(c).space}"
+        return f"c = {c:g}" if c else "curvature 0"
+
+    def _advice(self) -> list[str]:
+        """What to choose for which purpose, where the yardsticks disagree or no yardstick shows the tree."""
+        chosen = {"to model, fill in or draw data": self.choice} | {one.purpose: one.choice for one in self.yardsticks}
+        tree = self.structure == "tree-like"
+        if len(set(chosen.values())) > 1:
+            why = "The data are tree-like, but not all yardsticks gain by curvature" if tree else "Yardsticks disagree"
+            return [f"{why}: {'; '.join(f'{purpose} use {self._space(c)}' for purpose, c in chosen.items())}."]
+        if tree and self.yardsticks and self.choice == 0:
+            return ["The data are tree-like, but no yardstick detects a gain by curvature in this dimension."]
+        return []
+
+    @property
+    def choice(self) -> float:
+        """The curvature to use by the likelihood: the best one if it is better than 0."""
+        return self.best if self.outcome == "hyperbolic" else 0.0
 
     @property
     def best(self) -> float:
         """The c > 0 with the best mean on validation data."""
-        curved = [c for c in self.repeats[0].validation if c > 0]
-        return max(curved, key=lambda c: float(np.mean([float(r.validation[c]) for r in self.repeats])))
+        return best_curvature(self.repeats)
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, as JSON values; those of a likelihood where there is one."""
@@ -142,6 +149,8 @@ class Comparison:
             "p_value": self.p_value,
             "best_curvature": self.best,
             **likelihood,
+            **({"structure": self.structure} if self.structure else {}),
+            **({"yardsticks": {one.name: one.to_json() for one in self.yardsticks}} if self.yardsticks else {}),
             "repeats": [
                 {
                     "seed": r.seed,
@@ -258,8 +267,7 @@ def compare_splits(
     ]
     maps = {c: [mine[c].embedding for mine in kept.values()] for c in values}
     ratio = fmean(len(split.test) / len(split.train) for split in splits)
-    stable, first = {c: stability(m) for c, m in maps.items()}, {c: m[0] for c, m in maps.items()}
-    return kind(repeats, ratio, stable, first, config), tasks[0]
+    return kind(repeats, ratio, {c: stability(m) for c, m in maps.items()}, maps, config), tasks[0]
 
 
 def _judged(

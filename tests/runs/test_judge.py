@@ -1,0 +1,173 @@
+"""`curvae judge` and the figures of faithfulness in reports of runs: what they print and write, and every mistake."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.manifold import trustworthiness
+
+from curvae.hierarchy import faithfulness
+from curvae.runs.judging import _curvature
+from curvae.training import Embedding
+from running import SMALL, config, curvae, refused, write_table
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def data() -> pd.DataFrame:
+    write_table(
+        Path("t.csv"), rows=40, columns="abcd", name=[f"r{i}" for i in range(40)], kind=["u", "v"] * 20, score=1.0
+    )
+    return pd.read_csv("t.csv")
+
+
+NAMED = ("--id", "name", "--label", "kind")
+
+
+def scaled(frame: pd.DataFrame) -> np.ndarray:
+    x = frame[list("abcd")].to_numpy()
+    return (x - x.mean(0)) / x.std(0)
+
+
+def test_another_map_is_judged_and_reported(data: pd.DataFrame) -> None:
+    places = scaled(data)[:, :2]
+    table = pd.DataFrame({"name": data.name, "kind": data.kind, "u1": places[:, 0], "u2": places[:, 1]})
+    table.sample(frac=1, random_state=0).to_csv("map.csv", index=False)  # rows in another order
+    found = curvae("judge", "t.csv", "map.csv", *NAMED, "--json")
+    expected = faithfulness(np.pad(scaled(data), ((0, 0), (0, 1))), places, labels=data.kind).to_json()
+    for name in ("qlocal", "qglobal", "trustworthiness", "continuity", "rank_correlation", "accuracy"):
+        assert found.json["map"][name] == pytest.approx(expected["map"][name], abs=0.15 if name == "accuracy" else 1e-9)
+    assert found.json["map"]["trustworthiness"] == pytest.approx(trustworthiness(scaled(data), places, n_neighbors=15))
+    assert found.json["held_out"] is None and found.json["report"] is None
+    told = curvae("judge", "t.csv", "map.csv", *NAMED, "-o", "map.html")
+    first, *rest = told.out.splitlines()
+    assert first == found.json["verdict"] and rest[0].startswith("  near neighbours kept (Qlocal) 0.")
+    assert rest[-2:] == ["report: map.html", "next: curvae fit t.csv --label kind --id name"]
+    assert "Coordinates: u1, u2." in told.err and "40 rows matched by id." in told.err
+    page = Path("map.html").read_text()
+    assert first in page and "How faithful is map.csv to t.csv?" in page and "labels told by the 5 nearest" in page
+    refused("judge", "t.csv", "map.csv", *NAMED, "-o", "map.html", says=["exists", "--force"])
+
+
+def test_rows_are_matched_in_their_order_without_ids(data: pd.DataFrame) -> None:
+    np.save("map.npy", data[["a", "b"]].to_numpy())
+    data[["a", "b"]].to_csv("map.csv", index=False)
+    one, two = (curvae("judge", "t.csv", name, *NAMED, "--json").json for name in ("map.npy", "map.csv"))
+    assert one == two
+    data[["a", "b"]].head(30).to_csv("short.csv", index=False)
+    refused("judge", "t.csv", "short.csv", *NAMED, says=["40 rows and short.csv has 30", "--id"])
+
+
+def test_only_rows_with_a_place_are_judged(data: pd.DataFrame) -> None:
+    data[["name", "a", "b"]].tail(25).to_csv("map.csv", index=False)
+    found = curvae("judge", "t.csv", "map.csv", *NAMED)
+    assert "25 rows matched by id; 15 rows without a place left out." in found.err
+    data[["name", "a", "b"]].tail(9).to_csv("map.csv", index=False)
+    refused("judge", "t.csv", "map.csv", *NAMED, says=["9 rows are too few", "at least 10"])
+
+
+def test_distances_of_hyperbolic_maps(data: pd.DataFrame) -> None:
+    (0.2 * data[["a", "b"]]).to_csv("map.csv", index=False)
+    kinds = [curvae("judge", "t.csv", "map.csv", *NAMED, "--distance", d, "--json") for d in ("euclidean", "poincare")]
+    assert kinds[0].json["map"] != kinds[1].json["map"]
+    data[["a", "b"]].to_csv("map.csv", index=False)
+    says = ["outside the unit ball", "--distance euclidean or --distance lorentz"]
+    refused("judge", "t.csv", "map.csv", *NAMED, "--distance", "poincare", says=says)
+
+
+@pytest.mark.parametrize("space", [("--curvature", "0.7"), ("--curvature", "0"), ("--space", "h2,e1")])
+def test_maps_of_runs_have_their_own_distances(data: pd.DataFrame, space: tuple[str, str]) -> None:
+    assert curvae("fit", "t.csv", *NAMED, *SMALL, *space, "-o", "run").code == 0
+    own = config()["summary"]["faithfulness"]
+    for given in ("run", "run/embedding.csv"):
+        found = curvae("judge", "t.csv", given, *NAMED, "--json").json
+        assert found.pop("report") is None
+        for part in ("map", "held_out", "pca"):
+            assert found[part]["qlocal"] == pytest.approx(own[part]["qlocal"])
+            assert found[part]["rank_correlation"] == pytest.approx(own[part]["rank_correlation"])
+    refused("judge", "t.csv", "run", *NAMED, "--distance", "poincare", says=["its own distances", "--distance"])
+    shutil.copy("run/embedding.csv", "copy.csv")
+    if "h2,e1" in space:
+        refused("judge", "t.csv", "copy.csv", *NAMED, says=["product of spaces", "run folder"])
+        return
+    found = curvae("judge", "t.csv", "copy.csv", *NAMED, "--json").json
+    assert found["map"]["rank_correlation"] == pytest.approx(own["map"]["rank_correlation"])
+    assert found["held_out"]["qlocal"] == pytest.approx(own["held_out"]["qlocal"])
+
+
+@pytest.mark.parametrize("c", [0.0, 1e-4, 0.3, 1.0, 20.0])
+def test_curvature_of_a_table(c: float) -> None:
+    embedding = Embedding(np.random.default_rng(0).normal(size=(30, 2)), np.ones(30), c)
+    assert _curvature(np.linalg.norm(embedding.ball, axis=1), embedding.radius) == pytest.approx(c, rel=1e-6)
+
+
+def test_reports_say_how_faithful_the_map_is(data: pd.DataFrame) -> None:
+    told = curvae("fit", "t.csv", *NAMED, *SMALL, "-o", "run")
+    found = config()["summary"]["faithfulness"]
+    assert found["held_out"]["rows"] == 4 and found["map"]["rows"] == 40
+    page = Path("run/report.html").read_text()
+    assert "How faithful is the map?" in page and found["verdict"] in page and found["verdict"] in told.err
+    evaluated = curvae("evaluate", "run", "t.csv", "--samples", "10", "--json").json["faithfulness"]
+    assert evaluated["map"]["qlocal"] == pytest.approx(found["map"]["qlocal"])
+    assert evaluated["held_out"]["rows"] == 4
+    data.head(12).assign(a=0.5).to_csv("new.csv", index=False)
+    new = curvae("evaluate", "run", "new.csv", "--samples", "10")
+    assert new.out.splitlines()[-2].startswith("The map keeps ")
+    data.head(5).to_csv("few.csv", index=False)
+    assert curvae("evaluate", "run", "few.csv", "--samples", "10", "--json").json["faithfulness"] is None
+
+
+def test_gaps_count_as_means(data: pd.DataFrame) -> None:
+    data.loc[::7, "a"] = np.nan
+    data.to_csv("gaps.csv", index=False)
+    assert curvae("fit", "gaps.csv", *NAMED, *SMALL, "--missing", "model", "-o", "run").code == 0
+    filled = data.assign(a=data.a.fillna(data.a.mean()))
+    filled.to_csv("filled.csv", index=False)
+    own = config()["summary"]["faithfulness"]["map"]
+    given = curvae("judge", "gaps.csv", "run", *NAMED, "--missing", "model", "--json").json["map"]
+    assert own["qlocal"] == pytest.approx(given["qlocal"])
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"name": ["x"] * 40, "u": range(40)}, ["more than once"]),
+        (
+            {"name": [f"x{i}" for i in range(40)], "u": range(40)},
+            ["no row of the data is in", "name them alike"],
+        ),
+        ({"u": ["a", "b"] * 20}, ["no columns of numbers"]),
+        ({"u": [1.5, np.nan] * 20}, ["row 2 of the map has no finite coordinates"]),
+    ],
+)
+def test_mistakes(data: pd.DataFrame, table: dict[str, object], says: list[str]) -> None:
+    pd.DataFrame(table).to_csv("map.csv", index=False)
+    refused("judge", "t.csv", "map.csv", *NAMED, says=says)
+    refused("judge", "t.csv", "lost.csv", *NAMED, says=["lost.csv"])
+
+
+def test_comparisons_have_more_yardsticks_than_likelihood(data: pd.DataFrame) -> None:
+    tree = {"child": ["u", "v", "w", *data.name], "parent": ["", "u", "u", *np.where(data.kind == "u", "v", "w")]}
+    pd.DataFrame(tree).to_csv("tree.csv", index=False)
+    words = ("compare", "t.csv", *NAMED, *SMALL, "--repeats", 3, "--curvatures", 0.5, "--jobs", 1)
+    found = curvae(*words, "--tree", "tree.csv", "-o", "run", "--json")
+    assert found.code == 0, found.err
+    measures = found.json["yardsticks"]
+    assert set(measures) == {"faithfulness", "recovery"} and found.json["structure"] in ("flat", "clustered")
+    assert all(set(one["test"]) == {"0.0", "0.5"} for m in measures.values() for one in m["repeats"])
+    assert measures["faithfulness"]["repeats"][0]["pca"] > 0.3
+    assert "By faithfulness, " in found.json["verdict"] and "By recovery, " in found.json["verdict"]
+    page = Path("run/report.html").read_text()
+    assert "Other yardsticks" in page and "faithfulness, test" in page and "recovery, test" in page
+    Path("other.csv").write_text("child,parent\nx,\ny,x\nz,x\n")
+    refused(*words, "--tree", "other.csv", "-o", "new", says=["no row has the name of a node"])
+    assert not Path("new").exists()
+    refused("compare", "edges.csv", "--graph", "--tree", "tree.csv", says=["--tree has no meaning with --graph"])
