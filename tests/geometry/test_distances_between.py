@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from curvae.geometry import hyperboloid as h
-from curvae.geometry.pairs import distances_between
+from curvae.geometry.between import distances_between
 
 torch.manual_seed(0)
 POINTS = torch.randn(5, 3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)

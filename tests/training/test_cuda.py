@@ -54,6 +54,32 @@ def test_captured_steps_are_the_plain_ones(form, device, window, count, space):
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("all_pairs", [16, 1024])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("settings", [{"neighbours": "both"}, {"neighbours": "near", "space": "h2:0.5,e3,h1:learn"}])
+def test_captured_neighbourhoods_are_the_plain_ones(all_pairs, count, settings):
+    configs = [replace(SMALL, seed=seed, patience=9, **settings) for seed in range(count)]
+    x, found = numbers(44, 5), []
+    for form, capture, free in (
+        (np.asarray, 10**9, 1 << 40),
+        (np.asarray, 0, 1 << 40),
+        (np.asarray, 0, 0),
+        (sparse.csr_array, 0, 0),
+    ):
+        with (
+            mock.patch("curvae.training.rows_problem._CAPTURE", capture),
+            mock.patch("curvae.training.neighbours.rows._ALL_PAIRS", all_pairs),
+            mock.patch("curvae.training.neighbours.batches._CROWDED", 1),
+            mock.patch("torch.cuda.mem_get_info", return_value=(free, 1 << 40)),
+        ):
+            made = fit_many(configs, form(x), device="cuda", dtype=torch.float64)
+        found.append([[{**record, "seconds": 0.0} for record in one.history] for one in made])
+    for other in found[1:]:
+        for histories in zip(found[0], other, strict=True):
+            for a, b in zip(*histories, strict=True):
+                assert a == pytest.approx(b, rel=1e-6)
+
+
 @pytest.mark.parametrize("posterior", ["wrapped", "riemannian"])
 def test_products_have_the_loss_and_gradients_of_a_cpu(posterior):
     """From the same weights, rows and noise."""

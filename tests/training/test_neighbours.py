@@ -1,6 +1,8 @@
 """Graphs of neighbours, accessibilities, paths and orders against numpy, scipy and networkx; trainings with them."""
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -11,10 +13,13 @@ from scipy.spatial.distance import cdist
 
 from curvae.models import Batch
 from curvae.training import Config, fit, fit_many
+from curvae.training.captured import Captured
+from curvae.training.engine import BatchEngine
 from curvae.training.neighbours import Neighbourhood, Neighbourhoods
 from curvae.training.neighbours.graph import _by_blocks, bridged, nearest, neighbour_graph
 from curvae.training.neighbours.kernels import forest, landmark_paths, walk_ends
 from curvae.training.neighbours.orders import draw_groups, grouped_order
+from curvae.training.rows_problem import plan_rows
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
@@ -35,6 +40,24 @@ def test_nearest_rows(find):
     expected = np.sort(every, 1)[:, :5]
     np.testing.assert_allclose(np.sort(distances, 1), expected, rtol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(every, index, 1), distances, rtol=1e-4)
+
+
+def test_a_library_that_looks_at_fewer_pairs(monkeypatch):
+    """It counts a row among its own neighbours, where it finds it."""
+
+    class Found:
+        def __init__(self, x, n_neighbors, random_state):
+            every = cdist(x, x)
+            every[7, 7] = np.inf  # not found
+            index = np.argsort(every, 1)[:, :n_neighbors].astype(np.int32)
+            self.neighbor_graph = index, np.take_along_axis(every, index, 1).astype(np.float32)
+
+    monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=Found))
+    expected = nearest(X, 5, CPU)
+    monkeypatch.setattr("curvae.training.neighbours.graph._EXACT", 10)
+    found = nearest(X, 5, CPU)
+    assert (np.sort(found[0], 1) == np.sort(expected[0], 1)).all()
+    np.testing.assert_allclose(np.sort(found[1], 1), np.sort(expected[1], 1), rtol=1e-4)
 
 
 def test_graph_is_symmetric_and_keeps_rows_that_are_equal():
@@ -112,7 +135,7 @@ def test_batches_are_told_their_own_neighbours(drawn):
         every = np.stack([np.bincount(own, minlength=60) for own in near])
     far, points = draw.random((60, 4)).astype(np.float32), X
     each = [Neighbourhood(near, far, np.array([5, 50, 7, 8]), points)] * 2
-    made = Neighbourhoods(each, [1, 0, 1], range(10, 60), CPU)
+    made = Neighbourhoods(each, [1, 1, 0, 1], CPU).keep([1, 2, 3]).among(slice(10, 60))
     positions = torch.from_numpy(np.stack([draw.permutation(50)[:8] for _ in range(3)]))
     positions[:, 7] = positions[:, 6]  # fills up the batch
     kept = torch.tensor([1.0] * 7 + [0.0])
@@ -179,6 +202,23 @@ def test_many_rows_in_a_stack_as_alone(few, kind):
         alone = fit(config, x)
         for name, value in alone.model.named_parameters():
             torch.testing.assert_close(found.model.get_parameter(name), value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_captured_steps_are_the_plain_ones(request, many, kind):
+    """Also where the last batch is filled up, for rows at hand and for rows that are fed."""
+    if many:
+        request.getfixturevalue("few")
+    x = kind(np.abs(X).astype(np.float64))
+    problem, tasks = plan_rows([replace(SMALL, seed=seed) for seed in range(2)], x, dtype=torch.float64)
+    found = []
+    for engine in (BatchEngine, Captured):
+        models = problem.models(tasks)
+        made = problem.engine(tasks, models)
+        own = engine(models, made.configs, made.train, made.validation)
+        found.append([(own.epoch(epoch).means, own.validate()) for epoch in range(2)])
+    torch.testing.assert_close(*found, rtol=1e-7, atol=1e-7)
 
 
 def test_resumed_as_if_never_interrupted(tmp_path, few):

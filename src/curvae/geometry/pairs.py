@@ -25,10 +25,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import hyperboloid as h
-from .functions import arsinh, arsinh_and_slope, arsinh_by_c, asinhc, sinhc
+from .functions import arsinh_and_slope, arsinh_by_c, asinhc
 from .primitive import Primitive
 
-__all__ = ["Summand", "distance_table", "distances", "distances_between", "sum_over_pairs"]
+__all__ = ["Summand", "distance_table", "distances", "sum_over_pairs"]
 
 # A function of distances and of numbers that broadcast against them: its value and its derivatives in the distance and
 # in each of the numbers.
@@ -332,34 +332,3 @@ def sum_over_pairs(
     """
     by_c = learned if torch.is_grad_enabled() else None
     return _SumOverPairs.call(S, c, summand, dtype, by_c, *numbers)[0]
-
-
-def distances_between(S: Tensor, T: Tensor, c: Tensor) -> Tensor:
-    """Distances of all points S, shape (…, n, d), from all points T, (…, m, d), as a matrix (…, n, m); float64.
-
-    The chord is that of the list of pairs, with R = Δr·sinhc(cΔr²/4) for the difference Δr of the radii, so that it is
-    smooth in c at 0 too. Points that coincide have the distance 0 and no gradient.
-
-    Example:
-        >>> S = torch.tensor([[0.0, 0.0], [3.0, 4.0]], dtype=torch.float64)
-        >>> distances_between(S, S, torch.zeros((), dtype=torch.float64))
-        tensor([[0., 5.],
-                [5., 0.]], dtype=torch.float64)
-    """
-    c = c.unsqueeze(-1)
-    (s, r, u), (t, q, v) = _radial(S, c), _radial(T, c)
-    c = c.unsqueeze(-1)
-    rise = r.unsqueeze(-1) - q.unsqueeze(-2)
-    R = rise * sinhc(0.25 * c * rise * rise)
-    turns = (x.unsqueeze(-1) - y.unsqueeze(-2) for x, y in zip(u.unbind(-1), v.unbind(-1), strict=True))
-    C = reduce(torch.add, (turn * turn for turn in turns))
-    quarter = 0.25 * (R * R + s.unsqueeze(-1) * t.unsqueeze(-2) * C)
-    same = quarter <= _SAME
-    return arsinh(torch.where(same, 0.0, torch.where(same, 1.0, quarter).sqrt()), c, 2.0)
-
-
-def _radial(S: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Length, distance from the origin and direction of points."""
-    square = h.dot(S, S)
-    s = (square + 1e-300).sqrt()
-    return s, s * asinhc(c * square), S / s.unsqueeze(-1)

@@ -157,7 +157,7 @@ class VAE(Latent):
         outputs = self.posterior.head(self._features(batch) if marks is None else self._features_with(batch, marks))
         z, kl = self.space.draw(outputs[:rows], noise, self.dtype, _ROOM)
         centres = self.space.centres(outputs)
-        distances = self.space.distances(centres[:rows], centres)
+        distances = self.space.distances(centres[:rows], centres, self.dtype)
         found = []
         if batch.near is not None:
             found.append(near_divergence(distances[:, :rows], batch.near))

@@ -14,8 +14,8 @@ from ..distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, W
 from ..distributions.step import draw_and_divergence
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
+from ..geometry.between import distances_between
 from ..geometry.functions import REACH
-from ..geometry.pairs import distances_between
 from ..settings import DistributionKind, FactorSettings, parse_space
 from .curvature import Curvature, PriorScale
 
@@ -292,11 +292,11 @@ class Space(nn.Module):
         parts = zip(self, self.split_outputs(outputs), strict=True)
         return torch.cat([h.expmap0(one._tangent(part)[0], one.curvature().double()) for one, part in parts], -1)
 
-    def distances(self, S: Tensor, T: Tensor) -> Tensor:
+    def distances(self, S: Tensor, T: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """Distances of all points S, (…, n, width), from all points T, (…, m, width), in units of the factors' prior
-        scales; float64, (…, n, m)."""
+        scales; in `dtype`, (…, n, m)."""
         parts = zip(self, self.split(S), self.split(T), strict=True)
-        each = [distances_between(s, t, one.curvature().double()) / one.scale().double() for one, s, t in parts]
+        each = [distances_between(s, t, one.curvature().double(), dtype) / one.scale().to(dtype) for one, s, t in parts]
         return each[0] if len(each) == 1 else h.norm(torch.stack(each, -1))
 
     def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:

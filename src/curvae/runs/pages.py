@@ -206,8 +206,22 @@ def training_section(fitted: Fitted, embedding: Embedding) -> Section:
     facts = [
         ["c·σ0², all that the data can tell of the two", each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}")],
         ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
+        *_neighbour_facts(fitted),
     ]
     return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
+
+
+def _neighbour_facts(fitted: Fitted) -> list[list[str]]:
+    """How the map was held to the neighbourhoods of the data, if it was."""
+    config = fitted.config
+    if config.neighbours == "off":
+        return []
+    kinds = [kind for kind in ("near", "far") if config.neighbours in (kind, "both")]
+    weights = (f"{weight:.4g} for {kind} rows" for weight, kind in zip(config.neighbour_weights, kinds, strict=True))
+    return [
+        ["neighbourhoods", f"{config.n_neighbours} nearest rows; weight {' and '.join(weights)}"],
+        ["what the map misses of them, nats a row", f"{fitted.last['neighbours']:.2f}"],
+    ]
 
 
 def training_of(

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from ..models import Batch
@@ -100,7 +101,15 @@ def _filled(batch: Batch, size: int) -> Batch:
     missing = size - _length(batch)
     if not missing:
         return batch
-    return batch.map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1))
+    filled = batch.map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1))
+    others: dict[str, Tensor | Batch] = {}  # what fills up a batch is nobody's neighbour, and landmarks are whole
+    if batch.near is not None:
+        others["near"] = F.pad(batch.near, (0, missing, 0, missing), value=-1.0)
+    if batch.far is not None:
+        others["far"] = F.pad(batch.far, (0, missing if batch.landmarks is None else 0, 0, missing), value=-1.0)
+    if batch.landmarks is not None:
+        others["landmarks"] = batch.landmarks
+    return filled.joined(**others)
 
 
 def _copy(to: Batch, batch: Batch) -> None:

@@ -252,8 +252,8 @@ class RowsProblem(Problem[RowsTask, Fitted]):
                 found[key] = len(each)
                 each.append(neighbourhood(rows, index, model, config.neighbours, config.n_neighbours))
             which.append(found[key])
-        first = Neighbourhoods(each, which, range(train), pool.device)
-        return first, Neighbourhoods(each, which, range(train, train + validation), pool.device)
+        every = Neighbourhoods(each, which, pool.device)
+        return every.among(slice(0, train)), every.among(slice(train, train + validation))
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
         parts = task.scaling, task.reason, task.split, trained.history, trained.failure, task.layout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Self
 
 import numpy as np
@@ -27,38 +28,50 @@ class Neighbourhoods:
     Arguments:
         each: the distinct neighbourhoods, of equally many rows.
         which: of them every model has.
-        rows: which of the rows batches are made of.
         device: of the batches.
     """
 
-    def __init__(self, each: Sequence[Neighbourhood], which: Sequence[int], rows: range, device: torch.device) -> None:
-        self._each, self._which, self._rows, self._device = list(each), list(which), rows, device
-        self._own = torch.tensor(self._which, device=device).view(-1, 1, 1)
+    def __init__(self, each: Sequence[Neighbourhood], which: Sequence[int], device: torch.device) -> None:
         self._near, self._far, self._landmarks = (
             None
             if getattr(each[0], name) is None
             else torch.from_numpy(np.stack([getattr(one, name) for one in each])).to(device)
             for name in ("near", "far", "landmarks")
         )
-        self._points = [torch.from_numpy(one.points[rows.start : rows.stop]).to(device) for one in each]
+        self._points = [torch.from_numpy(one.points).to(device) for one in each]
+        self._rows = slice(0, len(each[0].points))
+        self._choose(which)
+
+    def _choose(self, which: Sequence[int]) -> None:
+        self._which = list(which)
+        self._own = torch.tensor(self._which, device=self._points[0].device).view(-1, 1, 1)
 
     def keep(self, places: Sequence[int]) -> Self:
         """For some of the models."""
-        return type(self)(self._each, [self._which[i] for i in places], self._rows, self._device)
+        new = copy(self)
+        new._choose([self._which[i] for i in places])
+        return new
+
+    def among(self, rows: slice) -> Self:
+        """For batches that are made of some of the rows."""
+        new = copy(self)
+        new._rows = rows
+        return new
 
     # --- the order of an epoch --------------------------------------------------------------------------------------
 
     def orders(self, generators: Sequence[Generator], size: int) -> Tensor | None:
         """An order for every model, (models, rows), in which neighbours share batches of `size` rows; None where they
         do so in any order. What is random is taken once from every generator."""
-        rows, width = self._points[0].shape
+        points = [one[self._rows] for one in self._points]
+        rows, width = points[0].shape
         if rows <= _CROWDED * size:
             return None
         draws = {one: draw_groups(rows, min(_GROUP, size), width, one) for one in dict.fromkeys(generators)}
         made: dict[tuple[Generator, int], Tensor] = {}
         for key in zip(generators, self._which, strict=True):
             if key not in made:
-                made[key] = grouped_order(self._points[key[1]], draws[key[0]])
+                made[key] = grouped_order(points[key[1]], draws[key[0]])
         return torch.stack([made[key] for key in zip(generators, self._which, strict=True)])
 
     # --- a batch ----------------------------------------------------------------------------------------------------

@@ -52,14 +52,14 @@ def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int6
     """
     rows = graph.shape[0]
     if count >= rows:
-        marks, paths = np.arange(rows), dijkstra(graph, directed=False)
+        marks, paths = np.arange(rows), dijkstra(graph)
         return marks, (paths / max(paths.mean(), np.finfo(np.float64).tiny)).astype(np.float32)
     paths = np.empty((rows, count), np.float32)
     marks = np.zeros(count, np.int64)
-    nearest = dijkstra(graph, directed=False, indices=0)
+    nearest = dijkstra(graph, indices=0)
     for i in range(count):
         marks[i] = nearest.argmax()
-        own = dijkstra(graph, directed=False, indices=marks[i])
+        own = dijkstra(graph, indices=marks[i])
         paths[:, i] = own
         nearest = np.minimum(nearest, own) if i else own
     return marks, paths / max(float(paths.mean(dtype=np.float64)), np.finfo(np.float32).tiny)
