@@ -35,7 +35,7 @@ def flag(name: str) -> str:
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
-class _Worded(click.ParamType):  # type: ignore[type-arg] - older versions have none
+class _Worded(click.ParamType):  # type: ignore[type-arg]  # older versions take none
     """A type of values, or a word in place of one."""
 
     def __init__(self, known: Setting) -> None:
