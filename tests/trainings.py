@@ -42,7 +42,16 @@ CONFIG = Config(
 )
 X = np.random.default_rng(0).normal(size=(40, 3))
 # Two steps an epoch.
-SMALL = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02, cooldown=0.0)
+SMALL = Config(
+    hidden=(8,),
+    posterior="wrapped",
+    epochs=3,
+    batch_size=20,
+    learning_rate=0.02,
+    cooldown=0.0,
+    patience=None,
+    prior_scale=1.0,
+)
 STOPPING = replace(SMALL, epochs=30, batch_size=32, validation=0.3, patience=3)
 
 

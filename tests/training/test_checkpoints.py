@@ -20,7 +20,16 @@ from curvae.training.rows_problem import plan_rows
 from curvae.training.workers import stacks as partition
 from trainings import assert_all_same, interrupted, rows, seeds, small_memory, spoiling
 
-SMALL = Config(hidden=(6,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02, cooldown=0.0)
+SMALL = Config(
+    hidden=(6,),
+    posterior="wrapped",
+    epochs=3,
+    batch_size=20,
+    learning_rate=0.02,
+    cooldown=0.0,
+    patience=None,
+    prior_scale=1.0,
+)
 
 
 def resumed(configs, data, folder, **how):

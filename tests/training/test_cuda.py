@@ -18,7 +18,15 @@ from curvae.training.sources import Pool
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 SMALL = Config(
-    hidden=(16,), posterior="wrapped", likelihood="gaussian", epochs=3, batch_size=8, learning_rate=0.02, cooldown=0.0
+    hidden=(16,),
+    posterior="wrapped",
+    likelihood="gaussian",
+    epochs=3,
+    batch_size=8,
+    learning_rate=0.02,
+    cooldown=0.0,
+    patience=None,
+    prior_scale=1.0,
 )
 
 

@@ -341,6 +341,10 @@ def test_what_may_differ_in_a_stack():
         {"epochs": 5},
         {"batch_size": 17},
         {"patience": 3},
+        {"prior_scale": "auto"},
+        {"adam_beta2": 0.9},
+        {"cooldown": 0.5},
+        {"epoch_steps": 1},
     )
     assert all(pieces(change) == 2 for change in apart) and pieces(*apart) == 1 + len(apart)
     others = (

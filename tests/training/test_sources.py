@@ -22,7 +22,15 @@ pytestmark = pytest.mark.usefixtures("quick_tracing")
 COLUMNS = 5
 # Five steps an epoch, the last of three rows.
 SMALL = Config(
-    hidden=(6,), posterior="wrapped", likelihood="gaussian", epochs=4, batch_size=8, learning_rate=0.02, cooldown=0.0
+    hidden=(6,),
+    posterior="wrapped",
+    likelihood="gaussian",
+    epochs=4,
+    batch_size=8,
+    learning_rate=0.02,
+    cooldown=0.0,
+    patience=None,
+    prior_scale=1.0,
 )
 
 

@@ -32,7 +32,16 @@ from running import curvae, refused, write_table
 dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
 get_mp_context = distributed.utils.get_mp_context
 
-SMALL = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=20, learning_rate=0.02, cooldown=0.0)
+SMALL = Config(
+    hidden=(8,),
+    posterior="wrapped",
+    epochs=3,
+    batch_size=20,
+    learning_rate=0.02,
+    cooldown=0.0,
+    patience=None,
+    prior_scale=1.0,
+)
 X = np.random.default_rng(0).normal(size=(40, 3))
 
 
