@@ -31,7 +31,6 @@ def pytest_collection_finish() -> None:
     """What is there before the first test stays: the collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,7 @@ SETTINGS = {
 }
 METHODS = (*SETTINGS, "poincare_maps")
 _MOST_ROWS = 1000  # of a Poincaré map, which takes time and memory with their square
+_WIDE = 256  # columns from which on products of matrices take most of the time, and stacks save none
 _SAMPLES = 500  # of the likelihood of a row that was held out
 
 
@@ -42,7 +43,7 @@ def draw_all(
     folds: bool,
     device: str,
 ) -> None:
-    """Draw what is not there yet, so many maps of a kind at once in each process, large data sets first.
+    """Draw what is not there yet, large data sets first, in each process one map or a stack of one kind.
 
     Only maps that are drawn alone say how long they took.
     """
@@ -56,8 +57,9 @@ def draw_all(
         if not cell.path(maps).exists()
     ]
     tasks = []
-    for (_, method, _), group in groupby(cells, lambda cell: (cell.data, cell.method, cell.fold is None)):
-        alike, step = list(group), stack if method in SETTINGS else 1
+    for (name, method, _), group in groupby(cells, lambda cell: (cell.data, cell.method, cell.fold is None)):
+        alike = list(group)
+        step = stack if method in SETTINGS and sizes[name][1] < _WIDE else 1
         tasks += [alike[k : k + step] for k in range(0, len(alike), step)]
     joblib.Parallel(n_jobs=jobs)(joblib.delayed(_draw)(task, data, maps, device) for task in tasks)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 from scipy.special import rel_entr, softmax
 from torch.utils._pytree import tree_map
 
@@ -27,17 +28,38 @@ def _far(n, m, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).random((n, m))).float()
 
 
-def test_near_divergence_by_hand():
+@pytest.fixture
+def exact(monkeypatch):
+    """The search for the best sharpness goes on to the last digit."""
+    monkeypatch.setattr("curvae.models.neighbours._TURNS", 300)
+
+
+def test_near_divergence_by_hand(exact):
     near, d = _near(5).numpy().astype(np.float64), np.random.default_rng(1).random((5, 5))
     near[:, 4] = near[4] = -1  # a row that fills up the batch
     near[:4, :4] = np.where(np.eye(4), -1, near[:4, :4])
-    expected = []
-    for i in range(4):
-        others = [j for j in range(4) if j != i]
-        expected.append(rel_entr(near[i, others], softmax(-2 * d[i, others])).sum())
+    others = [[j for j in range(4) if j != i] for i in range(4)]
+
+    def divergences(beta):
+        return [rel_entr(near[i, own], softmax(-beta * d[i, own])).sum() for i, own in enumerate(others)]
+
+    best = minimize_scalar(lambda beta: sum(divergences(beta)), bounds=(1e-3, 100), method="bounded")
+    assert 0.01 < best.x < 50
+    expected = divergences(best.x)
     found = near_divergence(torch.from_numpy(d), torch.from_numpy(near))
-    np.testing.assert_allclose(found[:4], expected, rtol=1e-6)
+    np.testing.assert_allclose(found[:4], expected, rtol=1e-4)
+    np.testing.assert_allclose(found.sum(), sum(expected), rtol=1e-8)
     assert found[4] == 0
+
+
+def test_few_turns_find_the_best_sharpness(monkeypatch):
+    """For as many rows as a batch has, whatever the scale of the map."""
+    z = torch.from_numpy(np.random.default_rng(0).normal(size=(64, 2)))
+    near = torch.softmax(-3 * torch.cdist(z, z).fill_diagonal_(1e9), -1).fill_diagonal_(-1)
+    found = [near_divergence(scale * torch.cdist(z, z) ** 0.7, near).sum() for scale in (0.01, 1.0, 100.0)]
+    monkeypatch.setattr("curvae.models.neighbours._TURNS", 300)
+    expected = near_divergence(torch.cdist(z, z) ** 0.7, near).sum()
+    np.testing.assert_allclose(found, float(expected), rtol=1e-4)
 
 
 def test_stress_by_hand():
@@ -62,7 +84,8 @@ def _batch(seed=0, marks=3):
     draw = torch.Generator().manual_seed(seed)
     x, others = (torch.randn(n, FEATURES, generator=draw, dtype=torch.float64) for n in (ROWS, max(marks, 1)))
     far = _far(ROWS, marks or ROWS, seed)
-    parts = {"near": _near(ROWS, seed), "far": far}
+    near = torch.softmax(-torch.cdist(x, x).fill_diagonal_(1e9), -1).fill_diagonal_(-1).float()
+    parts = {"near": near, "far": far}
     return Batch(x, **parts, landmarks=Batch(others) if marks else None)
 
 
@@ -97,7 +120,7 @@ def test_terms_of_a_model(space, marks):
 
 
 @pytest.mark.parametrize("settings", [{"learn_curvature": True}, {"learn_prior_scale": True}, {"space": "h2:learn,e1"}])
-def test_gradients_by_finite_differences(settings):
+def test_gradients_by_finite_differences(settings, exact):
     model, batch = _model(**settings), _batch()
     weights = torch.tensor([1.0, 3.0], dtype=torch.float64)
     noise = torch.zeros(1, ROWS, model.dim, dtype=torch.float64)
@@ -107,7 +130,11 @@ def test_gradients_by_finite_differences(settings):
 
     parameters = [p for name, p in model.named_parameters() if not name.startswith(("decoder", "likelihood"))]
     found = torch.autograd.grad(loss(), parameters, allow_unused=True)
-    assert any(g is not None and g.numel() == 1 and float(g.abs()) > 1e-3 for g in found)  # of c or the scale
+    geometry = [float(g.abs()) for g in found if g is not None and g.numel() == 1]
+    if "learn_prior_scale" in settings:
+        assert max(geometry) < 1e-9  # the scale of a single factor is free
+    else:
+        assert max(geometry) > 1e-3
     draw = torch.Generator().manual_seed(3)
     along = [torch.randn(p.shape, generator=draw, dtype=p.dtype) for p in parameters]
     expected = sum((g * v).sum() for g, v in zip(found, along, strict=True) if g is not None)

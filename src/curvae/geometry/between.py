@@ -59,7 +59,11 @@ class _Between(Primitive):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         S, T, c, value, slope, half, R, C = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return *torch.func.vjp(lambda S, T, c: _Between.traced(S, T, c, ctx.dtype)[0], S, T, c)[1](grad), None
+
+            def traced(S: Tensor, T: Tensor, c: Tensor) -> Tensor:
+                return _Between.traced(S, T, c, ctx.dtype)[0]
+
+            return *torch.func.vjp(traced, S, T, c)[1](grad), None
         x, y = _polar(S, c.unsqueeze(-1)), _polar(T, c.unsqueeze(-1))
         force = (grad * _by_square(slope, half)).double()
         bend, turn = force * R, force * C

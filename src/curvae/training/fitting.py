@@ -43,6 +43,9 @@ def fit(
 ) -> Fitted:
     """Train a model.
 
+    By default the weights are those of the epoch that was best on validation rows, and the training ends when there is
+    no more progress on them; without such rows, or with `patience=None`, they are the last.
+
     The order of rows and all noise of an epoch come from (seed, epoch) alone, so that a run that was interrupted and
     resumed from its checkpoint ends with the same weights as one that was not.
 
@@ -57,7 +60,7 @@ def fit(
         dtype: of the networks; the latent space is always float64.
         folder: keeps `metrics.jsonl` and `checkpoint/`; without it nothing is written.
         resume: go on from the checkpoint in `folder`, if there is one; otherwise it is removed. Settings and data must
-            be those of the start, but for more epochs.
+            be those of the start, but for more epochs, for which a learning rate that has fallen rises again.
         progress: called after each epoch with its record and the number of epochs.
         estimate: told how long the training will take, once, when a second of steps has shown it.
 
