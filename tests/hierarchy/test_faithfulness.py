@@ -152,6 +152,16 @@ def test_rows_without_a_label_take_no_part() -> None:
     assert faithfulness(x, x, labels=np.full(100, "a")).map.accuracy is None
 
 
+def test_rows_without_a_label_do_not_vote() -> None:
+    x, labels = blobs(120)
+    held, silent = np.arange(120) % 10 == 0, np.arange(120) % 3 == 1
+    given = np.where(silent, "", labels)
+    found = faithfulness(x, x, labels=given, held_out=held).held_out
+    voters, asked = ~held & ~silent, held & ~silent
+    told = KNeighborsClassifier(5).fit(x[voters], labels[voters]).predict(x[asked])
+    assert found is not None and found.accuracy == (told == labels[asked]).mean() > 0.8
+
+
 def rotated(x: np.ndarray) -> np.ndarray:
     return x @ np.linalg.qr(np.random.default_rng(3).normal(size=(x.shape[1],) * 2))[0]
 
