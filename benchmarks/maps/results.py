@@ -236,9 +236,15 @@ def time_table(result: Found) -> str:
     return _rows(["data", "map", "CPU seconds", "times UMAP's"], lines)
 
 
+def pictures(result: Found) -> str:
+    """The pictures, one after the other."""
+    return "\n\n".join(f"![maps of {name}, side by side](images/maps-{name}.png)" for name in result["sets"])
+
+
 TABLES = {
     "maps": maps_table,
     "maps_held_out": held_out_table,
     "maps_verdict": verdict_table,
     "maps_time": time_table,
+    "maps_pictures": pictures,
 }
