@@ -3,9 +3,10 @@
 A neighbour graph of the rows, with Gaussian weights w_ij = exp(−d²/2σ²) and the Laplacian L, gives the similarities
 P = (I + L)⁻¹, the relative forest accessibilities, whose rows add up to 1. Points of the hyperbolic plane are placed
 such that Q_ij ∝ exp(−γ·d_ij) is near to P: the symmetric divergence Σ_i KL(P_i ‖ Q_i) + KL(Q_i ‖ P_i) is minimised by
-Riemannian gradient descent. Neighbours, γ, batches and
-rates are those of its authors' program, except σ: its 1 suits data of its scales, and in many
-columns with standard deviation 1 it leaves all weights 0; here σ is the median distance to the last of the neighbours.
+Riemannian gradient descent. Neighbours, γ, batches, rates and the end of the descent are the defaults of the authors'
+program, with two exceptions. Its σ = 1 suits data of their scales, and in many columns with standard deviation 1 it
+leaves all weights 0; here σ is the median distance to the last of the neighbours. And there are at most 500 epochs, the
+first 20 at a tenth of the rate, instead of 5,000.
 
 References:
     Klimovskaia et al. (2020), Poincaré maps for analyzing complex hierarchies in single-cell data.

@@ -80,7 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--data", type=Path, default=Path("runs/maps/data"), help="folder of the data sets")
     parser.add_argument("--maps", type=Path, default=Path("runs/maps/maps"), help="folder of the maps")
-    parser.add_argument("--timed", type=Path, help="folder of maps drawn on one idle machine, for the times")
+    parser.add_argument(
+        "--timed",
+        type=Path,
+        help="folder of maps, each drawn alone on one idle machine, that times are read from; MAPS by default",
+    )
     parser.add_argument("--sets", nargs="+", choices=data.SETS, default=list(data.SETS), help="only these data sets")
     parser.add_argument("--methods", nargs="+", help="only these methods")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")

@@ -78,7 +78,7 @@ def draw_all(data: Path, maps: Path, names: Sequence[str], methods: Sequence[str
 def _compile(methods: Sequence[str]) -> None:
     """Compile what is compiled when first used, so that no map is charged for it."""
     for method in methods:
-        for rows in (64, 5200) if method == "umap" else (64,):  # from 4,096 on UMAP searches neighbours in another way
+        for rows in (64, 6000) if method == "umap" else (64,):  # from 4,096 on UMAP searches neighbours in another way
             x = np.random.default_rng(0).normal(size=(rows, 4)).astype(np.float32)
             fold = 0 if method in _PLACE_OTHERS else None
             METHODS[method](Cell(method, "random", 0, fold), Data(x, np.array(()), "", np.arange(rows) % 4))

@@ -70,9 +70,9 @@ def _score(cells: Sequence[Cell], data: Path, maps: Path) -> None:
     each = figures_of_maps(known.x, places, labels=labels, held_out=held_out)
     for cell, figures, placed in zip(cells, each, places, strict=True):
         with np.load(cell.path(maps)) as stored:
-            found = figures.to_json() | {
-                name: float(stored[name].mean()) for name in ("seconds", "log_likelihood") if name in stored
-            }
+            found = figures.to_json()
+            if "log_likelihood" in stored:
+                found["log_likelihood"] = float(stored["log_likelihood"].mean())
         if held_out is not None and labels is not None:
             found["accuracy_of_trained"] = _accuracy(placed.take(trained), labels[trained])
         path = cell.path(maps).with_suffix(".json")
