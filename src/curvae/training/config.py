@@ -13,7 +13,7 @@ from ..settings import GraphSettings, RowSettings, Settings, described, require_
 __all__ = ["Config", "GraphConfig", "Settings", "require_count"]
 
 
-_FAR = 10.0  # weight of the stress of far rows over that of the divergence between near ones
+_FAR = 30.0  # weight of the stress of far rows over that of the divergence between near ones
 
 
 @dataclass(frozen=True)

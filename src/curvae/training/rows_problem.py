@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,8 +99,8 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
 
 
 def _weight(features: int) -> float:
-    """How much neighbourhoods count by default."""
-    return 10.0 * float(np.sqrt(features))
+    """How much neighbourhoods count by default: with the columns grows what the likelihood has to say."""
+    return math.sqrt(features)
 
 
 def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:

@@ -1,0 +1,26 @@
+"""Estimators whose map is held to the neighbourhoods of the data."""
+
+import numpy as np
+import pytest
+
+from curvae import PoincareVAE
+
+X = np.random.default_rng(0).normal(size=(40, 4))
+FAST = {"epochs": 2, "hidden": (8,), "random_state": 0, "device": "cpu"}
+
+
+@pytest.mark.parametrize(("asked", "weights"), [(True, (2.0, 60.0)), ("near", (2.0,)), ("far", (60.0,)), (False, ())])
+def test_settings_reach_the_training(asked, weights):
+    model = PoincareVAE(neighbours=asked, **FAST).fit(X)
+    assert ("neighbours" in model.history_[-1]) == bool(weights)
+    assert model._fitted.config.neighbour_weights == weights
+    assert model.transform(X).shape == (40, 2)
+
+
+def test_weight_and_number_of_neighbours():
+    first, second, third = (
+        PoincareVAE(neighbours="near", **FAST, **more).fit(X)
+        for more in ({}, {"neighbours_weight": 5.0}, {"n_neighbours": 3})
+    )
+    assert second._fitted.config.neighbour_weights == (5.0,)
+    assert first.history_[0]["neighbours"] != third.history_[0]["neighbours"]
