@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 FEATURES, ROWS, DRAWS = 4, 5, 2
-BASE = Config(hidden=(6,), likelihood="gaussian")
+BASE = Config(hidden=(6,), likelihood="gaussian", prior_scale=1.0)
 
 
 def models(config=BASE, dtype=torch.float64):

@@ -329,7 +329,8 @@ def test_saved_and_loaded_is_the_same_to_the_bit(x, tmp_path, options):
     for name in ("curvature_", "prior_scale_", "identifiable_", "likelihood_", "likelihood_reason_", "history_"):
         assert getattr(loaded, name) == getattr(found, name), name
     assert loaded.warnings_ == found.warnings_ and loaded.n_features_in_ == 4
-    same = {**found.get_params(), "likelihood": found.likelihood_}
+    chosen = loaded._fitted.config.patience  # for these rows, as the likelihood
+    same = {**found.get_params(), "likelihood": found.likelihood_, "patience": chosen}
     assert loaded.get_params() == same
     # And can be saved again.
     loaded.save(tmp_path / "again")

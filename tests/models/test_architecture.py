@@ -19,7 +19,7 @@ from curvae.training.evaluate import _alike, likelihoods, likelihoods_many
 from curvae.training.fitted import Fitted
 from stacking import FEATURES, custom, normed
 
-BASE = Config(hidden=(4,), likelihood="unit_gaussian")
+BASE = Config(hidden=(4,), likelihood="unit_gaussian", prior_scale=1.0)
 
 
 def fitted(**changes):

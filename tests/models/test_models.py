@@ -426,7 +426,11 @@ def test_config_round_trip():
     text = json.dumps(config.to_json())
     assert Config.from_json(json.loads(text)) == config
     assert Config.from_json({}) == Config() and Config(hidden=[9]).hidden == (9,)
-    assert Config().epochs_for(635) == 800 and Config().epochs_for(10**7) == 20 and Config(epochs=3).epochs_for(9) == 3
+    assert Config(epochs=3).lasting(9, 1).epochs == 3 and Config().lasting(640, 64).epochs == 300
+    large = Config().lasting(10**7, 10**6)  # 20,000 steps, an eighth of a pass
+    assert (large.epochs, large.epoch_steps) == (200, 100)
+    with pytest.warns(DeprecationWarning, match="lasting"):
+        assert Config().epochs_for(640) == 300
 
 
 BAD = {
@@ -447,11 +451,18 @@ BAD = {
     "objective": ["vae", None],
     "samples": [0, 1.5, None],
     "beta": [-0.1, math.nan, "1"],
+    "neighbours": ["some", None, 3],
+    "neighbours_weight": [0, -1.0, math.nan, "1"],
+    "n_neighbours": [0, 1.5, None],
     "epochs": [0, 2.5, "7", False],
+    "adam_beta2": [-0.1, 1.0, "0.9", None],
+    "cooldown": [-0.1, 1.5, "1", None],
+    "steps": [0, 2.5, "many", True],
+    "epoch_steps": [0, 2.5, "7"],
     "batch_size": [0, 64.0, None],
     "learning_rate": [0, -1e-3, math.inf, None],
     "validation": [-0.1, 1.0, math.nan, "0.1"],
-    "patience": [0, 1.5, True],
+    "patience": [0, 1.5, True, "long"],
     "tf32": ["yes", 1, None],
     "seed": [-1, 2**32, 1.0, None, True],
 }

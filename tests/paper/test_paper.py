@@ -36,7 +36,16 @@ from paths import ROOT
 from reading import idx
 from running import curvae, refused
 
-TINY = Config(hidden=(6,), epochs=2, batch_size=16, validation=0.0, likelihood="unit_gaussian", posterior="wrapped")
+TINY = Config(
+    hidden=(6,),
+    epochs=2,
+    batch_size=16,
+    validation=0.0,
+    patience=None,
+    prior_scale=1.0,
+    likelihood="unit_gaussian",
+    posterior="wrapped",
+)
 X = (
     np.random.default_rng(0).normal(size=(40, 1)) * [1.0, 2.0, -3.0]
     + 0.3 * np.random.default_rng(1).normal(size=(40, 3))

@@ -173,7 +173,7 @@ class RowsRun(Run):
         }
         parts = self.split.names(len(data))
         table = embedding_table(embedding, data.ids, data.labels, parts, frames=frames).assign(**spread)
-        settings = given(config)
+        settings = self.settings | {"likelihood": config.likelihood}
         again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
         held = f"{len(self.split.validation)} validation rows"
         sections = [
