@@ -4,7 +4,7 @@ export   the data sets, to DATA (needs scanpy, MNIST in $CURVAE_DATA, and WordNe
 others   maps by PCA, UMAP, t-SNE, PHATE and PaCMAP, to MAPS (needs these packages)
 ours     maps by Curvae, and Poincaré maps, to MAPS
 score    figures of all maps, beside them
-results  results/maps.json and the pictures of docs/maps.md
+results  results/maps.json and pictures
 
 `export` and `others` need no torch, and may run in an environment of their own.
 """

@@ -72,7 +72,8 @@ def test_a_part_checks_itself():
 def test_defaults_of_graphs_are_their_own():
     rows, graph = Config(), GraphConfig()
     differ = {name for name in vars(graph).keys() & vars(rows).keys() if vars(graph)[name] != vars(rows)[name]}
-    assert differ == {"posterior", "hidden", "epochs", "learning_rate", "prior_scale"} and graph.prior_scale == 1.0
+    steps = {"epochs", "learning_rate", "adam_beta2", "cooldown"}
+    assert differ == {"posterior", "hidden", "prior_scale", *steps} and graph.prior_scale == 1.0
     assert (graph.posterior, graph.hidden, graph.epochs, graph.learning_rate) == ("wrapped", (32,), 800, 0.01)
 
 

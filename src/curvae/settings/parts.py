@@ -34,7 +34,8 @@ __all__ = [
 _STEPS, _PASSES, _MOST_STEPS = 3000, 5, 20_000
 _MOST = 1000  # epochs, unless they are asked for
 _ROUND = 100  # steps of an epoch at most, unless epochs are asked for
-_PATIENCE, _LEAST = 400, 5  # steps without progress after which a training ends, and epochs of that at least
+# Without progress for so many steps, passes and epochs, a training ends.
+_PATIENCE, _PATIENT_PASSES, _LEAST = 400, 2, 5
 
 # Files of before there was a number of steps: unset epochs made about this many steps in so many passes.
 _OLD_STEPS = 8000
@@ -229,7 +230,7 @@ class TrainingSettings(StepSettings):
         "auto",
         "Stop after so many epochs without progress on them, and keep the best weights; or never, and keep the last.",
         words={"auto": "auto", "never": None},
-        shown="auto: 400 steps, at least 5 epochs",
+        shown="auto: 400 steps, at least 2 passes",
     )
 
     def check(self) -> None:
@@ -260,7 +261,8 @@ class TrainingSettings(StepSettings):
         most = None if most is None or most >= a_pass else most
         patience = self.patience
         if patience == "auto":
-            patience = max(_LEAST, math.ceil(_PATIENCE / rounds(a_pass, most)[1])) if watched else None
+            waited = max(_PATIENCE, _PATIENT_PASSES * a_pass)
+            patience = max(_LEAST, math.ceil(waited / rounds(a_pass, most)[1])) if watched else None
         return replace(self, epochs=epochs, epoch_steps=most, patience=patience)
 
 
@@ -310,3 +312,5 @@ class GraphStepSettings(StepSettings):
 
     epochs: int = again(StepSettings, "epochs", 800, help="Steps over the whole graph.")
     learning_rate: float = again(StepSettings, "learning_rate", 1e-2)
+    adam_beta2: float = again(StepSettings, "adam_beta2", 0.999)
+    cooldown: float = again(StepSettings, "cooldown", 0.0)
