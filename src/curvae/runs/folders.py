@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -199,9 +200,13 @@ def _numbered_columns(name: str, values: NDArray[np.float64]) -> dict[str, NDArr
 
 
 def embedding_path(folder: Path, rows: int = 0) -> Path:
-    """The table of a map: `embedding.csv`, or `embedding.parquet` where there is one or so many rows ask for it."""
+    """The table of a map: `embedding.csv`, or `embedding.parquet` where there is one or so many rows ask for it.
+
+    Where pyarrow is not installed, it is `embedding.csv` for any number of rows.
+    """
     parquet = folder / "embedding.parquet"
-    return parquet if rows >= PARQUET_ROWS or parquet.exists() else folder / "embedding.csv"
+    asked = rows >= PARQUET_ROWS and find_spec("pyarrow") is not None
+    return parquet if asked or parquet.exists() else folder / "embedding.csv"
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
