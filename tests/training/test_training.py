@@ -421,7 +421,7 @@ def test_epochs_follow_from_the_rows():
     # 3,000 steps; from 600 steps a pass on five passes; at most 20,000 steps.
     assert [one.epochs for one in found] == [1000, 300, 30, 50, 200, 200]
     assert [one.epoch_steps for one in found] == [None, None, None, 100, 100, 100]
-    assert [one.patience for one in found] == [400, 40, 5, 5, 5, 5]
+    assert [one.patience for one in found] == [400, 40, 5, 20, 200, 200]
     # Asked for, they are passes.
     assert [Config(epochs=7).lasting(n, 1).epochs for n in sizes] == [7] * 6
     assert Config(epochs=7).lasting(10**6, 1).epoch_steps is None

@@ -262,7 +262,8 @@ class TrainingSettings(StepSettings):
         patience = self.patience
         if patience == "auto":
             waited = max(_PATIENCE, _PATIENT_PASSES * a_pass)
-            patience = max(_LEAST, math.ceil(waited / rounds(a_pass, most)[1])) if watched else None
+            waited = max(_LEAST, math.ceil(waited / rounds(a_pass, most)[1]))
+            patience = min(waited, max(_LEAST, epochs)) if watched else None
         return replace(self, epochs=epochs, epoch_steps=most, patience=patience)
 
 
