@@ -152,6 +152,6 @@ def test_by_default_the_best_weights_are_kept_and_the_training_ends():
     x = np.random.default_rng(0).normal(size=(40, 30))
     found = fit(Config(hidden=(64,), steps=120, batch_size=36, learning_rate=0.02, posterior="wrapped"), x)
     watched = [record["validation_elbo"] for record in found.history]
-    assert found.config.patience == 400 and found.last["validation_elbo"] == max(watched) > watched[-1] + 1
+    assert found.config.patience == 120 and found.last["validation_elbo"] == max(watched) > watched[-1] + 1
     without = fit(Config(hidden=(8,), epochs=3, validation=0.0), x)
     assert without.config.patience is None and without.last is without.history[-1]
