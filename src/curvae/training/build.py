@@ -43,7 +43,7 @@ def make_space(config: Settings) -> Space:
         diagonal=config.diagonal,
         prior_scale=config.prior_scales,
         learn_prior_scale=config.learn_prior_scale,
-        units=config.prior_scale == "auto",
+        units=config.prior_scale == "auto" and config.dim > 2,  # up to two dimensions it is 1 for any curvature
     )
 
 
