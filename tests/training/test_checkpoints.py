@@ -12,24 +12,16 @@ from scipy import sparse
 
 from curvae.errors import CurvaeError
 from curvae.models import Layout
-from curvae.training import Config, Scaling, fit, fit_many, random_split, stacks, workers
+from curvae.training import Scaling, fit, fit_many, random_split, stacks, workers
 from curvae.training.checkpoints import begun, seen
 from curvae.training.files import read_tensors, write_tensors
 from curvae.training.fitted import Fitted
 from curvae.training.rows_problem import plan_rows
 from curvae.training.workers import stacks as partition
+from trainings import SMALL as WIDE
 from trainings import assert_all_same, interrupted, rows, seeds, small_memory, spoiling
 
-SMALL = Config(
-    hidden=(6,),
-    posterior="wrapped",
-    epochs=3,
-    batch_size=20,
-    learning_rate=0.02,
-    cooldown=0.0,
-    patience=None,
-    prior_scale=1.0,
-)
+SMALL = replace(WIDE, hidden=(6,))
 
 
 def resumed(configs, data, folder, **how):

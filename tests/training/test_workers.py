@@ -28,21 +28,10 @@ from curvae.training.engine import losses
 from processes import child, kill, wait
 from running import SMALL as OPTIONS
 from running import curvae, refused, write_table
+from trainings import SMALL, X
 
 dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
 get_mp_context = distributed.utils.get_mp_context
-
-SMALL = Config(
-    hidden=(8,),
-    posterior="wrapped",
-    epochs=3,
-    batch_size=20,
-    learning_rate=0.02,
-    cooldown=0.0,
-    patience=None,
-    prior_scale=1.0,
-)
-X = np.random.default_rng(0).normal(size=(40, 3))
 
 
 def weights(fitted):
