@@ -9,29 +9,35 @@ __all__ = ["far_stress", "near_divergence"]
 
 _NEVER = -1e9  # the logarithm of a chance that is none, with which sums stay finite
 _TURNS = 4  # of the search for the best sharpness
+_CLOSEST = 0.02  # distance in the data, in units of the mean, below which pairs count no more
 
 
-def _sharpness(distances: Tensor, near: Tensor, p: Tensor) -> Tensor:
-    """β with which Σ_i KL(P_i ‖ Q_i) is least, or nearly so, (…, 1, 1): P and Q then have the same mean distance.
+def _log_chances(squares: Tensor, away: Tensor) -> Tensor:
+    return torch.log_softmax(away - torch.log1p(squares), -1)
 
-    By Newton's method for log β, in steps of at most 2. There is no gradient: at the best β the divergence does not
-    depend on it.
+
+def _sharpness(squares: Tensor, away: Tensor, p: Tensor) -> Tensor:
+    """β with which Σ_i KL(P_i ‖ Q_i) is least, or nearly so, (…, 1, 1).
+
+    By scoring steps for log β, of at most 2. There is no gradient: at the best β the divergence does not depend on it.
     """
-    distances = distances.detach()
-    wanted = (p * distances).sum((-2, -1), keepdim=True).clamp(min=1e-30)
-    rows, away = p.sum(-1, keepdim=True), torch.where(near < 0, _NEVER, 0.0)
-    beta = rows.sum(-2, keepdim=True) / wanted
+    squares = squares.detach()
+    rows = p.sum(-1, keepdim=True)
+    beta = rows.sum(-2, keepdim=True) / (p * squares).sum((-2, -1), keepdim=True).clamp(min=1e-30)
     for _ in range(_TURNS):
-        q = torch.softmax(away - beta * distances, -1) * distances
-        mean = q.sum(-1, keepdim=True)
-        variance = (q * distances).sum(-1, keepdim=True) - mean * mean
-        mean, variance = ((rows * figure).sum(-2, keepdim=True) for figure in (mean, variance))
-        beta = beta * ((mean - wanted) / (beta * variance).clamp(min=1e-30)).clamp(-2.0, 2.0).exp()
+        scaled = beta * squares
+        share, q = scaled / (1.0 + scaled), rows * _log_chances(scaled, away).exp()
+        mean = (q * share).sum(-1, keepdim=True)
+        variance = (q * share * share).sum((-2, -1), keepdim=True) - (mean * mean / rows.clamp(min=1e-30)).sum(
+            -2, keepdim=True
+        )
+        slope = (p * share).sum((-2, -1), keepdim=True) - mean.sum(-2, keepdim=True)
+        beta = beta * (-slope / variance.clamp(min=1e-30)).clamp(-2.0, 2.0).exp()
     return beta
 
 
 def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
-    """KL(P_i ‖ Q_i) of every row, with Q_ij ∝ exp(−β·d_ij) over the pairs that count and the best β for all rows.
+    """KL(P_i ‖ Q_i) of every row, with Q_ij ∝ 1/(1 + β·d_ij²) over the pairs that count and the best β for all rows.
 
     Arguments:
         distances: in the latent space, (rows, rows).
@@ -43,14 +49,15 @@ def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
         >>> near_divergence(1e3 * (near < 0.1), near).round(decimals=3)
         tensor([0., 0., 0.])
     """
-    p = near.clamp(min=0.0).to(distances.dtype)
-    log_q = torch.log_softmax(torch.where(near < 0, _NEVER, -_sharpness(distances, near, p) * distances), -1)
+    p, squares = near.clamp(min=0.0).to(distances.dtype), distances * distances
+    away = torch.where(near < 0, _NEVER, 0.0).to(distances.dtype)
+    log_q = _log_chances(_sharpness(squares, away, p) * squares, away)
     return (torch.xlogy(p, p) - p * log_q).sum(-1)
 
 
 def far_stress(distances: Tensor, far: Tensor) -> Tensor:
-    """What every row adds to the stress Σ(d − α·T)²/Σd² with the best α; the mean over the rows that have a pair that
-    counts is the stress, from 0 to 1.
+    """What every row adds to the stress Σ(d − α·T)²/T / Σd²/T with the best α, in which pairs count the more the closer
+    they are (Sammon, 1969); the mean over the rows that have a pair that counts is the stress, from 0 to 1.
 
     Arguments:
         distances: d, in the latent space, (rows, landmarks).
@@ -62,8 +69,9 @@ def far_stress(distances: Tensor, far: Tensor) -> Tensor:
         tensor([0., 0.])
     """
     counts = far >= 0
-    d, t = torch.where(counts, distances, 0.0), far.clamp(min=0.0).to(distances.dtype)
-    square = (d * d).sum((-2, -1), keepdim=True).clamp(min=1e-30)
-    alpha = (d * t).sum((-2, -1), keepdim=True) / (t * t).sum((-2, -1), keepdim=True).clamp(min=1e-30)
+    t = far.clamp(min=_CLOSEST).to(distances.dtype)
+    d, weight = torch.where(counts, distances, 0.0), torch.where(counts, 1.0 / t, 0.0)
+    square = (weight * d * d).sum((-2, -1), keepdim=True).clamp(min=1e-30)
+    alpha = d.sum((-2, -1), keepdim=True) / (counts * t).sum((-2, -1), keepdim=True).clamp(min=1e-30)
     rows = counts.any(-1).sum(-1, keepdim=True)
-    return rows * ((d - alpha * t) ** 2 / square).sum(-1)
+    return rows * (weight * (d - alpha * t) ** 2 / square).sum(-1)
