@@ -3,6 +3,7 @@
 export   the data sets, to DATA (needs scanpy, MNIST in $CURVAE_DATA, and WordNet as benchmarks/wordnet.py says)
 others   maps by PCA, UMAP, t-SNE, PHATE and PaCMAP, to MAPS (needs these packages)
 ours     maps by Curvae, and Poincaré maps, to MAPS
+gain     what the neighbourhood term costs in likelihood, to MAPS
 score    figures of all maps, beside them
 results  results/maps.json and pictures
 
@@ -46,6 +47,12 @@ def _ours(options: argparse.Namespace) -> None:
     )
 
 
+def _gain(options: argparse.Namespace) -> None:
+    from .gain import measure
+
+    measure(options.data, options.maps, options.seeds, options.jobs, options.device)
+
+
 def _score(options: argparse.Namespace) -> None:
     from .score import score_all
 
@@ -68,6 +75,7 @@ STAGES: dict[str, Callable[[argparse.Namespace], None]] = {
     "export": _export,
     "others": _others,
     "ours": _ours,
+    "gain": _gain,
     "score": _score,
     "results": _results,
 }

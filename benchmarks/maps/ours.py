@@ -18,7 +18,7 @@ from ..poincare_maps import poincare_map
 from .cells import Cell, compute, whole_and_folds
 from .data import Data, load, save
 
-__all__ = ["METHODS", "draw_all"]
+__all__ = ["METHODS", "config_of", "draw_all"]
 
 # c·σ0² = 1 in the curved ones
 SETTINGS = {
@@ -71,7 +71,7 @@ def _draw(cells: Sequence[Cell], data: Path, maps: Path, device: str) -> None:
         compute(cells[0], known, maps, _poincare_map)
         return
     start = time.process_time()
-    configs = [_config(cell, known) for cell in cells]
+    configs = [config_of(cell, known) for cell in cells]
     fitted = fit_many(configs, [np.float64(known.x[cell.trained(known)]) for cell in cells], device=device)
     seconds = (time.process_time() - start) / len(cells)
     for cell, one in zip(cells, fitted, strict=True):
@@ -85,7 +85,8 @@ def _draw(cells: Sequence[Cell], data: Path, maps: Path, device: str) -> None:
         )
 
 
-def _config(cell: Cell, data: Data) -> Config:
+def config_of(cell: Cell, data: Data) -> Config:
+    """The settings of a map."""
     return Config(likelihood=data.likelihood, prior_scale=1.0, seed=cell.seed, **SETTINGS[cell.method])
 
 

@@ -13,6 +13,7 @@ from curvae.training.evaluate import stability
 from curvae.training.paired import Paired, mean_interval
 from curvae.training.storage import versions
 
+from . import gain
 from .cells import Cell
 from .data import CHOICE, FOLDS, SETS, VERDICT, load
 from .others import VERSIONS
@@ -46,7 +47,7 @@ def summary(data: Path, maps: Path, timed: Path) -> dict[str, Any]:
         "choice": CHOICE,
         "verdict": VERDICT,
         "sets": sets,
-        "found": _verdict(sets),
+        "found": _verdict(sets, maps),
         "time": {name: _times(timed, name) for name in sets},
     }
 
@@ -81,16 +82,14 @@ def _mean(found: Found, name: str) -> float | None:
     return float(np.mean(found[name])) if name in found else None
 
 
-def _verdict(sets: Mapping[str, Found]) -> dict[str, Any]:
+def _verdict(sets: Mapping[str, Found], folder: Path) -> dict[str, Any]:
     """What was asked of the maps before they were drawn, and what came out."""
     maps = {name: sets[name]["maps"] for name in VERDICT if OURS in sets.get(name, {"maps": ()})["maps"]}
     found: dict[str, Any] = {"better_in_all": _better_in_all(maps), "median_difference": _medians(maps)}
     cells = sets.get("krumsiek11", {"maps": {}})["maps"]
     if OURS in cells:
         found["krumsiek11"] = {name: mean_interval(cells[OURS][name]) for name in ("qlocal_paths", "qglobal_paths")}
-        if PLAIN in cells and "held_out" in cells[PLAIN] and "held_out" in cells[OURS]:
-            gains = _differences(cells[OURS]["held_out"]["log_likelihood"], cells[PLAIN]["held_out"]["log_likelihood"])
-            found["krumsiek11"]["log_likelihood_gained"] = gains
+        found["log_likelihood"] = gain.summary(folder)
     found["held_out_accuracy_lost"] = {
         name: {
             method: _differences(held["accuracy_of_trained"], held["accuracy"])

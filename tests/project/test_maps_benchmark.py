@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from scipy.spatial.distance import cdist
 
 from curvae import Lorentz
@@ -17,7 +19,7 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import poincare_maps
-from benchmarks.maps import data, results
+from benchmarks.maps import data, gain, results
 from benchmarks.maps.cells import Cell, compute, whole_and_folds
 
 
@@ -96,12 +98,23 @@ def sets():
     return {"wine": {"maps": methods}, "digits": {"maps": better}, "krumsiek11": {"maps": better}}
 
 
-def test_methods_that_are_better_in_everything_are_named(sets):
-    assert results._verdict(sets)["better_in_all"] == {"digits": ["phate"], "wine": []}
+def test_methods_that_are_better_in_everything_are_named(sets, tmp_path):
+    assert results._verdict(sets, tmp_path)["better_in_all"] == {"digits": ["phate"], "wine": []}
 
 
-def test_differences_are_to_the_better_of_two(sets):
-    found = results._verdict(sets)["median_difference"]
+def test_gains_are_paired_by_seed_and_fold(sets, tmp_path):
+    known = {"likelihood": [[1.0, 2.0], [3.0, 4.0]], "term": [[1.5, 2.5], [3.25, 4.25]]}
+    (tmp_path / gain.NAME).write_text(json.dumps(known), encoding="utf-8")
+    found = results._verdict(sets, tmp_path)["log_likelihood"]
+    assert found["gained"] == [[0.5, 0.5], [0.25, 0.25]]
+    half = stats.t.ppf(0.975, 1) * np.std([0.5, 0.25], ddof=1) / np.sqrt(2)
+    assert found["over_seeds"] == pytest.approx((0.375, half))
+    half = stats.t.ppf(0.975, 3) * np.std([0.5, 0.5, 0.25, 0.25], ddof=1) * np.sqrt(1 / 4 + 1 / 4)
+    assert found["over_pairs"] == pytest.approx((0.375, half))
+
+
+def test_differences_are_to_the_better_of_two(sets, tmp_path):
+    found = results._verdict(sets, tmp_path)["median_difference"]
     assert found["qlocal"]["median"] == pytest.approx(-0.1)
     assert found["qglobal"]["median"] == pytest.approx(-0.1)
     assert found["accuracy"]["each"] == pytest.approx({"digits": 0.05, "wine": 0.05})
