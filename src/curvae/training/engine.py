@@ -350,5 +350,5 @@ class BatchEngine(Engine[VAE, Config]):
             model.eval()
         with torch.no_grad():
             for rows, noise in zip(self.validation.batches(None, size), noises, strict=True):
-                totals += figures(self.stack.terms(rows, noise), self.pull)
+                totals += figures(self._step_terms(rows, noise), self.pull)
         return totals.T.cpu() / count
