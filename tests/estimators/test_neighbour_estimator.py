@@ -9,7 +9,10 @@ X = np.random.default_rng(0).normal(size=(40, 4))
 FAST = {"epochs": 2, "hidden": (8,), "random_state": 0, "device": "cpu"}
 
 
-@pytest.mark.parametrize(("asked", "weights"), [(True, (2.0, 60.0)), ("near", (2.0,)), ("far", (60.0,)), (False, ())])
+FAR = pytest.approx(2.4 * 1.2**1.5)
+
+
+@pytest.mark.parametrize(("asked", "weights"), [(True, (1.2, FAR)), ("near", (1.2,)), ("far", (FAR,)), (False, ())])
 def test_settings_reach_the_training(asked, weights):
     model = PoincareVAE(neighbours=asked, **FAST).fit(X)
     assert ("neighbours" in model.history_[-1]) == bool(weights)

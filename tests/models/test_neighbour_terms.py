@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import rel_entr, softmax
+from scipy.special import rel_entr
 from torch.utils._pytree import tree_map
 
 from curvae import Euclidean, Lorentz
@@ -41,7 +41,10 @@ def test_near_divergence_by_hand(exact):
     others = [[j for j in range(4) if j != i] for i in range(4)]
 
     def divergences(beta):
-        return [rel_entr(near[i, own], softmax(-beta * d[i, own])).sum() for i, own in enumerate(others)]
+        kernels = [1 / (1 + beta * d[i, own] ** 2) for i, own in enumerate(others)]
+        return [
+            rel_entr(near[i, own], q / q.sum()).sum() for i, (own, q) in enumerate(zip(others, kernels, strict=True))
+        ]
 
     best = minimize_scalar(lambda beta: sum(divergences(beta)), bounds=(1e-3, 100), method="bounded")
     assert 0.01 < best.x < 50
@@ -64,16 +67,30 @@ def test_few_turns_find_the_best_sharpness(monkeypatch):
 
 def test_stress_by_hand():
     draw = np.random.default_rng(2)
-    d, t = draw.random((5, 4)), draw.random((5, 4))
+    d, t = draw.random((5, 4)), 0.1 + draw.random((5, 4))
     counts = draw.random((5, 4)) < 0.7
     counts[3] = False
-    alpha = (d * t)[counts].sum() / (t * t)[counts].sum()
-    expected = ((d - alpha * t)[counts] ** 2).sum() / (d * d)[counts].sum()
+    alpha = d[counts].sum() / t[counts].sum()
+    expected = ((d - alpha * t)[counts] ** 2 / t[counts]).sum() / (d * d / t)[counts].sum()
     found = far_stress(torch.from_numpy(d), torch.from_numpy(np.where(counts, t, -1.0)))
     assert found[3] == 0
     np.testing.assert_allclose(found.sum() / 4, expected)
-    nearby = [((d - a * t)[counts] ** 2).sum() / (d * d)[counts].sum() for a in (0.99 * alpha, 1.01 * alpha)]
+    nearby = [
+        ((d - a * t)[counts] ** 2 / t[counts]).sum() / (d * d / t)[counts].sum() for a in (0.99 * alpha, 1.01 * alpha)
+    ]
     assert min(nearby) > expected  # the best scaling indeed
+
+
+def test_closed_form_gradients(exact):
+    """By finite differences; of the divergence as a sum, for what every row adds depends on the sharpness."""
+    draw = np.random.default_rng(3)
+    d, far = (torch.from_numpy(draw.random((6, n))) for n in (6, 4))
+    far, near = torch.where(far < 0.2, -1.0, far), _near(6).double()
+    near[:, 5] = near[5] = far[5] = -1  # a row that fills up the batch
+    wide, d = d[:, :4].clone().requires_grad_(), d.requires_grad_()
+    assert torch.autograd.gradcheck(lambda d: near_divergence(d, near).sum(), d)
+    assert torch.autograd.gradcheck(lambda d: far_stress(d, far), wide)
+    assert torch.autograd.gradgradcheck(lambda d: far_stress(d, far), wide)
 
 
 def _model(seed=0, **settings):

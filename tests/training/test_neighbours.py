@@ -1,4 +1,4 @@
-"""Graphs of neighbours, accessibilities, paths and orders against numpy, scipy and networkx; trainings with them."""
+"""Graphs of neighbours, affinities, paths and orders against numpy, scipy and networkx; trainings with them."""
 
 import sys
 from dataclasses import replace
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
+from scipy.stats import entropy
 
 from curvae.data.neighbours import bridged, graph_of_table, neighbour_graph
 from curvae.models import Batch
@@ -17,7 +19,7 @@ from curvae.training import Config, fit, fit_many
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
 from curvae.training.neighbours import Neighbourhood, Neighbourhoods
-from curvae.training.neighbours.kernels import forest, landmark_paths, walk_ends
+from curvae.training.neighbours.kernels import affinities, draws, landmark_paths
 from curvae.training.neighbours.nearest import _by_blocks, bridge_between, nearest
 from curvae.training.neighbours.orders import draw_groups, grouped_order
 from curvae.training.rows_problem import plan_rows
@@ -83,19 +85,34 @@ def test_bridges_are_the_shortest():
 # --- near and far ---------------------------------------------------------------------------------------------------
 
 
-def test_forest_is_the_inverse():
-    links = (_graph().toarray() > 0).astype(float)
-    laplacian = nx.laplacian_matrix(nx.from_numpy_array(links)).toarray()
-    np.testing.assert_allclose(forest(_graph()), np.linalg.inv(np.eye(60) + laplacian), atol=1e-6)
+def test_affinities_have_the_perplexity():
+    """Against a search for every row by scipy, over all other rows."""
+    every = cdist(X, X) ** 2
+    np.fill_diagonal(every, np.inf)
+
+    def chances(i, beta):
+        weights = np.exp(-beta * (every[i] - every[i].min()))
+        return weights / weights.sum()
+
+    rows = [
+        chances(i, brentq(lambda beta, i=i: np.exp(entropy(chances(i, beta))) - 7, 1e-6, 1e3)) for i in range(len(X))
+    ]
+    found = affinities(*nearest(X, len(X) - 1, CPU), 7).toarray()
+    np.testing.assert_allclose(found, (np.stack(rows) + np.stack(rows).T) / 2, rtol=1e-3, atol=1e-9)
 
 
-def test_walks_end_as_the_forest_says():
+def test_affinities_of_rows_that_are_equal():
+    found = affinities(*nearest(np.repeat(X[:5], 4, 0), 3, CPU), 2).toarray()
+    np.testing.assert_allclose(found, np.kron(np.eye(5), (np.ones((4, 4)) - np.eye(4)) / 3), atol=1e-12)
+
+
+def test_draws_have_the_chances():
     count = 40_000
-    graph = _graph(X[:12], 3)
-    ends = walk_ends(graph, count)
-    found = np.stack([np.bincount(own, minlength=12) for own in ends]) / count
-    expected = forest(graph)
+    chances = affinities(*nearest(X[:12], 4, CPU), 3)
+    found = np.stack([np.bincount(own, minlength=12) for own in draws(chances, count)]) / count
+    expected = chances.toarray() / chances.sum(1)[:, None]
     np.testing.assert_allclose(found, expected, atol=5 * np.sqrt(0.25 / count))
+    assert (found[expected == 0] == 0).all()
 
 
 def test_paths_to_landmarks():
@@ -130,9 +147,9 @@ def test_orders_hold_every_row_once_and_neighbours_together(rows):
 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_batches_are_told_their_own_neighbours(drawn):
-    graph, draw = _graph(), np.random.default_rng(0)
-    every = forest(graph)
-    near = walk_ends(graph, 9) if drawn else every
+    chances, draw = affinities(*nearest(X, 12, CPU), 4), np.random.default_rng(0)
+    every = chances.toarray().astype(np.float32)
+    near = draws(chances, 9) if drawn else every
     if drawn:
         every = np.stack([np.bincount(own, minlength=60) for own in near])
     far, points = draw.random((60, 4)).astype(np.float32), X

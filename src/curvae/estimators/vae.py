@@ -76,7 +76,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
         neighbours: hold the map to the neighbourhoods of the data: "near", who is near whom; "far", how far apart rows
             are; "both", or True; "off", or False.
-        neighbours_weight: how much that counts, in nats a row; by default the root of the number of columns.
+        neighbours_weight: how much that counts, in nats a row; by default 0.3 for every column, of up to 50.
         n_neighbours: nearest neighbours of a row in the data.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.

@@ -11,55 +11,65 @@ from ..geometry.primitive import Primitive
 
 __all__ = ["far_stress", "near_divergence"]
 
-_NEVER = -1e9  # the logarithm of a chance that is none, with which sums stay finite
 _TURNS = 4  # of the search for the best sharpness
+_CLOSEST = 0.02  # distance in the data, in units of the mean, below which pairs count no more
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(-1)
+def _total(matrix: Tensor) -> Tensor:
+    """Sums of matrices, (…, 1, 1)."""
+    return matrix.sum((-2, -1), keepdim=True)
 
 
-def _wide(t: Tensor) -> Tensor:
-    """(…,) as it goes with matrices."""
-    return t[..., None, None]
+def _divide(a: Tensor, b: Tensor) -> Tensor:
+    """a/b, and 0 for 0/0."""
+    return a / b.clamp(min=1e-30)
 
 
-def _sharpness(distances: Tensor, p: Tensor, away: Tensor) -> Tensor:
-    """β with which Σ_i KL(P_i ‖ Q_i) is least, or nearly so, (…, 1, 1): P and Q then have the same mean distance.
+def _falls(squares: Tensor, counts: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """β·d², 1/(1 + β·d²), and Q_ij: the latter over its sum among the pairs that count."""
+    scaled = beta * squares
+    fall = 1.0 / (1.0 + scaled)
+    q = fall * counts
+    return scaled, fall, _divide(q, q.sum(-1, keepdim=True))
 
-    By Newton's method for log β, in steps of at most 2. There is no gradient: at the best β the divergence does not
-    depend on it.
+
+def _sharpness(squares: Tensor, counts: Tensor, p: Tensor) -> Tensor:
+    """β with which Σ_i KL(P_i ‖ Q_i) is least, or nearly so, (…, 1, 1).
+
+    By scoring steps for log β, of at most 2. There is no gradient: at the best β the divergence does not depend on it.
     """
-    rows, squares = p.sum(-1), distances * distances
-    wanted = (p * distances).sum((-2, -1)).clamp(min=1e-30)
-    beta = rows.sum(-1) / wanted
+    rows = p.sum(-1, keepdim=True)
+    beta = _divide(rows.sum(-2, keepdim=True), _total(p * squares))
     for _ in range(_TURNS):
-        q = torch.softmax(torch.addcmul(away, _wide(beta), distances, value=-1.0), -1)
-        mean = _dot(q, distances)
-        variance = torch.addcmul(_dot(q, squares), mean, mean, value=-1.0)
-        step = (_dot(rows, mean) - wanted) / (beta * _dot(rows, variance)).clamp(min=1e-30)
-        beta = beta * step.clamp(-2.0, 2.0).exp()
-    return _wide(beta)
+        scaled, fall, q = _falls(squares, counts, beta)
+        share = scaled * fall
+        part = q * share
+        mean = part.sum(-1, keepdim=True)
+        variance = _total(rows * (part * share - mean * part))
+        beta = beta * _divide(_total(rows * part - p * share), variance).clamp(-2.0, 2.0).exp()
+    return beta
 
 
 class _NearDivergence(Primitive):
-    """`near_divergence`, with its derivative ∂KL_i/∂d_ij = β·(P_ij − Q_ij·Σ_k P_ik)."""
+    """`near_divergence`, with its derivative ∂KL_i/∂d_ij = (P_ij − Q_ij·Σ_k P_ik)·2β·d_ij/(1 + β·d_ij²)."""
 
     events = (2, 2)
     results = 1
 
     @classmethod
     def traced(cls, distances: Tensor, near: Tensor) -> tuple[Tensor]:
-        p, away = near.clamp(min=0.0).to(distances.dtype), torch.where(near < 0, _NEVER, 0.0).to(distances.dtype)
-        beta = _sharpness(distances.detach(), p, away)
-        return ((torch.xlogy(p, p) - p * torch.log_softmax(away - beta * distances, -1)).sum(-1),)
+        p, counts = near.clamp(min=0.0).to(distances.dtype), (near >= 0).to(distances.dtype)
+        squares = distances * distances
+        beta = _sharpness(squares.detach(), counts, p)
+        return (_divergence(p, *_falls(squares, counts, beta)[:2], counts),)
 
     @staticmethod
     def forward(distances: Tensor, near: Tensor) -> tuple[Tensor, ...]:
-        p, away = near.clamp(min=0.0).to(distances.dtype), torch.where(near < 0, _NEVER, 0.0).to(distances.dtype)
-        beta = _sharpness(distances, p, away)
-        log_q = torch.log_softmax(torch.addcmul(away, beta, distances, value=-1.0), -1)
-        return (torch.xlogy(p, p) - p * log_q).sum(-1), p, log_q, beta
+        p, counts = near.clamp(min=0.0).to(distances.dtype), (near >= 0).to(distances.dtype)
+        squares = distances * distances
+        beta = _sharpness(squares, counts, p)
+        scaled, fall, q = _falls(squares, counts, beta)
+        return _divergence(p, scaled, fall, counts), p, q, fall, beta
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -68,15 +78,21 @@ class _NearDivergence(Primitive):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        distances, near, p, log_q, beta = ctx.saved_tensors
+        distances, near, p, q, fall, beta = ctx.saved_tensors
         if torch.is_grad_enabled():
             return torch.func.vjp(lambda d: _NearDivergence.traced(d, near)[0], distances)[1](grad)[0], None
-        slope = torch.addcmul(p, log_q.exp(), p.sum(-1, keepdim=True), value=-1.0)
-        return (slope * (grad.unsqueeze(-1) * beta)).sum_to_size(distances.shape), None
+        slope = torch.addcmul(p, q, p.sum(-1, keepdim=True), value=-1.0) * fall * distances
+        return (slope * (grad.unsqueeze(-1) * (2.0 * beta))).sum_to_size(distances.shape), None
+
+
+def _divergence(p: Tensor, scaled: Tensor, fall: Tensor, counts: Tensor) -> Tensor:
+    """KL(P_i ‖ Q_i) of every row, given β·d² and 1/(1 + β·d²)."""
+    size = (fall * counts).sum(-1).clamp(min=1e-30)
+    return (torch.xlogy(p, p) + p * scaled.log1p()).sum(-1) + p.sum(-1) * size.log()
 
 
 def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
-    """KL(P_i ‖ Q_i) of every row, with Q_ij ∝ exp(−β·d_ij) over the pairs that count and the best β for all rows.
+    """KL(P_i ‖ Q_i) of every row, with Q_ij ∝ 1/(1 + β·d_ij²) over the pairs that count and the best β for all rows.
 
     Arguments:
         distances: in the latent space, (rows, rows).
@@ -92,9 +108,10 @@ def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
 
 
 class _FarStress(Primitive):
-    """`far_stress`, with its derivative in closed form: with r = d − α·T, N rows, S = Σd² and upstream gradients g_i,
+    """`far_stress`, with its derivative in closed form: with r = d − α·T, w = 1/T, N rows, S = Σw·d² and gradients g_i
+    of what rows add,
 
-    (2N/S)·(g_i·r_ij − T_ij·Σ_k g_k⟨r_k, T_k⟩/ΣT² − d_ij·Σ_k g_k|r_k|²/S).
+    (2N/S)·(g_i·w_ij·r_ij − Σ_kl g_k·r_kl/ΣT − w_ij·d_ij·Σ_kl g_k·w_kl·r_kl²/S).
     """
 
     events = (2, 2)
@@ -103,11 +120,13 @@ class _FarStress(Primitive):
     @staticmethod
     def forward(distances: Tensor, far: Tensor) -> tuple[Tensor, ...]:
         counts = far >= 0
-        d, t = torch.where(counts, distances, 0.0), far.clamp(min=0.0).to(distances.dtype)
-        square, size = ((x * x).sum((-2, -1)).clamp(min=1e-30) for x in (d, t))
-        r = torch.addcmul(d, _wide((d * t).sum((-2, -1)) / size), t, value=-1.0)
-        scale = counts.any(-1).sum(-1) / square
-        return scale.unsqueeze(-1) * _dot(r, r), d, t, r, square, size, scale
+        t = far.clamp(min=_CLOSEST).to(distances.dtype)
+        d, weight, t = (torch.where(counts, matrix, 0.0) for matrix in (distances, 1.0 / t, t))
+        wd, size = weight * d, _total(t).clamp(min=1e-30)
+        square = _total(wd * d).clamp(min=1e-30)
+        r = torch.addcmul(d, _total(d) / size, t, value=-1.0)
+        wr, scale = weight * r, _total(counts.any(-1, keepdim=True)) / square
+        return (scale * wr * r).sum(-1), counts, wd, r, wr, square, size, scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -116,18 +135,18 @@ class _FarStress(Primitive):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        distances, far, d, t, r, square, size, scale = ctx.saved_tensors
+        distances, far, counts, wd, r, wr, square, size, scale = ctx.saved_tensors
         if torch.is_grad_enabled():
             return torch.func.vjp(lambda d: _FarStress.traced(d, far)[0], distances)[1](grad)[0], None
-        push = grad.unsqueeze(-1) * r
-        slope = torch.addcmul(push, t, _wide(-(push * t).sum((-2, -1)) / size))
-        slope = torch.addcmul(slope, d, _wide(-(push * r).sum((-2, -1)) / square))
-        return (slope * _wide(2.0 * scale)).sum_to_size(distances.shape), None
+        rows = grad.unsqueeze(-1)
+        push = rows * wr
+        slope = torch.addcmul(push, wd, _total(push * r) / square, value=-1.0) - counts * (_total(rows * r) / size)
+        return (slope * (2.0 * scale)).sum_to_size(distances.shape), None
 
 
 def far_stress(distances: Tensor, far: Tensor) -> Tensor:
-    """What every row adds to the stress Σ(d − α·T)²/Σd² with the best α; the mean over the rows that have a pair that
-    counts is the stress, from 0 to 1.
+    """What every row adds to the stress Σ(d − α·T)²/T / Σd²/T with the best α, in which pairs count the more the closer
+    they are (Sammon, 1969); the mean over the rows that have a pair that counts is the stress, from 0 to 1.
 
     Arguments:
         distances: d, in the latent space, (rows, landmarks).

@@ -13,7 +13,8 @@ from ..settings import GraphSettings, RowSettings, Settings, described, require_
 __all__ = ["Config", "GraphConfig", "Settings", "require_count"]
 
 
-_FAR = 30.0  # weight of the stress of far rows over that of the divergence between near ones
+# Weight of the stress of far rows, by that of the divergence between near ones: it grows faster with the columns.
+_FAR, _FAR_POWER = 2.4, 1.5
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Config(RowSettings):
         """Weights of the divergence between near rows and of the stress of far ones, of those that are asked for."""
         if self.neighbours == "off" or self.neighbours_weight is None:
             return ()
-        weights = {"near": self.neighbours_weight, "far": _FAR * self.neighbours_weight}
+        weights = {"near": self.neighbours_weight, "far": _FAR * self.neighbours_weight**_FAR_POWER}
         return tuple(weight for kind, weight in weights.items() if self.neighbours in (kind, "both"))
 
     def scaled(self, layout: Layout) -> NDArray[np.bool_]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +26,7 @@ from .effects import Effects
 from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
-from .neighbours import Neighbourhood, Neighbourhoods, neighbourhood
+from .neighbours import COMPONENTS, Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
 from .rows import Data, Scaling, layout_of
 from .sources import Pool
@@ -38,6 +37,7 @@ __all__ = ["SAMPLES", "RowsProblem", "RowsTask", "plan_rows", "resolve", "scalin
 SAMPLES = 500
 """importance samples a row, by default, to judge a model in a comparison"""
 
+_WEIGHT = 0.3  # of neighbourhoods, in nats a row for every column by which rows are near each other
 _CAPTURE = 200  # steps from which on capturing a CUDA graph pays
 _LOOK = 0.25  # validation rows over training rows of an epoch that is a part of a pass, at most
 _EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
@@ -100,7 +100,7 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
 
 def _weight(features: int) -> float:
     """How much neighbourhoods count by default: with the columns grows what the likelihood has to say."""
-    return math.sqrt(features)
+    return _WEIGHT * min(features, COMPONENTS)
 
 
 def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:

@@ -6,42 +6,50 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
+from scipy.special import xlogy
 
-__all__ = ["forest", "landmark_paths", "walk_ends"]
+__all__ = ["affinities", "draws", "landmark_paths"]
 
-_WALKERS = 1 << 24  # random walks at once
+_SEARCH = 40  # halvings of the interval in which a scale is looked for
 
 
-def forest(graph: sparse.csr_array) -> NDArray[np.float32]:
-    """(I + L)⁻¹ of the graph whose edges all count 1: the relative forest accessibilities, (rows, rows).
+def affinities(index: NDArray[np.int64], distances: NDArray[np.float64], perplexity: float) -> sparse.csr_array:
+    """Probabilities with which rows choose others as neighbours, (rows, rows), sparse.
 
-    Entry ij is the probability that a random walk from i, which at every node stops with the chance 1/(1 + degree),
-    ends in j.
+    Row i chooses j among its nearest with a chance that falls as exp(−d²/2σ_i²), σ_i such that the choice is as
+    uncertain as one among `perplexity` equal rows; entry ij is the mean of the chances that i chooses j and j chooses i
+    (van der Maaten and Hinton, 2008, Visualizing data using t-SNE).
+
+    Arguments:
+        index, distances: of the nearest rows of every row, (rows, k).
+        perplexity: less than k.
     """
-    links = (graph > 0).toarray().astype(np.float64)
-    return np.linalg.inv(np.diag(1.0 + links.sum(1)) - links).astype(np.float32)
+    rows, k = index.shape
+    squares = distances**2
+    squares -= squares.min(1, keepdims=True)
+    squares /= np.maximum(squares.mean(1, keepdims=True), np.finfo(np.float64).tiny)
+    wanted = np.log(min(perplexity, k))
+    low, high = np.full((rows, 1), -50.0), np.full((rows, 1), 50.0)  # of the logarithm of 1/2σ²
+    for _ in range(_SEARCH):
+        middle = (low + high) / 2
+        chances = np.exp(-np.exp(middle) * squares)
+        chances /= chances.sum(1, keepdims=True)
+        entropy = -xlogy(chances, chances).sum(1, keepdims=True)
+        low, high = np.where(entropy > wanted, middle, low), np.where(entropy > wanted, high, middle)
+    one_way = sparse.csr_array((chances.ravel(), index.ravel(), np.arange(0, rows * k + 1, k)), (rows, rows))
+    return sparse.csr_array((one_way + one_way.T) / 2)
 
 
-def walk_ends(graph: sparse.csr_array, count: int, seed: int = 0) -> NDArray[np.int32]:
-    """Where `count` random walks from every row end, (rows, count): draws from the rows of `forest`."""
-    starts, links = graph.indptr.astype(np.int64), graph.indices.astype(np.int32)
-    degree = np.diff(starts).astype(np.int32)
-    draw, rows = np.random.default_rng(seed), graph.shape[0]
-    ends = np.empty((rows, count), np.int32)
-    size = max(1, _WALKERS // count)
-    for first in range(0, rows, size):
-        last = min(rows, first + size)
-        place = np.repeat(np.arange(first, last, dtype=np.int32), count)
-        going = np.arange(len(place))
-        while len(going):
-            at = place[going]
-            # One of 1 + degree ways on: to stay for good, or to one of the neighbours.
-            way = (draw.random(len(at), np.float32) * (degree[at] + 1)).astype(np.int32)
-            moves = way < degree[at]
-            going, at, way = going[moves], at[moves], way[moves]
-            place[going] = links[starts[at] + way]
-        ends[first:last] = place.reshape(-1, count)
-    return ends
+def draws(chances: sparse.csr_array, count: int, seed: int = 0) -> NDArray[np.int32]:
+    """`count` columns for every row, (rows, count), each drawn with a chance in proportion to its entry."""
+    rows = chances.shape[0]
+    ends = np.cumsum(chances.data)
+    bounds = np.concatenate([[0.0], ends])[chances.indptr]
+    draw, found = np.random.default_rng(seed), np.empty((rows, count), np.int32)
+    for i in range(count):
+        places = np.searchsorted(ends, bounds[:-1] + draw.random(rows) * np.diff(bounds), side="right")
+        found[:, i] = chances.indices[np.clip(places, chances.indptr[:-1], chances.indptr[1:] - 1)]
+    return found
 
 
 def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

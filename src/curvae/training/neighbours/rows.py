@@ -15,16 +15,17 @@ from ...data.neighbours import bridged, neighbour_graph
 from ...models import VAE, Likelihood
 from ...settings import NeighbourKind
 from ..rows import Rows
-from .kernels import forest, landmark_paths, walk_ends
+from .kernels import affinities, draws, landmark_paths
 from .nearest import Points, bridge_between, nearest
 
-__all__ = ["Neighbourhood", "encoder_inputs", "neighbourhood"]
+__all__ = ["COMPONENTS", "Neighbourhood", "encoder_inputs", "neighbourhood"]
 
-# Rows to which all pairs are held in memory; walks from each row beyond.
-_ALL_PAIRS, _WALKS = 1024, 64
+# Rows to which all pairs are held in memory; neighbours drawn for each row beyond.
+_ALL_PAIRS, _DRAWS = 1024, 64
+_WIDER = 3  # times as many rows are looked at as count for neighbours, which come closer to all of their chances
 _LANDMARKS, _PATHS = 300, 30_000_000  # landmarks, and lengths of paths, at most
-# Rows above which columns are reduced to principal components, to how many, and numbers from which these are found.
-_REDUCED, _COMPONENTS, _SEEN = 10_000, 50, 200_000_000
+# Principal components to which more columns are reduced, and numbers from which these are found.
+COMPONENTS, _SEEN = 50, 200_000_000
 _COORDINATES = 10  # of points by which rows are put into groups
 _BLOCK = 4096
 
@@ -59,14 +60,18 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
     """
     x = encoder_inputs(rows, torch.from_numpy(index).to(rows.device), model.likelihood)
     count = len(x)
-    graph = neighbour_graph(*nearest(x, min(k, count - 1), model.device))
+    k = min(k, count - 1)
+    index_of, distances = nearest(x, min(_WIDER * k, count - 1) if kind != "far" else k, model.device)
     near: NDArray[Any] | None = None
     if kind in ("near", "both"):
-        near = forest(graph) if count <= _ALL_PAIRS else walk_ends(graph, _WALKS)
+        chances = affinities(index_of, distances, k)
+        near = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else draws(chances, _DRAWS)
     marks: NDArray[np.int64] | None = None
     far: NDArray[np.float32] | None = None
     if kind in ("far", "both"):
         most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, _PATHS // count))
+        closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
+        graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
         marks, far = landmark_paths(bridged(graph, bridge_between(x)), most)
     points = x if x.shape[1] <= _COORDINATES else PCA(_COORDINATES, random_state=0).fit_transform(x)
     landmarks = None if marks is None or count <= _ALL_PAIRS else index[marks]
@@ -74,17 +79,18 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
 
 
 def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
-    """Some rows as the encoder sees them, missing entries filled in; of many rows with many columns, 50 principal
-    components."""
+    """Some rows as the encoder sees them, missing entries filled in; of more than 50 columns, 50 principal components,
+    which leave out much of the noise that hides who is near whom."""
 
     def seen(part: Tensor) -> Points:
         return likelihood.inputs(rows.batch(part)).flatten(1).float().cpu().numpy()
 
     width = seen(index[:1]).shape[1]
     blocks = index.split(_BLOCK)
-    if len(index) <= _REDUCED or width <= _COMPONENTS:
+    if width <= COMPONENTS:
         return np.concatenate([seen(block) for block in blocks])
     draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, _SEEN // width)]
     some = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
-    components = PCA(_COMPONENTS, random_state=0).fit(np.concatenate([seen(block) for block in some]))
+    known = np.concatenate([seen(block) for block in some])
+    components = PCA(min(COMPONENTS, len(known)), random_state=0).fit(known)
     return np.concatenate([components.transform(seen(block)).astype(np.float32) for block in blocks])
