@@ -15,11 +15,12 @@ from sklearn.manifold import trustworthiness
 from sklearn.neighbors import KNeighborsClassifier
 
 from curvae import Lorentz, PoincareBall
+from curvae.data.neighbours import graph_of_table
 from curvae.errors import CurvaeError
 from curvae.geometry.pairs import distance_table
 from curvae.hierarchy import Rows, faithfulness
 from curvae.hierarchy.coranking import Agreement, neighbour_ranks
-from curvae.hierarchy.map_distances import euclidean, neighbour_graph, places_of
+from curvae.hierarchy.map_distances import euclidean, places_of
 from curvae.training import Embedding
 from curvae.training.embedding import PlacedFactor
 
@@ -72,7 +73,7 @@ def test_co_ranking() -> None:
 def test_neighbour_graph_in_pieces(k: int) -> None:
     x = np.concatenate([np.random.default_rng(i).normal(size=(7 + i, 2)) + 40 * np.eye(5)[i, :2] * i for i in range(4)])
     d = cdist(x, x)
-    graph = networkx.from_scipy_sparse_array(neighbour_graph(d, k))
+    graph = networkx.from_scipy_sparse_array(graph_of_table(d, k))
     assert networkx.is_connected(graph)
     found = dict(networkx.all_pairs_dijkstra_path_length(graph))
     lengths = np.array([[found[i][j] for j in range(len(x))] for i in range(len(x))])
@@ -80,7 +81,7 @@ def test_neighbour_graph_in_pieces(k: int) -> None:
 
 
 def test_rows_in_one_place_are_linked() -> None:
-    graph = neighbour_graph(np.zeros((6, 6)), 2)
+    graph = graph_of_table(np.zeros((6, 6)), 2)
     assert networkx.is_connected(networkx.from_scipy_sparse_array(graph))
 
 

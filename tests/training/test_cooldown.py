@@ -11,6 +11,8 @@ import torch
 from scipy import sparse
 
 from curvae.training import Config, Scaling, build, fit, fit_many
+from curvae.training import engine as engines
+from curvae.training.adam import Adam
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
 from curvae.training.rows_problem import _watched, plan_rows
@@ -39,12 +41,8 @@ def test_rates_fall_in_a_straight_line_to_0(kind, share, monkeypatch):
     """18 steps, of models with different rates."""
     configs = [replace(FALLING, cooldown=share), replace(FALLING, cooldown=share, seed=1, learning_rate=0.01)]
     own, seen = engine(kind, configs, rows(36)), []
-    plain = torch.optim.Adam.step
-    monkeypatch.setattr(
-        torch.optim.Adam,
-        "step",
-        lambda adam: (seen.append([float(group["lr"]) for group in adam.param_groups]), plain(adam)),
-    )
+    plain = Adam.step
+    monkeypatch.setattr(Adam, "step", lambda adam, gradients: (seen.append(adam.rates), plain(adam, gradients)))
     for epoch in range(6):
         own.epoch(epoch)
     left = 1 - np.arange(18) / 18
@@ -80,6 +78,26 @@ def test_a_single_gradient_moves_a_weight_by_a_step_or_three(decay, most):
     own._descend({name: t * 1e6 for name, t in unit.items()})
     moved = max(float((t.detach() - before[name]).abs().max()) for name, t in own.stack.leaves.items()) / 0.02
     assert moved == pytest.approx(most, rel=0.06)
+
+
+def test_steps_are_those_of_adam():
+    """Of two models with rates of their own, and gradients with other strides."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw():
+        return torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
+
+    tensors = {"weight": draw()}
+    models = [tensors["weight"][i].clone().requires_grad_() for i in range(2)]
+    known = [torch.optim.Adam([p], rate, (0.9, 0.99)) for p, rate in zip(models, (0.1, 0.02), strict=True)]
+    own = Adam(tensors, tensors, [0.1, 0.02], 0.99, falling=False)
+    for _ in range(5):
+        gradient = draw()
+        own.step({"weight": gradient.mT.contiguous().mT})
+        for parameter, part, optimiser in zip(models, gradient, known, strict=True):
+            parameter.grad = part
+            optimiser.step()
+    torch.testing.assert_close(tensors["weight"], torch.stack(models).detach(), rtol=1e-12, atol=1e-14)
 
 
 # --- parts of a pass ------------------------------------------------------------------------------------------------
@@ -155,3 +173,23 @@ def test_by_default_the_best_weights_are_kept_and_the_training_ends():
     assert found.config.patience == 120 and found.last["validation_elbo"] == max(watched) > watched[-1] + 1
     without = fit(Config(hidden=(8,), epochs=3, validation=0.0), x)
     assert without.config.patience is None and without.last is without.history[-1]
+
+
+# --- threads --------------------------------------------------------------------------------------------------------
+
+
+def test_small_steps_take_one_thread(monkeypatch):
+    """And leave to others as many as there were."""
+    seen, plain, before = [], BatchEngine.epoch, torch.get_num_threads()
+    monkeypatch.setattr(
+        BatchEngine, "epoch", lambda own, *args: (seen.append(torch.get_num_threads()), plain(own, *args))[1]
+    )
+    torch.set_num_threads(2)
+    try:
+        fit(replace(SMALL, epochs=1), rows(36))
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+        monkeypatch.setattr(engines, "_SHARED", 1)
+        fit(replace(SMALL, epochs=1), rows(36))
+        assert seen == [1, 2]
+    finally:
+        torch.set_num_threads(before)

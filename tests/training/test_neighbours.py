@@ -13,13 +13,14 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 from scipy.stats import entropy
 
+from curvae.data.neighbours import bridged, graph_of_table, neighbour_graph
 from curvae.models import Batch
 from curvae.training import Config, fit, fit_many
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
 from curvae.training.neighbours import Neighbourhood, Neighbourhoods
-from curvae.training.neighbours.graph import _by_blocks, bridged, nearest, neighbour_graph
 from curvae.training.neighbours.kernels import affinities, draws, landmark_paths
+from curvae.training.neighbours.nearest import _by_blocks, bridge_between, nearest
 from curvae.training.neighbours.orders import draw_groups, grouped_order
 from curvae.training.rows_problem import plan_rows
 
@@ -56,7 +57,7 @@ def test_a_library_that_looks_at_fewer_pairs(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=Found))
     expected = nearest(X, 5, CPU)
-    monkeypatch.setattr("curvae.training.neighbours.graph._EXACT", 10)
+    monkeypatch.setattr("curvae.training.neighbours.nearest._EXACT", 10)
     found = nearest(X, 5, CPU)
     assert (np.sort(found[0], 1) == np.sort(expected[0], 1)).all()
     np.testing.assert_allclose(np.sort(found[1], 1), np.sort(expected[1], 1), rtol=1e-4)
@@ -72,12 +73,13 @@ def test_graph_is_symmetric_and_keeps_rows_that_are_equal():
 def test_bridges_are_the_shortest():
     parts = [X[:20], X[20:40] + 30, X[40:] - 50]
     x = np.concatenate(parts).astype(np.float32)
-    graph = bridged(_graph(x), x)
+    graph = bridged(_graph(x), bridge_between(x))
     added = graph - _graph(x)
     lengths = sorted(np.unique(added.data[added.data > 0]))
     expected = sorted([cdist(parts[0], parts[1]).min(), cdist(parts[0], parts[2]).min()])
     np.testing.assert_allclose(lengths, expected, rtol=1e-6)
     assert nx.is_connected(nx.from_scipy_sparse_array(graph))
+    np.testing.assert_allclose(graph.toarray(), graph_of_table(cdist(x, x), 4).toarray(), rtol=1e-5)
 
 
 # --- near and far ---------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def test_draws_have_the_chances():
 
 
 def test_paths_to_landmarks():
-    graph = bridged(_graph(), X)
+    graph = bridged(_graph(), bridge_between(X))
     marks, paths = landmark_paths(graph, 7)
     every = np.array(nx.floyd_warshall_numpy(nx.from_scipy_sparse_array(graph)))
     assert len(set(marks)) == 7

@@ -27,6 +27,17 @@ def _narrow(c: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return c, 2.0 * torch.ones_like(c)
 
 
+def _both(S: Tensor, T: Tensor, c: Tensor) -> tuple[_Polar, _Polar]:
+    """Numbers of the points of both sets, at once."""
+    sizes = S.shape[-2], T.shape[-2]
+    if S.shape[:-2] != T.shape[:-2]:
+        batch = torch.broadcast_shapes(S.shape[:-2], T.shape[:-2])
+        S, T = (points.expand(*batch, -1, -1) for points in (S, T))
+    u, *rest = _polar(torch.cat([S, T], -2), c.unsqueeze(-1))
+    first, second = zip(u.split(sizes, -2), *(t.split(sizes, -1) for t in rest), strict=True)
+    return _Polar(*first), _Polar(*second)
+
+
 class _Between(Primitive):
     """`distances_between`, with its derivative in closed form: of the matrix, only products with numbers of the points
     are needed."""
@@ -41,13 +52,13 @@ class _Between(Primitive):
 
     @staticmethod
     def forward(S: Tensor, T: Tensor, c: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        x, y = _polar(S, c.unsqueeze(-1)), _polar(T, c.unsqueeze(-1))
+        x, y = _both(S, T, c)
         R = _outer(torch.sub, x.E, y.E) * _outer(torch.add, x.q, y.q)
         turns = (_outer(torch.sub, u, v) for u, v in zip(x.u.unbind(-1), y.u.unbind(-1), strict=True))
         C = reduce(torch.add, (turn * turn for turn in turns))
         half = _half_chord(torch.addcmul(R * R, C * y.s.unsqueeze(-2), x.s.unsqueeze(-1)), dtype)
         value, slope = arsinh_and_slope(half, *_narrow(c, dtype))
-        return value, slope, half, R, C
+        return value, slope, half, R, C, *x, *y
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -57,14 +68,14 @@ class _Between(Primitive):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        S, T, c, value, slope, half, R, C = ctx.saved_tensors
+        S, T, c, value, slope, half, R, C, *numbers = ctx.saved_tensors
         if torch.is_grad_enabled():
 
             def traced(S: Tensor, T: Tensor, c: Tensor) -> Tensor:
                 return _Between.traced(S, T, c, ctx.dtype)[0]
 
             return *torch.func.vjp(traced, S, T, c)[1](grad), None
-        x, y = _polar(S, c.unsqueeze(-1)), _polar(T, c.unsqueeze(-1))
+        x, y = _Polar(*numbers[: len(numbers) // 2]), _Polar(*numbers[len(numbers) // 2 :])
         force = (grad * _by_square(slope, half)).double()
         bend, turn = force * R, force * C
         grad_S = _gathered(x, y, T, force, bend, turn)

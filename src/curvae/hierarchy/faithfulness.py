@@ -15,10 +15,11 @@ from scipy.sparse.csgraph import dijkstra
 from sklearn.decomposition import PCA
 
 from ..data import memory
+from ..data.neighbours import graph_of_table
 from ..errors import CurvaeError
 from .coranking import Agreement, Array, Index, neighbour_ranks
 from .distances import Rows, check_squares
-from .map_distances import MapDistance, Places, euclidean, neighbour_graph, places_of
+from .map_distances import MapDistance, Places, euclidean, places_of
 from .recovery import rank_correlation
 
 __all__ = ["FEWEST", "Faithfulness", "Figures", "faithfulness", "figures_of_maps"]
@@ -302,7 +303,7 @@ def _measured(data: Rows, chosen: Index) -> tuple[Array, Array, csr_array]:
     check_squares(float(np.abs(points).max(initial=0.0)), "the values")
     points -= points.mean(0)
     table = euclidean(points, points)
-    graph = neighbour_graph(table, _LINKS)
+    graph = graph_of_table(table, _LINKS)
     return points, table, graph
 
 

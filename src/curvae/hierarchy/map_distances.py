@@ -1,4 +1,4 @@
-"""Distances of any map, and of the rows that it shows: straight ones, and along the nearest neighbours."""
+"""Distances of any map, and of the rows that it shows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..training.embedding import Embedding
 
-__all__ = ["MapDistance", "Places", "euclidean", "neighbour_graph", "places_of"]
+__all__ = ["MapDistance", "Places", "euclidean", "places_of"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -118,35 +116,3 @@ def _space_part(points: Array) -> Array:
     time, space = points[:, 0], points[:, 1:]
     expected = np.sqrt(1 + (space**2).sum(1))
     return space if space.shape[1] and np.allclose(time, expected, rtol=_TIME, atol=0) else points
-
-
-def neighbour_graph(distances: Array, neighbours: int) -> csr_array:
-    """Symmetric graph of the nearest neighbours, with their distances; its components are joined.
-
-    Rows are linked if either is among the nearest of the other. Then the smallest component is joined to the rest by
-    the shortest bridge, until one is left. Rows in one place get the smallest positive length, for 0 would be no link.
-
-    Arguments:
-        distances: between all rows, (rows, rows).
-        neighbours: of each row, itself not counted.
-    """
-    size = len(distances)
-    apart = distances.copy()
-    np.fill_diagonal(apart, np.inf)
-    k = min(neighbours, size - 1)
-    nearest = np.argpartition(apart, k - 1, axis=1)[:, :k]
-    first, second = np.repeat(np.arange(size), k), nearest.ravel()
-    ends = [(first, second)]
-    _, component = connected_components(coo_array((np.ones(len(first)), (first, second)), shape=(size, size)))
-    while component.max() > 0:
-        inside = component == np.argmin(np.bincount(component))
-        bridges = apart[np.ix_(inside, ~inside)]
-        a, b = np.unravel_index(int(bridges.argmin()), bridges.shape)
-        i, j = np.flatnonzero(inside)[a], np.flatnonzero(~inside)[b]
-        ends.append((np.array([i]), np.array([j])))
-        component[inside] = component[j]
-        component = np.unique(component, return_inverse=True)[1]
-    rows, columns = (np.concatenate(part) for part in zip(*ends, strict=True))
-    lengths = np.maximum(distances[rows, columns], np.finfo(np.float64).tiny)
-    links = csr_array((lengths, (rows, columns)), shape=(size, size))
-    return links.maximum(links.T).tocsr()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from threadpoolctl import threadpool_limits
 
 from ..console import Answer
@@ -20,7 +18,7 @@ from ..report import Picture, Report, Section
 from ..runs import Reporter, Step
 from ..runs.folders import today
 from ..settings import ADDED
-from ..training.device import choose_device
+from ..training.device import choose_device, few_threads
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
 from ..training.storage import versions
@@ -79,7 +77,8 @@ class Store:
     def compute(self, shard: Shard, workspace: Workspace) -> None:
         """Compute a shard and write its result."""
         began = time.perf_counter()
-        with _few_threads() if workspace.device.type == "cuda" else nullcontext():
+        threads = _THREADS if workspace.device.type == "cuda" else None
+        with few_threads(threads), threadpool_limits(threads):
             figures = shard.work(workspace)
         write_json(
             self.path(shard),
@@ -150,17 +149,6 @@ class Store:
 
 # Beside a CUDA device the CPU has only small tasks, which a thread for every core of a large machine slows down.
 _THREADS = 4
-
-
-@contextmanager
-def _few_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(before, _THREADS))
-    try:
-        with threadpool_limits(_THREADS):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _plain(value: Any) -> Any:

@@ -228,8 +228,7 @@ class Captured(BatchEngine):
             made.capture()
             for t, value in zip(state, before, strict=True):
                 t.copy_(value)
-            for own in self.optimiser.state.values():
-                own["step"].fill_(float(self.step))
+            self.optimiser.set_step(self.step)
         return made
 
     def _capture_validation(self, source: Stacked) -> _Pass:

@@ -1,13 +1,16 @@
-"""Where to compute."""
+"""Where to compute, and with how many threads."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from ..errors import CurvaeError
 from ..geometry.checks import has_float64
 
-__all__ = ["choose_device"]
+__all__ = ["choose_device", "few_threads"]
 
 
 def choose_device(device: str) -> torch.device:
@@ -27,3 +30,17 @@ def choose_device(device: str) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise CurvaeError("device cuda was asked for, but there is none; use device cpu")
     return found
+
+
+@contextmanager
+def few_threads(most: int | None) -> Iterator[None]:
+    """At most so many threads of PyTorch for a while; None for as many as there are."""
+    before = torch.get_num_threads()
+    if most is None or before <= most:
+        yield
+        return
+    torch.set_num_threads(most)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

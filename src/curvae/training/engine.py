@@ -6,8 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 from ..models import VAE, Batch, MapTerms, Stack, Terms
 from ..models.stack import Stackable
 from ..settings import rounds
+from .adam import Adam
 from .config import Config, Settings
 from .sources import Stacked
 
@@ -29,8 +29,8 @@ Advance = Callable[[float], None]
 WINDOW = 1 << 21
 """numbers of noise that are made at once for a model, unless a batch takes more"""
 
-_BETA1 = 0.9  # decay of Adam's mean of gradients
 _WATCHED = 512  # validation rows at once, at least
+_SHARED = 1 << 25  # multiplications of rows by weights in a step from which on threads share them
 _FORWARD = 0.4  # time of a validation row over that of a training row
 
 
@@ -67,49 +67,32 @@ class Engine(ABC, Generic[Model, Kind]):
     def __init__(self, models: Sequence[Model], configs: Sequence[Kind]) -> None:
         self.stack, self.configs, self.config = Stack(models), list(configs), configs[0]
         self.step = 0
-        self._build_optimiser()
+        rates, config = [config.learning_rate for config in configs], self.config
+        stack, falls = self.stack, config.cooldown > 0
+        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, falls)
 
     @property
     @abstractmethod
     def total(self) -> int:
         """Steps of the whole training."""
 
-    def _build_optimiser(self) -> None:
-        """Adam with one rate a model: parameters are cut where the rate changes, and nowhere when it does not."""
-        stack, cuda = self.stack, self.stack.device.type == "cuda"
-        self.moments = {name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in stack.tensors.items()}
-        self._cuts: list[tuple[str, slice, Tensor]] = []
-        groups: list[dict[str, Any]] = []
-        start = 0
-        for rate, run in groupby(config.learning_rate for config in self.configs):
-            part = slice(start, start + len(list(run)))
-            start = part.stop
-            whole = part == slice(0, len(stack))
-            parameters = [
-                (name, leaf if whole else leaf.detach()[part].requires_grad_()) for name, leaf in stack.leaves.items()
-            ]
-            # A captured step reads the rate from where it lies.
-            lr = torch.tensor(rate, device=stack.device) if cuda and self.config.cooldown else rate
-            groups.append({"params": [p for _, p in parameters], "lr": lr, "start": rate})
-            self._cuts += [(name, part, p) for name, p in parameters]
-        fused, betas = stack.device.type in ("cpu", "cuda"), (_BETA1, self.config.adam_beta2)
-        self.optimiser = torch.optim.Adam(groups, betas=betas, fused=fused, capturable=cuda)
-        for name, part, parameter in self._cuts:
-            first, second = (moment[part].view(parameter.shape) for moment in self.moments[name])
-            count = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            self.optimiser.state[parameter] = {"step": count, "exp_avg": first, "exp_avg_sq": second}
+    @property
+    def threads(self) -> int | None:
+        """How many threads pay, at most; None for as many as there are."""
+        return None
 
     def __len__(self) -> int:
         return len(self.stack)
 
+    @property
+    def moments(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Of the optimiser, by the name of a parameter."""
+        return self.optimiser.moments
+
     def load(self, moments: dict[str, tuple[Tensor, Tensor]], step: int) -> None:
         """Set the optimiser's state, after `step` steps."""
         self.step = step
-        for name, pair in moments.items():
-            for own, other in zip(self.moments[name], pair, strict=True):
-                own.copy_(other)
-        for state in self.optimiser.state.values():
-            state["step"].fill_(float(step))
+        self.optimiser.load(moments, step)
 
     @abstractmethod
     def _subset(self, places: list[int]) -> Self:
@@ -148,25 +131,9 @@ class Engine(ABC, Generic[Model, Kind]):
             self._descend(gradients)
 
     def _descend(self, gradients: dict[str, Tensor]) -> None:
-        for name, part, parameter in self._cuts:
-            gradient = gradients[name]
-            # The fused optimiser walks through memory: strides must be those of the parameter.
-            if (gradient.shape, gradient.stride()) != (parameter.shape, parameter.stride()):
-                gradient = gradient.reshape(-1).view(self.stack.tensors[name].shape)[part].view_as(parameter)
-            parameter.grad = gradient
         if self.config.cooldown:
-            self._cool()
-        self.optimiser.step()
-
-    def _cool(self) -> None:
-        """Set the rates of the next step: towards the end of all steps they fall in a straight line to 0."""
-        done, total = next(iter(self.optimiser.state.values()))["step"], self.total
-        span = self.config.cooldown * total
-        for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].copy_(((total - done) / span).clamp(max=1.0) * group["start"])
-            else:
-                group["lr"] = min(1.0, (total - done.item()) / span) * group["start"]
+            self.optimiser.cool(self.total, self.config.cooldown * self.total)
+        self.optimiser.step(gradients)
 
     def _check(self, loss: list[float], step: int, gradients: dict[str, Tensor], failures: dict[int, Failure]) -> None:
         """Note the models whose loss is not a number, and why."""
@@ -293,6 +260,12 @@ class BatchEngine(Engine[VAE, Config]):
         return self._generators(passed, 1), generators, slice(part * size, min((part + 1) * size, len(self.train)))
 
     @property
+    def threads(self) -> int | None:
+        """One, if a step has little to multiply: threads then spend more time waiting for each other."""
+        weights = sum(leaf.numel() for leaf in self.stack.leaves.values())
+        return 1 if min(self.config.batch_size, len(self.train)) * self.config.samples * weights < _SHARED else None
+
+    @property
     def watched_size(self) -> int:
         """Validation rows at once."""
         return max(self.config.batch_size, _WATCHED)
@@ -377,5 +350,5 @@ class BatchEngine(Engine[VAE, Config]):
             model.eval()
         with torch.no_grad():
             for rows, noise in zip(self.validation.batches(None, size), noises, strict=True):
-                totals += figures(self.stack.terms(rows, noise), self.pull)
+                totals += figures(self._step_terms(rows, noise), self.pull)
         return totals.T.cpu() / count

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..errors import CurvaeError
 from ..models.tracing import matmul_precision
 from .checkpoints import Checkpoint, State, fitting, seen
+from .device import few_threads
 from .files import remove_files
 from .fitted import FittedModel, Record, held_out_score
 from .problems import Listener, ModelInTraining, Problem
@@ -155,7 +156,8 @@ class _Training:
     def epoch(self) -> None:
         """One epoch of all models that are not done."""
         engine, state, began = self.engine, self.state, time.perf_counter()
-        with matmul_precision(engine.config.tf32) if engine.stack.device.type == "cuda" else nullcontext():
+        precision = matmul_precision(engine.config.tf32) if engine.stack.device.type == "cuda" else nullcontext()
+        with precision, few_threads(engine.threads):
             passed = engine.epoch(state.passed, self._advance)
             watched = engine.validate() if len(passed.failures) < len(engine) else None
         if self.learned:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from ...data.neighbours import bridged, neighbour_graph
 from ...models import VAE, Likelihood
 from ...settings import NeighbourKind
 from ..rows import Rows
-from .graph import Points, bridged, nearest, neighbour_graph
 from .kernels import affinities, draws, landmark_paths
+from .nearest import Points, bridge_between, nearest
 
 __all__ = ["COMPONENTS", "Neighbourhood", "encoder_inputs", "neighbourhood"]
 
@@ -71,7 +72,7 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, _PATHS // count))
         closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
         graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
-        marks, far = landmark_paths(bridged(graph, x), most)
+        marks, far = landmark_paths(bridged(graph, bridge_between(x)), most)
     points = x if x.shape[1] <= _COORDINATES else PCA(_COORDINATES, random_state=0).fit_transform(x)
     landmarks = None if marks is None or count <= _ALL_PAIRS else index[marks]
     return Neighbourhood(near, far, landmarks, points.astype(np.float32))

@@ -1,16 +1,16 @@
-"""The graph of nearest neighbours of some rows."""
+"""The nearest neighbours of some rows, and bridges between those that are far from each other."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-__all__ = ["bridged", "nearest", "neighbour_graph"]
+from ...data.neighbours import Bridge
+
+__all__ = ["Points", "bridge_between", "nearest"]
 
 Points = NDArray[np.float32]
 
@@ -55,39 +55,17 @@ def _by_blocks(x: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64
     return torch.cat(index).numpy(), torch.cat(distances).numpy()
 
 
-def neighbour_graph(index: NDArray[np.int64], distances: NDArray[np.float64]) -> sparse.csr_array:
-    """The symmetric graph in which rows are joined if one is among the nearest of the other, with distances as lengths.
-
-    Rows that are equal have the smallest positive length, since a length of 0 would be no edge.
-    """
-    rows, k = index.shape
-    lengths = np.maximum(distances, np.finfo(np.float64).tiny)
-    graph = sparse.csr_array((lengths.ravel(), index.ravel(), np.arange(0, rows * k + 1, k)), (rows, rows))
-    return sparse.csr_array(graph.maximum(graph.T))
-
-
-def bridged(graph: sparse.csr_array, x: Points) -> sparse.csr_array:
-    """The graph with bridges between parts that are not connected: of each to its nearest, until all are one.
-
-    In large parts the ends of a bridge are looked for among some of the rows.
-    """
+def bridge_between(x: Points) -> Bridge:
+    """Finds bridges between components; in large ones, their ends among some of the rows."""
     draw = np.random.default_rng(0)
-    while (found := connected_components(graph, directed=False))[0] > 1:
-        count, part = found
-        largest = np.bincount(part).argmax()
-        ends = [_bridge(x, part == one, draw) for one in range(count) if one != largest]
-        a, b, lengths = (np.concatenate(values) for values in zip(*ends, strict=True))
-        bridges = sparse.csr_array((lengths, (a, b)), graph.shape)
-        graph = sparse.csr_array(graph.maximum(bridges).maximum(bridges.T))
-    return graph
 
+    def bridge(inside: NDArray[np.bool_]) -> tuple[int, int, float]:
+        own, rest = (
+            one if len(one) <= most else draw.choice(one, most, replace=False)
+            for one, most in ((np.flatnonzero(inside), _BRIDGED), (np.flatnonzero(~inside), _REST))
+        )
+        distances, index = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(x[rest]).kneighbors(x[own])
+        best = distances[:, 0].argmin()
+        return own[best], rest[index[best, 0]], float(distances[best, 0])
 
-def _bridge(x: Points, inside: NDArray[np.bool_], draw: np.random.Generator) -> tuple[NDArray[np.generic], ...]:
-    own, rest = (
-        one if len(one) <= most else draw.choice(one, most, replace=False)
-        for one, most in ((np.flatnonzero(inside), _BRIDGED), (np.flatnonzero(~inside), _REST))
-    )
-    distances, index = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(x[rest]).kneighbors(x[own])
-    best = distances[:, 0].argmin()
-    length = max(float(distances[best, 0]), np.finfo(np.float64).tiny)
-    return own[[best]], rest[index[best]], np.array([length])
+    return bridge
