@@ -112,10 +112,10 @@ def test_against_arbitrary_precision(law, dim, c):
 @LAWS
 @DIMS
 @CURVATURES
-@pytest.mark.parametrize("scale", [0.1, 1.0, 1.5])
+@pytest.mark.parametrize("scale", [0.1, 1.5])
 def test_a_posterior_equal_to_its_prior(law, dim, c, scale):
     """Not only in mean: log q and log p are the same function, and so the divergence of every draw is 0."""
-    noise = torch.randn(500, 1, dim)
+    noise = torch.randn(200, 1, dim)
     if law is RiemannianNormal and c * scale**2 * (dim - 1) > 160:
         return  # beyond the reach of float64 coordinates; `Prior` refuses it
     arguments = torch.zeros(1, dim, dtype=torch.float64), tensor([[scale]])
@@ -304,7 +304,9 @@ def test_stacked_modules(law):
 def test_compiles_whole(law):
     args = arguments()
     torch._dynamo.reset()
-    compiled = torch.compile(lambda *tensors: loss(*tensors, law), fullgraph=True, backend="aot_eager")
+    # That the graph is whole shows without the next stage, which is taken for the law with more to it.
+    backend = "aot_eager" if law is RiemannianNormal else "eager"
+    compiled = torch.compile(lambda *tensors: loss(*tensors, law), fullgraph=True, backend=backend)
     results = []
     for f in (compiled, lambda *tensors: loss(*tensors, law)):
         leaves = [a.clone().requires_grad_(i < 2) for i, a in enumerate(args)]
