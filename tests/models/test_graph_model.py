@@ -604,8 +604,7 @@ def test_compiles_whole(sampled):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@LAWS
-@pytest.mark.parametrize("c", [0.0, 1.0])
+@pytest.mark.parametrize(("law", "c"), [("wrapped", 0.0), ("riemannian", 1.0)])
 def test_training_finds_the_edges(law, c):
     """A ring of cliques: after some steps joined nodes are nearer to each other than others."""
     size, count = 4, 5
