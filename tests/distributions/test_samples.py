@@ -64,7 +64,7 @@ def test_riemannian_radii_on_the_grid(dim):
             assert looks_like(r, law), (c, s)
 
 
-@pytest.mark.parametrize(("dim", "factor"), list(zip(DIMS, (0.99, 1.01) * 4, strict=True)))
+@pytest.mark.parametrize(("dim", "factor"), list(zip(DIMS[::2], (0.99, 1.01) * 2, strict=True)))
 def test_the_test_sees_one_percent(dim, factor):
     """The check above fails when σ is off by 1 %, for a small, a middling and a large q."""
     noise = torch.randn(count(dim), dim)

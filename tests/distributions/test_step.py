@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 
+from combining import every_pair
 from curvae import RiemannianNormal, WrappedNormal
 from curvae.distributions import step
 from curvae.distributions.step import _composed, draw_and_divergence
@@ -20,9 +21,10 @@ from oracles import ball_dist, ball_exp, log_riemannian, log_wrapped, lorentz_to
 # torch.compile instantiates Function classes, which torch.autograd warns about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 
-LAWS = pytest.mark.parametrize("law", [WrappedNormal, RiemannianNormal])
-DIMS = pytest.mark.parametrize("dim", [1, 2, 5, 20])
-CURVATURES = pytest.mark.parametrize("c", [0.0, 1e-6, 0.1, 1.0, 5.0])
+NORMALS = [WrappedNormal, RiemannianNormal]
+LAWS = pytest.mark.parametrize("law", NORMALS)
+DIMS = [1, 2, 5, 20]
+CURVATURES = [0.0, 1e-6, 0.1, 1.0, 5.0]
 PRIOR_SCALE = 0.8
 TOLERANCE = {WrappedNormal: 1e-8, RiemannianNormal: 1e-5}
 
@@ -50,10 +52,7 @@ def backward(function, u, scale, noise, c, s, law, learned=False):
     return z, kl, *torch.autograd.grad(total, leaves)
 
 
-@LAWS
-@DIMS
-@CURVATURES
-@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize(("law", "dim", "c", "learned"), every_pair(NORMALS, DIMS, CURVATURES, [False, True]))
 def test_fused_equals_composed(law, dim, c, learned):
     u, scale = grid(dim)
     noise = torch.randn(6, len(u), dim)
@@ -109,10 +108,7 @@ def test_against_arbitrary_precision(law, dim, c):
                 assert max(abs(a - b) for a, b in zip(exact, point, strict=True)) < 1e-12
 
 
-@LAWS
-@DIMS
-@CURVATURES
-@pytest.mark.parametrize("scale", [0.1, 1.5])
+@pytest.mark.parametrize(("law", "dim", "c", "scale"), every_pair(NORMALS, DIMS, CURVATURES, [0.1, 1.0, 1.5]))
 def test_a_posterior_equal_to_its_prior(law, dim, c, scale):
     """Not only in mean: log q and log p are the same function, and so the divergence of every draw is 0."""
     noise = torch.randn(200, 1, dim)

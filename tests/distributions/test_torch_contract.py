@@ -21,7 +21,7 @@ from torch.distributions import Distribution, Independent, MixtureSameFamily, co
 
 from curvae import HyperbolicRadius, Lorentz, PoincareBall, RiemannianNormal, SphericalUniform, WrappedNormal
 
-CURVATURES = (0.0, 0.3, 5.0)
+CURVATURES = (0.0, 1.3)
 DIMENSIONS = (1, 2, 10)
 CHARTS = (Lorentz, PoincareBall)
 

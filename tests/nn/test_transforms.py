@@ -146,8 +146,8 @@ def compiled(f, args, backend):
 
 # Those whose derivatives are traced too: every way in which they are written. The default backend traces others.
 TRACED = ("geometry_of_the_ball", "radius_quantile")
-# Those that are compiled under vmap too: every kind of thing once.
-MAPPED = ("geometry_of_the_hyperboloid", "wrapped_draw", "riemannian_draw", "layers")
+# Those that are compiled under vmap too: a map, a draw and a network.
+MAPPED = ("geometry_of_the_hyperboloid", "riemannian_draw", "layers")
 COMPILED = ("wrapped_draw", "riemannian_draw", "layers")
 WITH_COMPILER = shutil.which("g++") is not None
 
