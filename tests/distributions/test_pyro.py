@@ -143,13 +143,10 @@ def radius_model(copies=1):
 
 GUIDES = [
     "AutoDelta",
-    "AutoDiagonalNormal",
     "AutoGaussian",
     "AutoIAFNormal",
     "AutoLaplaceApproximation",
-    "AutoLowRankMultivariateNormal",
     "AutoMultivariateNormal",
-    "AutoNormal",
     "AutoNormalMessenger",
     "AutoStructured",
 ]

@@ -83,9 +83,7 @@ def test_gradients_obey_the_change_of_units(law, c):
     assert abs(along - 2 * by_c - (weight * z).sum()) < 1e-10 * (1 + abs(along))
 
 
-@LAWS
-@pytest.mark.parametrize("dim", [1, 2, 5])
-@pytest.mark.parametrize("c", [0.0, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize(("law", "dim", "c"), every_pair(NORMALS, [1, 2, 5], [0.0, 0.1, 1.0, 5.0]))
 def test_against_arbitrary_precision(law, dim, c):
     """z is exp_μ(v) by the formulas of the ball, and the divergence a difference of the paper's densities."""
     u, scale = grid(dim, lengths=(0.0, 0.7, 2.0), scales=(0.3, 1.1))
@@ -147,9 +145,7 @@ def test_a_prior_beyond_the_reach_of_coordinates_is_refused(law, dim, c, scale):
     assert "\n" not in str(error.value)
 
 
-@LAWS
-@pytest.mark.parametrize("dim", [1, 2, 10])
-@pytest.mark.parametrize("c", [0.0, 1e-6, 0.5, 3.0])
+@pytest.mark.parametrize(("law", "dim", "c"), every_pair(NORMALS, [1, 2, 10], [0.0, 1e-6, 0.5, 3.0]))
 def test_gradients_in_curvature_and_prior(law, dim, c):
     """Against differences of draws that are exact to double precision; at c = 0 one-sided ones."""
     u, scale = grid(dim, lengths=(0.0, 1.0), scales=(0.3, 1.1))

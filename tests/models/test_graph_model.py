@@ -387,8 +387,11 @@ def test_gradient_of_the_elbo_equals_differences(law, learn):
     assert abs(along - difference) < 1e-6 * (1 + abs(difference))
 
 
-@CURVATURES
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("edges", "c", "dtype"),
+    every_pair(["geodesic", "fermi", "fermi-squared"], [0.0, 1e-6, 0.3, 1.0, 4.0], [torch.float32, torch.float64]),
+    indirect=["edges"],
+)
 def test_coincident_and_far_nodes(edges, c, dtype):
     """Nodes at one point, at the origin and off it, and two that are 40 apart: finite values and gradients."""
     network = model(c, edges=edges, dim=2).to(dtype)
