@@ -104,7 +104,7 @@ def read_matrix_market(path: Path) -> csr_array:
             entries = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
         size = 24 * rows * columns if layout == "array" else 8 * rows + 72 * entries
         memory.require(size, f"{path.name} ({rows:,} × {columns:,}, {entries:,} entries)")
-        matrix = csr_array(mmread(_Stream(header, stream, _line(layout, field)), spmatrix=False))
+        matrix = csr_array(mmread(_Stream(header, stream, _line(layout, field))))
     if symmetry == "skew-symmetric" and matrix.diagonal().any():
         raise ValueError("the diagonal of a skew-symmetric matrix must be 0")
     return matrix
