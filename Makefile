@@ -21,7 +21,7 @@ demo: $(VENV)/.core
 	$(BIN)/curvae demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -14,17 +14,15 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["SCIPY_ARRAY_API"] = "1"  # without it scikit-learn skips its check of array API inputs
 
-import joblib
 import pytest
-import torch
 
-from curvae.training import stacks
-from running import write_table
-
-torch.set_num_threads(1)
-# Commands train in one process a core; their start takes longer than all trainings here. Tests that want some say so.
-joblib.cpu_count = lambda: 1
+# What is slow to import is imported where it is used: the process that only hands out tests to others does without.
 pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with forked processes first, so that one worker has them all: the server takes long to start."""
+    items.sort(key=lambda item: not {"child", "killed_at_write"} & vars(item.module).keys())  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:
@@ -33,9 +31,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _alone() -> None:
+    import joblib
+    import torch
+
+    torch.set_num_threads(1)
+    # Commands train in one process a core; their start takes longer than all trainings here. Tests that want some say
+    # so.
+    joblib.cpu_count = lambda: 1
+
+
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    torch.manual_seed(0)
+    import torch
+
+    torch.default_generator.manual_seed(0)  # torch.manual_seed also keeps a traceback for every kind of device
     # torch.compile switches validation off for the whole process when it meets a distribution.
     torch.distributions.Distribution.set_default_validate_args(True)
 
@@ -43,21 +54,24 @@ def _fresh() -> None:
 @pytest.fixture
 def often(monkeypatch):
     """A checkpoint after every epoch."""
+    from curvae.training import stacks
+
     monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
     monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
 
 
 @pytest.fixture
 def quick_tracing():
-    """One mode in which `make_fx` describes all values; by itself it makes one for each, with a traceback."""
+    """`make_fx` without its descriptions of all values, which nobody reads: half of its time."""
     from torch.fx.experimental import proxy_tensor
 
-    mode = proxy_tensor.FakeTensorMode(allow_fallback_kernels=True)
-    with mock.patch.object(proxy_tensor, "FakeTensorMode", return_value=mode):
+    with mock.patch.object(proxy_tensor, "set_meta", lambda proxy, value: proxy):
         yield
 
 
 @pytest.fixture
 def table():
     """A table of numbers with a label, in the current directory."""
+    from running import write_table
+
     return write_table(Path("t.csv"), kind=list("xy") * 20)

@@ -363,11 +363,18 @@ def test_a_bug_is_not_dressed_up_as_a_mistake(run):
 
 
 def test_as_a_program():
-    write_table(Path("t.csv"))
-    command = [sys.executable, "-m", "curvae", "fit", "t.csv", "--label", "nothing"]
+    command = [
+        sys.executable,
+        "-m",
+        "curvae",
+        "fit",
+        "t.csv",
+        "--curvature",
+        "-1",
+    ]  # refused before anything is imported
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 2 and found.stdout == ""
-    assert found.stderr.startswith("curvae: t.csv has no column 'nothing'") and found.stderr.count("\n") == 1
+    assert found.stderr.startswith("curvae: --curvature must be c ≥ 0") and found.stderr.count("\n") == 1
 
 
 # --- help -----------------------------------------------------------------------------------------------------------

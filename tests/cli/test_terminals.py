@@ -17,7 +17,7 @@ import pytest
 
 from curvae.cli import main
 from processes import child
-from running import SMALL, curvae, refused, write_table
+from running import SMALL, curvae, refused, undrawn, write_table
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and files of Unix")
 
@@ -125,9 +125,20 @@ def test_a_reader_that_leaves_is_nothing_to_talk_about():
 
 
 def test_closed_streams_lose_nothing():
-    found = program(*FIT, shell=">&- 2>&- <&-")
-    quiet_about(found)
-    assert found.returncode == 0 and found.stderr == b""
+    for words, code in ((("cite",), 0), (("fit", "t.csv", "--curvature", "-1"), 2)):
+        found = program(*words, shell=">&- 2>&- <&-")
+        assert (found.returncode, found.stdout, found.stderr) == (code, b"", b"")
+
+    def work():
+        os.closerange(0, 3)
+        sys.stdin = sys.stdout = sys.stderr = None  # as in an interpreter that is started so
+        sys.argv = ["curvae", *FIT]
+        with undrawn():
+            main()
+
+    process = child(work)
+    process.join(120)
+    assert process.exitcode == 0
     assert json.loads(Path("run/config.json").read_text())["summary"]
     assert Path("run/report.html").read_bytes().startswith(b"<!")
 

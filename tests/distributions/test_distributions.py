@@ -14,6 +14,7 @@ import torch
 from scipy import integrate
 from torch.distributions import kl_divergence
 
+from combining import every_pair
 from curvae import Euclidean, HyperbolicRadius, Lorentz, PoincareBall, RiemannianNormal, SphericalUniform, WrappedNormal
 from curvae.distributions import kl_quadrature
 from distribution_checks import DistributionChecks
@@ -115,11 +116,13 @@ class TestSphericalUniform(DistributionChecks):
 # --- densities ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("law", list(LAWS.values()))
-@pytest.mark.parametrize(("c", "s"), [(0.0, 0.7), (0.1, 1.0), (1.0, 0.5), (1.4, 1.3), (10.0, 0.3)])
-@pytest.mark.parametrize("dim", [2, 3])
-def test_densities_integrate_to_one_over_the_ball(law, c, s, dim):
+@pytest.mark.parametrize(
+    ("law", "cell", "dim"),
+    every_pair(list(LAWS.values()), [(0.0, 0.7), (0.1, 1.0), (1.0, 0.5), (1.4, 1.3), (10.0, 0.3)], [2, 3]),
+)
+def test_densities_integrate_to_one_over_the_ball(law, cell, dim):
     """∫ p(z)·λ_z^d dz over the ball around an off-centre mean, and E[d(0, z)²] against draws of the definition."""
+    c, s = cell
     ball = PoincareBall(dim, c)
     loc = off_centre(ball) if not c else off_centre(ball) * 0.7
     q = law(loc, s, ball)

@@ -13,6 +13,7 @@ import mpmath as mp
 import pytest
 import torch
 
+from combining import every_pair
 from curvae import HyperbolicRadius, Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
 from oracles import (
     CELLS,
@@ -193,9 +194,9 @@ def test_radius_and_its_gradients(dim, dtype, tolerance):
             assert relative(g_c, size**3 * w) < GRADIENT[dtype], cell
 
 
-@pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("law", [WrappedNormal, RiemannianNormal])
-@pytest.mark.parametrize("chart", [Lorentz, PoincareBall])
+@pytest.mark.parametrize(
+    ("dim", "law", "chart"), every_pair(DIMS, [WrappedNormal, RiemannianNormal], [Lorentz, PoincareBall])
+)
 def test_draws_are_finite_inside_and_know_their_density(dim, law, chart):
     """On the whole grid: points saturate rather than leave, the density from the draw is right, gradients finite."""
     c, s = grid(torch.float32)

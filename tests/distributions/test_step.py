@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 
+from combining import every_pair
 from curvae import RiemannianNormal, WrappedNormal
 from curvae.distributions import step
 from curvae.distributions.step import _composed, draw_and_divergence
@@ -20,9 +21,10 @@ from oracles import ball_dist, ball_exp, log_riemannian, log_wrapped, lorentz_to
 # torch.compile instantiates Function classes, which torch.autograd warns about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 
-LAWS = pytest.mark.parametrize("law", [WrappedNormal, RiemannianNormal])
-DIMS = pytest.mark.parametrize("dim", [1, 2, 5, 20])
-CURVATURES = pytest.mark.parametrize("c", [0.0, 1e-6, 0.1, 1.0, 5.0])
+NORMALS = [WrappedNormal, RiemannianNormal]
+LAWS = pytest.mark.parametrize("law", NORMALS)
+DIMS = [1, 2, 5, 20]
+CURVATURES = [0.0, 1e-6, 0.1, 1.0, 5.0]
 PRIOR_SCALE = 0.8
 TOLERANCE = {WrappedNormal: 1e-8, RiemannianNormal: 1e-5}
 
@@ -50,10 +52,7 @@ def backward(function, u, scale, noise, c, s, law, learned=False):
     return z, kl, *torch.autograd.grad(total, leaves)
 
 
-@LAWS
-@DIMS
-@CURVATURES
-@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize(("law", "dim", "c", "learned"), every_pair(NORMALS, DIMS, CURVATURES, [False, True]))
 def test_fused_equals_composed(law, dim, c, learned):
     u, scale = grid(dim)
     noise = torch.randn(6, len(u), dim)
@@ -84,9 +83,7 @@ def test_gradients_obey_the_change_of_units(law, c):
     assert abs(along - 2 * by_c - (weight * z).sum()) < 1e-10 * (1 + abs(along))
 
 
-@LAWS
-@pytest.mark.parametrize("dim", [1, 2, 5])
-@pytest.mark.parametrize("c", [0.0, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize(("law", "dim", "c"), every_pair(NORMALS, [1, 2, 5], [0.0, 0.1, 1.0, 5.0]))
 def test_against_arbitrary_precision(law, dim, c):
     """z is exp_μ(v) by the formulas of the ball, and the divergence a difference of the paper's densities."""
     u, scale = grid(dim, lengths=(0.0, 0.7, 2.0), scales=(0.3, 1.1))
@@ -109,13 +106,10 @@ def test_against_arbitrary_precision(law, dim, c):
                 assert max(abs(a - b) for a, b in zip(exact, point, strict=True)) < 1e-12
 
 
-@LAWS
-@DIMS
-@CURVATURES
-@pytest.mark.parametrize("scale", [0.1, 1.0, 1.5])
+@pytest.mark.parametrize(("law", "dim", "c", "scale"), every_pair(NORMALS, DIMS, CURVATURES, [0.1, 1.0, 1.5]))
 def test_a_posterior_equal_to_its_prior(law, dim, c, scale):
     """Not only in mean: log q and log p are the same function, and so the divergence of every draw is 0."""
-    noise = torch.randn(500, 1, dim)
+    noise = torch.randn(200, 1, dim)
     if law is RiemannianNormal and c * scale**2 * (dim - 1) > 160:
         return  # beyond the reach of float64 coordinates; `Prior` refuses it
     arguments = torch.zeros(1, dim, dtype=torch.float64), tensor([[scale]])
@@ -151,9 +145,7 @@ def test_a_prior_beyond_the_reach_of_coordinates_is_refused(law, dim, c, scale):
     assert "\n" not in str(error.value)
 
 
-@LAWS
-@pytest.mark.parametrize("dim", [1, 2, 10])
-@pytest.mark.parametrize("c", [0.0, 1e-6, 0.5, 3.0])
+@pytest.mark.parametrize(("law", "dim", "c"), every_pair(NORMALS, [1, 2, 10], [0.0, 1e-6, 0.5, 3.0]))
 def test_gradients_in_curvature_and_prior(law, dim, c):
     """Against differences of draws that are exact to double precision; at c = 0 one-sided ones."""
     u, scale = grid(dim, lengths=(0.0, 1.0), scales=(0.3, 1.1))
@@ -304,7 +296,9 @@ def test_stacked_modules(law):
 def test_compiles_whole(law):
     args = arguments()
     torch._dynamo.reset()
-    compiled = torch.compile(lambda *tensors: loss(*tensors, law), fullgraph=True, backend="aot_eager")
+    # That the graph is whole shows without the next stage, which is taken for the law with more to it.
+    backend = "aot_eager" if law is RiemannianNormal else "eager"
+    compiled = torch.compile(lambda *tensors: loss(*tensors, law), fullgraph=True, backend=backend)
     results = []
     for f in (compiled, lambda *tensors: loss(*tensors, law)):
         leaves = [a.clone().requires_grad_(i < 2) for i, a in enumerate(args)]

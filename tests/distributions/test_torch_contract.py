@@ -1,4 +1,6 @@
-"""The checks that torch.distributions holds its own classes to, for every class, chart, curvature and dimension.
+"""The checks that torch.distributions holds its own classes to, for every class, curvature and dimension.
+
+Charts alternate, such that each meets every curvature and every dimension.
 
 A check is a function of one case; each test runs one check over all cases of a class and lists those that fail.
 """
@@ -19,8 +21,8 @@ from torch.distributions import Distribution, Independent, MixtureSameFamily, co
 
 from curvae import HyperbolicRadius, Lorentz, PoincareBall, RiemannianNormal, SphericalUniform, WrappedNormal
 
-CURVATURES = (0.0, 0.3, 1.0, 5.0)
-DIMENSIONS = (1, 2, 3, 10)
+CURVATURES = (0.0, 1.3)
+DIMENSIONS = (1, 2, 10)
 CHARTS = (Lorentz, PoincareBall)
 
 
@@ -57,10 +59,11 @@ def spreads(d: int) -> dict[str, dict[str, Any]]:
 
 
 def normals(cls: type[Distribution]) -> Iterator[Case]:
-    """Isotropic scales everywhere, and one other kind in turn, such that each meets every curvature and dimension."""
-    others = ("number", "scalar") + (("diagonal", "full") if cls is WrappedNormal else ())
-    for place, (chart, c, d) in enumerate(itertools.product(CHARTS, CURVATURES, DIMENSIONS)):
-        kinds = ("isotropic", others[(place + place // len(DIMENSIONS)) % len(others)])
+    """Isotropic scales everywhere, and other kinds in turn, such that each meets every curvature and both charts."""
+    for (i, c), (j, d) in itertools.product(enumerate(CURVATURES), enumerate(DIMENSIONS)):
+        kinds = ["isotropic", ("number", "scalar")[j % 2]]
+        kinds += [("diagonal", "full")[j % 2]] if cls is WrappedNormal else []
+        chart = CHARTS[(i + j) % 2]
         space = chart(d, c)
         loc = space.expmap0(torch.linspace(-0.4, 0.5, 6 * d, dtype=torch.float64).reshape(3, 2, d) / math.sqrt(d))
         for kind in kinds:

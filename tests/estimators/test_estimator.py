@@ -7,6 +7,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from curvae import PoincareVAE
 
 
-@parametrize_with_checks([PoincareVAE(epochs=3, hidden=(16,), importance_samples=50)])
+@parametrize_with_checks([PoincareVAE(epochs=2, hidden=(8,), importance_samples=20)])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

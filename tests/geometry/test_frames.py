@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from combining import every_pair
 from curvae import Lorentz
 from curvae.geometry import hyperboloid as h
 from curvae.geometry.frames import Frame, align, mean_point, picture_frame
@@ -85,9 +86,7 @@ def test_the_mean_of_points_far_from_the_origin(c, far):
     assert pull.norm() < 1e-6 * math.exp(max(0, math.sqrt(c) * far - 17))
 
 
-@pytest.mark.parametrize("mirror", [False, True])
-@pytest.mark.parametrize("c", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("d", [1, 2, 3, 6])
+@pytest.mark.parametrize(("d", "c", "mirror"), every_pair([1, 2, 3, 6], [0.0, 0.4, 1.0], [False, True]))
 def test_a_picture_does_not_depend_on_the_isometry(d, c, mirror):
     S, scores = cloud(d, c)
     drawn = picture_frame(S, c, scores).apply(S)
@@ -141,9 +140,7 @@ def test_points_that_coincide_have_a_picture():
     assert picture_frame(S, 1.0, torch.zeros(5, 2, dtype=F64)).apply(S).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("mirror", [False, True])
-@pytest.mark.parametrize("c", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize(("d", "c", "mirror"), every_pair([1, 2, 4], [0.0, 0.3, 1.0], [False, True]))
 def test_alignment_finds_a_known_isometry(d, c, mirror):
     S, _ = cloud(d, c)
     for far in (0.0, 2.0, 20.0):

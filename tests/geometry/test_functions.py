@@ -24,9 +24,7 @@ def truth(f, y: float, order: int):
     if order == 0 and y > 0:
         return f(y)
     if y < 0.5:
-        return mp.taylor(lambda u: f(u + mp.mpf("1e-60")), y, order, method="quad", radius=0.1)[
-            order
-        ].real * mp.factorial(order)
+        return mp.diff(lambda u: f(u + mp.mpf("1e-60")), y, order, method="quad", radius=0.1).real
     return mp.diff(f, y, order)
 
 

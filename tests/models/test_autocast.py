@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 
+from combining import every_pair
 from curvae import Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
 from curvae.models import VAE, Bernoulli, FermiDirac, GeodesicEdges, GraphVAE, Posterior, Stack
 from curvae.nn import (
@@ -58,10 +59,10 @@ LAYERS = {
 }
 
 
-@LOW
-@LEARNED
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("before", [False, True], ids=["float32 points", "low-precision points"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "learned", "before"),  # before: points of low precision
+    every_pair(list(LAYERS), [torch.bfloat16, torch.float16], [False, True], [False, True]),
+)
 def test_layers(name, dtype, learned, before):
     first = torch.nn.Linear(5, 3)
     layer = LAYERS[name](Curvature(0.7, learnable=learned))
@@ -87,15 +88,17 @@ def test_geometry_of_far_points_stays_in_full_precision():
     torch.testing.assert_close(PoincareBall(2).dist0(z), torch.tensor(10.0), rtol=1e-5, atol=0)
 
 
-@LOW
-@LEARNED
-@pytest.mark.parametrize("law", ["wrapped", "riemannian"])
-@pytest.mark.parametrize("kind", ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"])
-@pytest.mark.parametrize("diagonal", [False, True], ids=["isotropic", "diagonal"])
-def test_vae(dtype, learned, law, kind, diagonal):
-    if diagonal and law == "riemannian":
-        pytest.skip("the Riemannian normal is isotropic")
-    space = Space([Factor(2, 0.7, learned, law, diagonal)])
+@pytest.mark.parametrize(
+    ("kind", "law", "dtype", "learned"),
+    every_pair(
+        ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"],
+        [("wrapped", False), ("wrapped", True), ("riemannian", False)],  # diagonal or not
+        [torch.bfloat16, torch.float16],
+        [False, True],
+    ),
+)
+def test_vae(dtype, learned, law, kind):
+    space = Space([Factor(2, 0.7, learned, *law)])
     model = VAE(mlp(20, 16), decoder(kind, space, (16,), 20), Posterior(16, space), Bernoulli(20))
     x, noise = torch.rand(8, 20), torch.randn(2, 8, 2)
     compare(model, lambda: model.elbo(x, noise=noise), dtype, 0.1)
@@ -115,11 +118,16 @@ def test_products(dtype, space, law):
     compare(graph, lambda: graph.elbo(adjacency, edges, noise=noise), dtype, 0.1)
 
 
-@LOW
-@LEARNED
-@pytest.mark.parametrize("law", ["wrapped", "riemannian"])
-@pytest.mark.parametrize("edge_model", [GeodesicEdges, FermiDirac])
-@pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("dtype", "learned", "law", "edge_model", "dense"),
+    every_pair(
+        [torch.bfloat16, torch.float16],
+        [False, True],
+        ["wrapped", "riemannian"],
+        [GeodesicEdges, FermiDirac],
+        [True, False],
+    ),
+)
 def test_graph_vae(dtype, learned, law, edge_model, dense):
     edges = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]])
     model = GraphVAE(GraphEncoder(7), Posterior(32, Space([Factor(2, 0.7, learned, law)])), edge_model())

@@ -165,6 +165,7 @@ def test_gradients_of_a_context(encode):
     assert torch.autograd.gradcheck(terms, (context, *shifts.values()), eps=1e-6, atol=1e-6)
 
 
+@pytest.mark.usefixtures("quick_tracing")
 @pytest.mark.parametrize("encode", [False, True])
 def test_a_stack_is_told_as_each_model_alone(encode):
     settings = [replace(BASE, encode_covariates=encode, curvature=c, seed=k) for k, c in enumerate((0.2, 1.0, 2.5))]

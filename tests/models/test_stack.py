@@ -12,6 +12,7 @@ from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.nn import functional as F
 
+from combining import every_pair
 from curvae.distributions import table
 from curvae.errors import CurvaeError
 from curvae.geometry import hyperboloid as h
@@ -32,12 +33,14 @@ LAWS = (("riemannian", False), ("wrapped", False), ("wrapped", True))
 LEARNED = ({}, {"learn_curvature": True}, {"learn_prior_scale": True})
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("learned", LEARNED, ids=["fixed", "c", "scale"])
-@pytest.mark.parametrize(("law", "diagonal"), LAWS)
-@pytest.mark.parametrize("kind", ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"])
-def test_a_stack_computes_what_each_model_computes_alone(kind, law, diagonal, learned, dtype):
-    config = replace(BASE, decoder=kind, posterior=law, diagonal=diagonal, **learned)
+@pytest.mark.parametrize(
+    ("kind", "law", "learned", "dtype"),
+    every_pair(
+        ["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"], LAWS, LEARNED, [torch.float32, torch.float64]
+    ),
+)
+def test_a_stack_computes_what_each_model_computes_alone(kind, law, learned, dtype):
+    config = replace(BASE, decoder=kind, posterior=law[0], diagonal=law[1], **learned)
     tolerance = 1e-10 if dtype == torch.float64 else 2e-5
     assert_as_alone(models(config, dtype), *batch(dtype), tolerance)
 
@@ -528,9 +531,10 @@ def test_a_traced_gradient_has_the_same_numbers(law, kind, learned):
 # --- marginal likelihoods -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("law", ["riemannian", "wrapped"])
+@pytest.mark.parametrize(
+    ("law", "shared", "dtype"),
+    every_pair(["riemannian", "wrapped"], [False, True], [torch.float32, torch.float64]),
+)
 def test_marginal_likelihoods_of_a_stack_are_those_of_each_model(monkeypatch, law, shared, dtype):
     monkeypatch.setattr(marginal, "_CHUNK", {"cpu": FEATURES * 3 * 20})  # 3 rows of 20 draws at once
     monkeypatch.setattr(marginal, "_DRAWS", 20)

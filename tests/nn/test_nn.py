@@ -8,6 +8,7 @@ import mpmath as mp
 import pytest
 import torch
 
+from combining import every_pair
 from curvae import Lorentz, PoincareBall
 from curvae.nn import Curvature, ExpMap0, Gyroplane, LogMap0, MobiusLinear
 from oracles import gyroplane, lorentz_to_ball, mpf, random_directions, vector
@@ -25,9 +26,9 @@ def oracle(layer: Gyroplane, S: torch.Tensor, k: int):
     return gyroplane(lorentz_to_ball(vector(S), c), a, p, c)
 
 
-@OFFSETS
-@pytest.mark.parametrize("c", CURVATURES)
-@pytest.mark.parametrize("radius", [0.3, 5.0, 15.0, 30.0, 60.0, 80.0])
+@pytest.mark.parametrize(
+    ("offset", "c", "radius"), every_pair(OFFSETS.args[1], CURVATURES, [0.3, 5.0, 15.0, 30.0, 60.0, 80.0])
+)
 def test_gyroplane_equals_the_paper(offset, c, radius):
     """In float32, within the absolute bound 4ε(|n||S| + |β|ξ)/√(1 + cy²) on y, times the layer's gain."""
     layer = Gyroplane(3, 6, Curvature(c), offset)
@@ -102,7 +103,7 @@ def test_gyroplane_gradients(offset, learnable):
 
         assert torch.autograd.gradcheck(f, (S, *values), atol=1e-6)
         # Where c is not learned they are some of those where it is: a projection of them is enough.
-        assert torch.autograd.gradgradcheck(f, (S, *values), atol=1e-5, fast_mode=not learnable)
+        assert torch.autograd.gradgradcheck(f, (S, *values), atol=1e-5, fast_mode=not (learnable and c == 0.7))
 
 
 @OFFSETS

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations, product
 
+from combining import every_pair
 from paths import ROOT
 
 TESTS = ROOT / "tests"
@@ -22,3 +24,11 @@ def test_no_test_module_imports_another():
     for path in [*MODULES, TESTS / "conftest.py"]:
         found = re.findall(r"^ *(?:import|from) +([\w., ]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert not {part for line in found for part in re.split(r"\W+", line)} & names, path
+
+
+def test_every_pair_of_settings_meets_in_few_combinations():
+    axes = ["abcde", (0, 1, 2), (True, False), (0.5, 1.0, 2.0)]
+    chosen = every_pair(*axes)
+    assert len(chosen) == len(set(chosen)) <= 18 and set(chosen) <= set(product(*axes))
+    for i, j in combinations(range(4), 2):
+        assert {(one[i], one[j]) for one in chosen} == set(product(axes[i], axes[j]))

@@ -65,8 +65,8 @@ def double(configs, data, **how):
 
 
 def test_forty_models_learn_as_each_alone():
-    """Learning curves over 200 steps in float64, to 1e-4: seeds, numbers, data and splits of their own."""
-    base = replace(SMALL, epochs=25, batch_size=4)
+    """Learning curves over 96 steps in float64, to 1e-4: seeds, numbers, data and splits of their own."""
+    base = replace(SMALL, epochs=12, batch_size=4)
     configs = [
         replace(
             base,
@@ -83,7 +83,7 @@ def test_forty_models_learn_as_each_alone():
     found = double(configs, data, splits=splits)
     for i in (19, 36):
         alone = fit(configs[i], data[i], split=splits[i], dtype=torch.float64)
-        assert len(alone.history) * math.ceil(len(splits[i].train) / 4) == 200
+        assert len(alone.history) * math.ceil(len(splits[i].train) / 4) == 96
         np.testing.assert_allclose(curve(found[i]), curve(alone), rtol=1e-4)
         torch.testing.assert_close(weights(found[i]), weights(alone), rtol=1e-4, atol=1e-6)
         assert np.array_equal(found[i].scaling.scale, alone.scaling.scale)
@@ -92,8 +92,16 @@ def test_forty_models_learn_as_each_alone():
     assert len({round(one.last["elbo"], 6) for one in found}) == len({id(one.model) for one in found}) == 40
 
 
-@pytest.mark.parametrize("more", [{"learn_curvature": True}, {"learn_prior_scale": True}, {"validation": 0.0}], ids=str)
-@pytest.mark.parametrize("law", ["riemannian", "wrapped"])
+@pytest.mark.parametrize(
+    ("law", "more"),
+    [
+        ("riemannian", {"learn_curvature": True}),
+        ("wrapped", {"learn_curvature": True}),
+        ("riemannian", {"learn_prior_scale": True}),
+        ("wrapped", {"validation": 0.0}),
+    ],
+    ids=str,
+)
 def test_learned_numbers_and_no_validation(law, more):
     configs = seeds(3, replace(SMALL, posterior=law, **more))
     for config, one in list(zip(configs, double(configs, rows()), strict=True))[1:]:
@@ -545,7 +553,7 @@ def test_what_is_interrupted_below(whole):
     assert len(set(lengths[:5])) >= 3 and max(lengths) <= 30 and lengths[9] == 5
 
 
-@pytest.mark.parametrize("at", [1, 20, 26, 60])
+@pytest.mark.parametrize("at", [1, 26, 60])
 def test_an_interrupted_list_goes_on_as_if_nothing_had_happened(tmp_path, often, whole, at):
     """Also models that had stopped or failed before, and those in stacks that had ended."""
     interrupted(at, MANY, DATA, folder=tmp_path)
@@ -558,7 +566,7 @@ def assert_resumed(found, whole):
 
 
 def test_interrupted_again_and_again(tmp_path, often, whole):
-    for at in (2, 17, 5, 11):
+    for at in (2, 17, 5):
         interrupted(at, MANY, DATA, folder=tmp_path, resume=True)
     assert_resumed(fit_many(MANY, DATA, folder=tmp_path, resume=True), whole)
 

@@ -187,9 +187,14 @@ SMALL = Config(likelihood="gaussian", hidden=(8,), epochs=3, batch_size=16, neig
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"neighbours": "near"}, {"neighbours": "far", "curvature": 0.0}, {"space": "h2,e1"}]
+    ("settings", "kind"),
+    [
+        ({}, np.asarray),
+        ({"neighbours": "near"}, sparse.csr_array),
+        ({"neighbours": "far", "curvature": 0.0}, np.asarray),
+        ({"space": "h2,e1"}, sparse.csr_array),
+    ],
 )
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_trainings_in_a_stack_as_alone(settings, kind):
     x = kind(np.abs(X).astype(np.float64))
     configs = [replace(SMALL, seed=seed, **settings) for seed in range(2)]
@@ -223,8 +228,8 @@ def test_many_rows_in_a_stack_as_alone(few, kind):
             torch.testing.assert_close(found.model.get_parameter(name), value, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.usefixtures("quick_tracing")
+@pytest.mark.parametrize(("many", "kind"), [(False, np.asarray), (True, sparse.csr_array)])
 def test_captured_steps_are_the_plain_ones(request, many, kind):
     """Also where the last batch is filled up, for rows at hand and for rows that are fed."""
     if many:
@@ -252,7 +257,7 @@ def test_resumed_as_if_never_interrupted(tmp_path, few):
 
 def test_the_term_is_learned():
     x = X.astype(np.float64)
-    found = fit(replace(SMALL, epochs=60, neighbours_weight=100.0, learning_rate=1e-2), x)
+    found = fit(replace(SMALL, epochs=30, neighbours_weight=100.0, learning_rate=2e-2), x)
     assert found.config.neighbours_weight == 100.0
     assert found.history[-1]["neighbours"] < 0.7 * found.history[0]["neighbours"]
 

@@ -108,8 +108,9 @@ def test_frames_are_stored_to_the_last_bit():
             frames_from_json(wrong, PRODUCT)
 
 
-@pytest.mark.parametrize("far", [1.0, 20.0])
-@pytest.mark.parametrize("factors", [PRODUCT, PRODUCT[:1], PRODUCT[1:2]])
+@pytest.mark.parametrize(
+    ("factors", "far"), [(PRODUCT, 1.0), (PRODUCT, 20.0), (PRODUCT[:1], 20.0), (PRODUCT[1:2], 1.0)]
+)
 def test_isometric_maps_have_no_spread(factors, far):
     place = cloud(factors)
     found = align_maps([place, moved(place, far), moved(place, 0.5, 2)])

@@ -169,28 +169,25 @@ def assert_same_training(configs, x, form, epochs=3, kinds=(BatchEngine, Capture
 
 
 @pytest.mark.parametrize(
-    ("count", "window", "form"),  # every pair of two of them
+    ("count", "window", "form"),  # one model and several, fed and at hand, in one window and in several
     [
         (1, 1, np.asarray),
         (1, 40, sparse.csr_array),
-        (1, 1 << 20, np.asarray),
         (3, 1, sparse.csr_array),
-        (3, 40, np.asarray),
-        (3, 1 << 20, sparse.csr_array),
+        (3, 1 << 20, np.asarray),
     ],
 )
 def test_steps_to_be_captured_are_the_plain_ones(form, window, count):
     """Gathered from rows in memory, or fed by a thread; the last batch is smaller than the others."""
     configs = [replace(SMALL, seed=seed, beta=1.0 + seed) for seed in range(count)]
     with mock.patch.object(engine, "WINDOW", window), mock.patch.object(engine, "_WATCHED", 3):
-        assert_same_training(configs, numbers(44), form)
+        assert_same_training(configs, numbers(44), form, epochs=2)
 
 
 @pytest.mark.parametrize(
     ("more", "form"),
     [
         ({"objective": "iwae", "samples": 3}, np.asarray),
-        ({"batch_size": 64}, np.asarray),
         ({"batch_size": 64}, sparse.csr_array),
         ({"likelihood": "bernoulli"}, sparse.csr_array),
     ],

@@ -1,22 +1,23 @@
 """Matrices without column names: .npy, scipy sparse .npz, Matrix Market. Nothing is ever unpickled.
 
-Of Matrix Market files (Boisvert, Pozo, Remington, 1996, The Matrix Market exchange formats) scipy parses the header and
-pandas the numbers: `scipy.io.mmread` crashes the interpreter on a number that is cut off at the end of the file or
-contains a NUL byte, and accepts a line with too many numbers.
+Matrix Market files (Boisvert, Pozo, Remington, 1996, The Matrix Market exchange formats) are read by `scipy.io.mmread`.
+Lines are checked before, for it ignores whatever follows a number (1,5 and 1.5D3 would be 1 and 1.5), and crashes the
+interpreter on NUL bytes and on a number that is cut off at the end of the file.
 """
 
 from __future__ import annotations
 
+import re
 import zipfile
+from collections.abc import Iterator
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-from scipy.io import mminfo
-from scipy.sparse import coo_array, csr_array, issparse, load_npz
+from scipy.io import mminfo, mmread
+from scipy.sparse import csr_array, issparse, load_npz
 
 from ..errors import CurvaeError
 from . import memory
@@ -26,7 +27,7 @@ from .images import raw_images
 from .messages import one_line
 from .raw import RawData
 from .schema import Column
-from .text import EXACT
+from .text import NUMBER
 
 __all__ = ["raw_matrix", "read_npy", "read_sparse", "read_sparse_matrix"]
 
@@ -88,69 +89,61 @@ def _unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
     return CurvaeError(f"{path.name} cannot be read as {what}: {one_line(error)}; save it again")
 
 
-_MIRRORED = {"symmetric": 1.0, "skew-symmetric": -1.0}  # sign of the entries above the diagonal, which are not stored
-
-
 def read_matrix_market(path: Path) -> csr_array:
     """Read a Matrix Market file, dense or sparse, as a sparse matrix."""
-    with open_file(path, "rt", encoding="utf-8") as stream:
-        rows, columns, entries, layout, field, symmetry = mminfo(_header(stream))
+    with open_file(path) as stream:
+        header = _header(stream)
+        rows, columns, entries, layout, field, symmetry = mminfo(BytesIO(header))
         if field == "complex" or symmetry == "hermitian":
             raise CurvaeError(f"{path.name} holds {field} {symmetry} numbers; give real ones")
-        if symmetry in _MIRRORED and rows != columns:
+        if symmetry != "general" and rows != columns:
             raise CurvaeError(
                 f"{path.name} is {symmetry} and {rows:,} × {columns:,}, which is not square; correct its sizes"
             )
-        dense, width = layout == "array", {"array": 1, "coordinate": 2 if field == "pattern" else 3}[layout]
-        if dense and symmetry in _MIRRORED:  # the half below the diagonal, which is zero if skew-symmetric
+        if layout == "array" and symmetry != "general":  # one half and, unless it is zero, the diagonal
             entries = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
-        memory.require(8 * rows + 24 * entries * width, f"{path.name} ({rows:,} × {columns:,}, {entries:,} entries)")
-        body = _read_numbers(stream, entries, width)
-    if dense and symmetry == "general":
-        return csr_array(body.reshape(columns, rows).T)
-    if dense:
-        # Column by column below the diagonal is row by row above it.
-        j, i = np.triu_indices(rows, int(symmetry == "skew-symmetric"))
-        body = np.column_stack([i + 1, j + 1, body[:, 0]])
-    return _assemble(body, (rows, columns), _MIRRORED.get(symmetry))
+        size = 24 * rows * columns if layout == "array" else 8 * rows + 72 * entries
+        memory.require(size, f"{path.name} ({rows:,} × {columns:,}, {entries:,} entries)")
+        matrix = csr_array(mmread(_Stream(header, stream, _line(layout, field))))
+    if symmetry == "skew-symmetric" and matrix.diagonal().any():
+        raise ValueError("the diagonal of a skew-symmetric matrix must be 0")
+    return matrix
 
 
-def _header(stream: IO[str]) -> BytesIO:
+def _header(stream: IO[bytes]) -> bytes:
     """Take the banner, the comments and the line of sizes off a stream."""
-    header = BytesIO()
+    lines = []
     for line in stream:
-        header.write(line.encode())
-        if line.strip() and not line.startswith("%"):
+        lines.append(line)
+        if line.strip() and not line.startswith(b"%"):
             break
-    header.seek(0)
-    return header
+    return b"".join(lines)
 
 
-def _read_numbers(stream: IO[str], entries: int, width: int) -> NDArray[np.float64]:
-    """Read the lines below the header, (entries, width)."""
-    if not entries:
-        return np.empty((0, width))
-    # An empty field is an error, "nan" is a number.
-    frame = pd.read_csv(
-        stream, sep=r"\s+", header=None, dtype=np.float64, keep_default_na=False, na_values=["nan", "NaN"], **EXACT
-    )
-    if frame.shape != (entries, width):
-        raise ValueError(
-            f"the header announces {entries} lines of {width} numbers, the file has {frame.shape[0]} of "
-            f"{frame.shape[1]}"
-        )
-    return frame.to_numpy()
+def _line(layout: str, field: str) -> str:
+    """The pattern of a line with one entry."""
+    value = r"-?\d+" if "integer" in field else rf"{NUMBER}|-?[nN]a[nN]"
+    fields = [*([r"\d+"] * 2 if layout == "coordinate" else []), *([] if field == "pattern" else [f"(?:{value})"])]
+    return r"[ \t]+".join(fields)
 
 
-def _assemble(body: NDArray[np.float64], shape: tuple[int, int], mirror: float | None) -> csr_array:
-    """Build the matrix from lines of row, column and value; a pattern has no values, and its entries are 1."""
-    places = body[:, :2] - 1
-    if not bool(((places >= 0) & (places < shape) & (places % 1 == 0)).all()):
-        raise ValueError(f"an entry lies outside of {shape[0]} × {shape[1]}")
-    i, j = places.astype(np.int64).T
-    values = body[:, 2] if body.shape[1] == 3 else np.ones(len(body))
-    if mirror is not None:
-        off = i != j
-        values = np.concatenate([values, mirror * values[off]])
-        i, j = np.concatenate([i, j[off]]), np.concatenate([j, i[off]])
-    return csr_array(coo_array((values, (i, j)), shape=shape))
+class _Stream:
+    """The stream that scipy reads: the header, then lines that match a pattern, each with its end."""
+
+    def __init__(self, header: bytes, body: IO[bytes], line: str) -> None:
+        self._pieces = chain([header], self._checked(body, line))
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, more than `size` if lines are longer."""
+        return next(self._pieces, b"")
+
+    @staticmethod
+    def _checked(body: IO[bytes], line: str) -> Iterator[bytes]:
+        pattern = re.compile(rf"(?>[ \t]*(?:{line})?[ \t\r]*\n)*+".encode())
+        while piece := b"".join(body.readlines(2**16)):
+            piece = piece if piece.endswith(b"\n") else piece + b"\n"
+            matched = pattern.match(piece)
+            if matched is not None and matched.end() < len(piece):
+                wrong = piece[matched.end() :].split(b"\n", 1)[0].decode(errors="replace")
+                raise ValueError(f"{wrong[:40]!r} is not a line of this format")
+            yield piece

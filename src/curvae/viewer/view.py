@@ -343,6 +343,7 @@ def _secret_order(count: int) -> NDArray[np.intp]:
     return np.argsort(np.frombuffer(secrets.token_bytes(8 * count), np.uint64))
 
 
+@cache
 def _colours() -> dict[str, Any]:
     def scale(colours: Any) -> list[str]:
         return [to_hex(colours(k / 254)) for k in range(255)]
