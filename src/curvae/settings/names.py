@@ -12,6 +12,8 @@ __all__ = [
     "NeighbourKind",
     "NetworkKind",
     "ObjectiveKind",
+    "PairKind",
+    "PopularityKind",
 ]
 
 DistributionKind = Literal["riemannian", "wrapped"]
@@ -19,6 +21,8 @@ NetworkKind = Literal["mlp", "conv"]
 DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 ObjectiveKind = Literal["elbo", "iwae"]
 EdgeKind = Literal["geodesic", "fermi_dirac"]
+PopularityKind = Literal["auto", "off", "learned"]
+PairKind = Literal["all", "balanced"]
 NeighbourKind = Literal["off", "near", "far", "both"]
 
 LIKELIHOODS: dict[str, str] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -50,8 +51,11 @@ class RunFiles(NamedTuple):
 
 
 def held_out_score(record: Record) -> float:
-    """What early stopping goes by: the ELBO of the validation rows less what the map misses of their neighbourhoods."""
-    return record["validation_elbo"] - record.get("validation_neighbours", 0.0)
+    """What early stopping goes by: the AUC of the validation edges of a graph, or the ELBO of the validation rows less
+    what the map misses of their neighbourhoods; −∞ for an epoch after which nobody looked."""
+    if "validation_auc" in record:
+        return float(record["validation_auc"])
+    return record.get("validation_elbo", -math.inf) - record.get("validation_neighbours", 0.0)
 
 
 class FittedModel(ABC):

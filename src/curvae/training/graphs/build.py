@@ -5,11 +5,11 @@ from __future__ import annotations
 from ...data import memory
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
 from ...models.pairs import exact
-from ...nn import GraphEncoder
+from ...nn import GraphEncoder, Popularity
 from ..build import make_space, seeded
 from ..config import GraphConfig
 
-__all__ = ["START", "build_graph_model", "require_buildable_graph"]
+__all__ = ["START", "build_graph_model", "listed", "require_buildable_graph"]
 
 START = 0.4
 """σ of every node at first.
@@ -23,8 +23,8 @@ starts from 0.2 to 0.69 on validation edges; results/paper/table4.json has what 
 def require_buildable_graph(config: GraphConfig, nodes: int, features: int | None = None) -> None:
     """Raise for a model that cannot be built, without building it; arguments as of `build_graph_model`."""
     inputs, factors = nodes if features is None else features, len(config.factors)
-    # Models of products hold numbers of all pairs that they see.
-    all_pairs = factors > 1 and exact(nodes, factors)
+    # Models of products, or with popularity, hold numbers of all pairs that they see.
+    all_pairs = config.pairs == "all" and listed(config) and exact(nodes, listed=True)
     pairs = 300 * factors * config.samples * nodes * (nodes - 1) // 2 if all_pairs else 0
     memory.require(
         16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim) + pairs,
@@ -50,4 +50,10 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
             Posterior(config.hidden[-1], make_space(config)).start(START),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
+            popularity=Popularity(config.hidden[-1]) if config.popular else None,
         )
+
+
+def listed(config: GraphConfig) -> bool:
+    """Whether a model that sees all pairs must hold them in memory."""
+    return len(config.factors) > 1 or config.popular
