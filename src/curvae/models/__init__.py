@@ -11,9 +11,9 @@ from .stack import Stack
 from .vae import VAE, MapTerms, Terms
 
 __all__ = [
-    "BalancedPairs",
     "LIKELIHOODS",
     "VAE",
+    "BalancedPairs",
     "Batch",
     "Bernoulli",
     "Categorical",

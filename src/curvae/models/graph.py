@@ -128,7 +128,7 @@ class FermiDirac(EdgeModel):
     def lower(self, shift: float) -> None:
         """Begin with log-odds that are less by `shift` at every distance."""
         with torch.no_grad():
-            self.radius -= shift * self.log_temperature.exp()
+            self.radius.sub_(shift * self.log_temperature.exp())
 
     def absence(self, d: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
         radius, temperature = numbers
@@ -264,8 +264,8 @@ class GraphVAE(Latent):
 
     def log_likelihood(self, S: Tensor, pairs: AnyPairs, popularity: Tensor | None = None) -> Tensor:
         """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64, and with a
-        popularity of shape (n,). Of `BalancedPairs` it is an unbiased estimate too, but with the gradient of the
-        likelihood of these pairs."""
+        popularity of shape (n,). Of `BalancedPairs` it is an unbiased estimate too, but with the gradient of n
+        times the mean log-likelihood of these pairs among themselves."""
         S = checks.points("S", S, self.space.width, "this model").double()
         if isinstance(pairs, Pairs | BalancedPairs):
             logits = self.edges.logits(self._gaps(S, pairs.nodes, popularity).to(self.dtype))
@@ -273,10 +273,8 @@ class GraphVAE(Latent):
             every = (pairs.weight * F.logsigmoid(sign * logits)).sum(-1, dtype=torch.float64)
             if isinstance(pairs, Pairs):
                 return every
-            # An edge that is drawn stands for as many edges as its weight says, and so does a non-edge beside it.
-            stands = pairs.weight[..., :1].to(self.dtype)
-            raised = logits + pairs.shift.to(self.dtype)
-            learned = (stands * F.logsigmoid(sign * raised)).sum(-1, dtype=torch.float64)
+            raised = F.logsigmoid(sign * (logits + pairs.shift.to(self.dtype)))
+            learned = S.shape[-2] * raised.mean(-1, dtype=torch.float64)
             return learned + (every - learned).detach()
         # As if there were no edge, and what the edges change in that.
         absence, numbers = self.edges.absence, self.edges.numbers()
@@ -327,9 +325,7 @@ class GraphVAE(Latent):
         own = None if self.popularity is None else self.popularity(encoded, adjacency)
         return -self._gaps(self.posterior(encoded).loc, checks.tensor("pairs", pairs), own)
 
-    def sample(
-        self, nodes: int, generator: torch.Generator | None = None, popularity: Tensor | None = None
-    ) -> Tensor:
+    def sample(self, nodes: int, generator: torch.Generator | None = None, popularity: Tensor | None = None) -> Tensor:
         """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j. `popularity` is
         that of the new nodes, shape (nodes,)."""
         with torch.no_grad():

@@ -84,6 +84,7 @@ class PairSampler:
     Arguments:
         edges: the edges, shape (2, E), each listed once, in either direction.
         n_nodes: number of nodes.
+        joined: leave out nodes without an edge, so that the sum is over all pairs of the other nodes.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
@@ -92,7 +93,11 @@ class PairSampler:
         (torch.Size([2, 53]), 4950.0)
     """
 
-    def __init__(self, edges: Tensor, n_nodes: int) -> None:
+    def __init__(self, edges: Tensor, n_nodes: int, joined: bool = False) -> None:
+        self._among: Tensor | None = None
+        if joined:
+            self._among, edges = edges.unique(return_inverse=True)
+            n_nodes = len(self._among)
         self.edges, self.n_nodes = edges, n_nodes
         self.rest = n_nodes * (n_nodes - 1) // 2 - edges.shape[1]
         if self.rest < 1:
@@ -120,8 +125,9 @@ class PairSampler:
             edges = edges[:, torch.randperm(count, generator=generator, device=edges.device)[:present]]
         sizes = torch.tensor([present, absent], device=edges.device)
         weight = torch.tensor([count / max(present, 1), self.rest / absent], dtype=torch.float64, device=edges.device)
+        nodes = torch.cat([edges, missing], 1)
         return Pairs(
-            torch.cat([edges, missing], 1),
+            nodes if self._among is None else self._among[nodes],
             torch.tensor([1.0, 0.0], device=edges.device).repeat_interleave(sizes),
             weight.repeat_interleave(sizes),
         )

@@ -99,5 +99,9 @@ GRAPHS: dict[str, Any] = {
     "tf32": True,
     "seed": 0,
     "edges": "geodesic",
+    "popularity": "off",
+    "pairs": "all",
+    "hide": 0.0,
     "weight": 2.0,
+    "patience": None,
 }

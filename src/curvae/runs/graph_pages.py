@@ -21,7 +21,8 @@ from ..plotting import graph_map, project_from
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..report import Picture, Section, Table
 from ..training.evaluate import Embedding
-from ..training.graphs import FittedGraph, GraphComparison
+from ..training.graphs import FittedGraph, GraphComparison, GraphConfig
+from ..training.graphs.build import listed
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
 from .factors import by_factor, place_text
@@ -247,7 +248,10 @@ def _by_split(links: LinkFigures) -> Table:
     figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
     header = ["seed of the split", *figures, "ends apart", "an end alone"]
     return Table(
-        header, rows, "Validation edges, 5 %, were hidden too and decided nothing; hidden edges above are test edges."
+        header,
+        rows,
+        "Validation edges, 5 %, were hidden too and decided at most when a training ended; hidden edges above "
+        "are test edges.",
     )
 
 
@@ -273,11 +277,14 @@ def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
             radius, temperature = (float(t) for t in edges.numbers())
         probability = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
     facts = [["edge model", probability], ["weight of the likelihood", f"{config.weight:g}"]]
+    if embedding.popularity is not None:
+        low, middle, high = np.quantile(embedding.popularity, [0.0, 0.5, 1.0])
+        facts.append(["popularity: smallest, median, largest", f"{low:.2f}, {middle:.2f}, {high:.2f}"])
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 
-def data_section(graph: Graph, factors: int = 1) -> Section:
-    """What was done to a graph that is placed in a space of so many factors."""
+def data_section(graph: Graph, config: GraphConfig) -> Section:
+    """What was done to a graph for a model with these settings."""
     text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
     if graph.weights is not None:
         text.append(
@@ -285,6 +292,11 @@ def data_section(graph: Graph, factors: int = 1) -> Section:
         )
     if graph.features is not None:
         text.append(f"{len(graph.feature_names)} features were centred and scaled to unit variance.")
-    if not exact(graph.n_nodes, factors):
+    if config.pairs == "balanced":
+        text.append(
+            "Each step was fitted to the edges and as many random pairs that are not joined, between nodes that have "
+            "an edge; of a node without one nothing is known."
+        )
+    elif not exact(graph.n_nodes, listed(config)):
         text.append("The graph is too large to look at all pairs of nodes: each step looked at a weighted sample.")
     return Section("What was done to the data", text)

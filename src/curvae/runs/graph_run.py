@@ -156,7 +156,7 @@ class GraphRun(Run):
             ),
             pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings))),
             pages.training_section(fitted, embedding),
-            pages.data_section(graph, len(config.factors)),
+            pages.data_section(graph, config),
         ]
         verdict = pages.verdict(graph, embedding, links, near)
         if self.remarks:
@@ -202,7 +202,7 @@ class GraphRun(Run):
         parts = [
             Section("The maps", said, drawn),
             pages.comparison_section(found),
-            pages.data_section(self.data, len(self.config.factors)),
+            pages.data_section(self.data, self.config),
         ]
         return list(self.data.notes), [], parts
 

@@ -55,7 +55,9 @@ _OLD_FEWEST = 20
 _CURVATURE = Rule(NOT_NEGATIVE.holds, "be c ≥ 0, the space having curvature −c; got")
 _SHARE = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the rows, from 0 to below 1; got")
 _SHARE_OF_1 = Rule(lambda value: number(value) and 0 <= value < 1, "be a number from 0 to below 1; got")
-_SHARE_OF_EDGES = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the edges, from 0 to below 1; got")
+_SHARE_OF_EDGES = Rule(
+    lambda value: number(value) and 0 <= value < 1, "be a share of the edges, from 0 to below 1; got"
+)
 _COOLDOWN = Rule(lambda value: number(value) and 0 <= value <= 1, "be a share of the steps, from 0 to 1; got")
 _SEED = Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got")
 
@@ -342,20 +344,25 @@ class EdgeSettings(Part):
 class GraphDrawSettings(DrawSettings):
     """What is maximised, for a model of a graph."""
 
-    beta: float = again(DrawSettings, "beta", 0.04)
+    beta: float = again(
+        DrawSettings,
+        "beta",
+        0.01,
+        help="Weight of the divergence: of a node beside a pair where pairs are balanced, otherwise as in the ELBO.",
+    )
 
 
 @dataclass(frozen=True)
 class GraphStepSettings(StepSettings):
     """The training of a model of a graph."""
 
-    epochs: int = again(StepSettings, "epochs", 800, help="Steps over the whole graph.")
+    epochs: int = again(StepSettings, "epochs", 600, help="Steps over the whole graph.")
     learning_rate: float = again(StepSettings, "learning_rate", 1e-2)
     adam_beta2: float = again(StepSettings, "adam_beta2", 0.999)
     cooldown: float = again(StepSettings, "cooldown", 0.0)
     patience: int | None = setting(
-        200,
-        "Stop after so many steps without progress on hidden validation edges, and keep the best weights; or never, and "
-        "keep the last.",
+        300,
+        "Stop after so many steps without progress on validation edges, where edges are hidden, and keep the best "
+        "weights; or never, and keep the last.",
         words={"never": None},
     )

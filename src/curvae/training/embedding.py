@@ -172,8 +172,8 @@ class Embedding:
         return _joined(found, self.placed)
 
     def nearness_of(self, pairs: NDArray[np.int64]) -> Array:
-        """By how much the popularity of both exceeds the distance of listed pairs, (·, 2): the likelier they are joined,
-        the larger."""
+        """By how much the popularity of both exceeds the distance, for listed pairs of nodes, (·, 2): the larger, the
+        likelier they are joined."""
         near = -self.distances_of(pairs)
         return near if self.popularity is None else near + self.popularity[pairs].sum(1)
 

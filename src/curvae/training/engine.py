@@ -20,7 +20,17 @@ from .config import Config, Settings
 from .fitted import Record
 from .sources import Stacked
 
-__all__ = ["WINDOW", "Advance", "BatchEngine", "Engine", "EpochResult", "Failure", "figures", "figures_by_name", "losses"]
+__all__ = [
+    "WINDOW",
+    "Advance",
+    "BatchEngine",
+    "Engine",
+    "EpochResult",
+    "Failure",
+    "figures",
+    "figures_by_name",
+    "losses",
+]
 
 Model = TypeVar("Model", bound=Stackable)
 Kind = TypeVar("Kind", bound=Settings)

@@ -93,7 +93,8 @@ class FittedModel(ABC):
     @property
     def keeps_best(self) -> bool:
         """Whether the weights are those of the epoch that was best on data held out, and not the last."""
-        return getattr(self.config, "patience", None) is not None and self.failure is None
+        looked = any(math.isfinite(held_out_score(record)) for record in self.history)
+        return self.config.patience is not None and self.failure is None and looked
 
     @property
     def figures(self) -> tuple[FactorFigures, ...]:

@@ -19,6 +19,8 @@ nodes that cannot be told apart yet are pressed together; with 0.2 the plane fai
 starts from 0.2 to 0.69 on validation edges; results/paper/table4.json has what these two give.
 """
 
+_START_BALANCED = 0.2  # the same where pairs are balanced, which do not press nodes together
+
 
 def require_buildable_graph(config: GraphConfig, nodes: int, features: int | None = None) -> None:
     """Raise for a model that cannot be built, without building it; arguments as of `build_graph_model`."""
@@ -47,7 +49,7 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
     with seeded(config.seed):
         return GraphVAE(
             GraphEncoder(inputs, config.hidden),
-            Posterior(config.hidden[-1], make_space(config)).start(START),
+            Posterior(config.hidden[-1], make_space(config)).start(START if config.pairs == "all" else _START_BALANCED),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
             popularity=Popularity(config.hidden[-1]) if config.popular else None,

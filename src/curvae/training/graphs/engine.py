@@ -101,8 +101,10 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         several = len(models) > 1
         self._makers = [part.maker(self.stack.dtype, dense=several or None) for part in seen]
         self._adjacencies = [maker() for maker in self._makers]
-        seen_all = self.config.pairs == "all" and exact(self.nodes, listed(self.config))
-        self._samplers = [] if seen_all else [PairSampler(part.edges, self.nodes) for part in seen]
+        # Of a node without an edge, which hidden edges may have left alone, nothing is known.
+        joined = self.config.pairs == "balanced"
+        seen_all = _complete(seen) if joined else exact(self.nodes, listed(self.config))
+        self._samplers = [] if seen_all else [PairSampler(part.edges, self.nodes, joined) for part in seen]
         if several and self._samplers and self.config.pairs == "all":
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
         self.beta = self._weights(1)
@@ -174,6 +176,12 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
 
     def watched_figures(self, values: Sequence[float]) -> Record:
         return {"validation_auc": values[0]}
+
+
+def _complete(seen: Sequence[Observed]) -> bool:
+    """Whether a graph has no pair of nodes with edges that is not joined."""
+    joined = (len(part.edges.unique()) for part in seen)
+    return any(part.edges.shape[1] == n * (n - 1) // 2 for part, n in zip(seen, joined, strict=True))
 
 
 def _auc(scores: NDArray[np.float64]) -> float:

@@ -113,7 +113,5 @@ def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
         "test": (split.test, split.test_absent),
     }
     return {
-        name: Links(*link_scores(*map(embedding.nearness_of, both)))
-        for name, both in parts.items()
-        if len(both[0])
+        name: Links(*link_scores(*map(embedding.nearness_of, both))) for name, both in parts.items() if len(both[0])
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,10 @@ class GraphTask(Task):
     sizes: tuple[Any, ...]
 
     @property
+    def patience(self) -> int | None:
+        return self.config.patience if self.split is not None and len(self.split.validation) else None
+
+    @property
     def architecture(self) -> Any:
         """What the models of one stack have in common; a large graph is trained alone."""
         nodes = self.sizes[0]
@@ -72,8 +76,6 @@ def plan_graphs(
     tasks = []
     for i, (config, graph) in enumerate(zip(configs, each, strict=True)):
         split = None if splits is None else splits[i]
-        if split is None or not len(split.validation):
-            config = replace(config, patience=None)  # there is nothing to watch
         edges = graph.n_edges if split is None else len(split.train)
         sizes = graph.n_nodes, edges, None if graph.features is None else graph.features.shape[1]
         tasks.append(GraphTask(i, Task.label(i, len(configs), config), config, numbers[id(graph)], split, sizes))
@@ -108,7 +110,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         watched = [
             np.concatenate([task.split.validation, task.split.validation_absent]).T
             for task in tasks
-            if task.split is not None and task.config.patience is not None
+            if task.split is not None and task.patience is not None
         ]
         pairs = [torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in watched]
         return GraphEngine(models, [task.config for task in tasks], shown, pairs)
