@@ -199,6 +199,7 @@ ROWS: dict[str, Any] = COMMON | {
 GRAPHS: dict[str, Any] = COMMON | {
     "posterior": "wrapped",
     "epochs": 100,
+    "encoder": "convolutions",
     "edges": "geodesic",
     "popularity": "off",
     "pairs": "all",

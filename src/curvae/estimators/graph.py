@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
-from ..settings import DistributionKind, EdgeKind, PairKind, PopularityKind
+from ..settings import DistributionKind, EdgeKind, EncoderKind, PairKind, PopularityKind
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, map_health
 from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, link_figures
@@ -38,6 +38,7 @@ class PoincareGraphVAE(MapEstimator):
         hide: share of the edges that each step hides from the encoder, and fits all the same.
         weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
         hidden: widths of the hidden layers.
+        encoder: "convolutions" of the edges and features, or "free", a vector a node: it fits the edges most closely.
         output: coordinates of `embedding_`: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for other
             estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent". Of a
             product those of its factors one after the other.
@@ -85,6 +86,7 @@ class PoincareGraphVAE(MapEstimator):
         hide: float = 0.5,
         weight: float = 1.0,
         hidden: tuple[int, ...] = (32,),
+        encoder: EncoderKind = "convolutions",
         output: Output = "auto",
         epochs: int = 600,
         learning_rate: float = 1e-2,
@@ -111,6 +113,7 @@ class PoincareGraphVAE(MapEstimator):
         self.hide = hide
         self.weight = weight
         self.hidden = hidden
+        self.encoder = encoder
         self.output = output
         self.epochs = epochs
         self.learning_rate = learning_rate

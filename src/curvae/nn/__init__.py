@@ -1,6 +1,14 @@
 """Latent spaces, layers and networks as modules."""
 
-from .graph import AdjacencyMaker, GraphConv, GraphEncoder, Popularity, normalised_adjacency, undirected
+from .graph import (
+    AdjacencyMaker,
+    FreeVectors,
+    GraphConv,
+    GraphEncoder,
+    Popularity,
+    normalised_adjacency,
+    undirected,
+)
 from .layers import Curvature, ExpMap0, Gyroplane, Layers, LogMap0, MobiusLinear
 from .networks import NETWORKS, Conditioned, Decoder, Network, decoder, mlp
 from .space import Factor, Space
@@ -13,6 +21,7 @@ __all__ = [
     "Decoder",
     "ExpMap0",
     "Factor",
+    "FreeVectors",
     "GraphConv",
     "GraphEncoder",
     "Gyroplane",

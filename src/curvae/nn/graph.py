@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from ..geometry.checks import real, tensor
 from ..geometry.primitive import full_precision
 
-__all__ = ["AdjacencyMaker", "GraphConv", "GraphEncoder", "Popularity", "normalised_adjacency", "undirected"]
+__all__ = [
+    "AdjacencyMaker",
+    "FreeVectors",
+    "GraphConv",
+    "GraphEncoder",
+    "Popularity",
+    "normalised_adjacency",
+    "undirected",
+]
 
 
 def undirected(edges: Tensor, n_nodes: int, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -202,6 +210,30 @@ class GraphEncoder(nn.Module):
             x = layer(adjacency, x).relu()
         assert x is not None  # there is a layer
         return _propagate(adjacency, x)
+
+
+class FreeVectors(nn.Module):
+    """A learned vector for every node, in place of an encoder: it fits a graph most closely, and knows its nodes only.
+
+    Arguments:
+        n_nodes: number of nodes.
+        width: of the vectors.
+
+    Example:
+        >>> adjacency = normalised_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
+        >>> FreeVectors(3, 32)(adjacency).shape
+        torch.Size([3, 32])
+    """
+
+    def __init__(self, n_nodes: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.1 * torch.randn(n_nodes, width))
+
+    def forward(self, adjacency: Tensor, x: Tensor | None = None) -> Tensor:
+        return self.weight
+
+    def extra_repr(self) -> str:
+        return "{}, {}".format(*self.weight.shape)
 
 
 class Popularity(nn.Module):

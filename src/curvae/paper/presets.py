@@ -98,6 +98,7 @@ GRAPHS: dict[str, Any] = {
     "cooldown": 0.0,
     "tf32": True,
     "seed": 0,
+    "encoder": "convolutions",
     "edges": "geodesic",
     "popularity": "off",
     "pairs": "all",

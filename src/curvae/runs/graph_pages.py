@@ -188,16 +188,21 @@ def map_pictures(graph: Graph, embedding: Embedding, frames: Sequence[Frame], ce
     return by_factor(embedding, lambda part, place: [map_picture(graph, part, frames[place], centre)])
 
 
-def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str) -> Section:
+def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, popular: bool, compare: str) -> Section:
     """Every figure beside the model that it comes from."""
     asked = f"a random sample of {near.asked:,} nodes" if near.sampled else f"all {near.asked:,} nodes with an edge"
     own = f"the model of the map, trained on all edges; {asked}"
-    rows = [["neighbourhoods on the map, mean average precision", f"{near.map:.3f}", own]]
+    rows = [
+        ["neighbourhoods on the map, mean average precision", f"{near.map:.3f}", own],
+        ["neighbourhoods on the map, mean rank", f"{near.rank:.1f}", own],
+    ]
     text = [
         "Mean average precision of neighbourhoods asks whether the nodes nearest to a node on the map are its "
-        "neighbours in the graph: 1 when they always come first. It says how well the map shows the graph; it predicts "
-        "nothing."
+        "neighbours in the graph: 1 when they always come first. Mean rank is the place of a neighbour among the nodes "
+        "that are none: 1 when none of these is nearer. Both say how well the map shows the graph, and predict nothing."
     ]
+    if popular:
+        text.append("Near means by distance less popularity: a popular node is near more nodes than its place tells.")
     tables = []
     if links.splits:
         seeds = [row["seed"] for row in links.splits]

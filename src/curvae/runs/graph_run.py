@@ -139,6 +139,7 @@ class GraphRun(Run):
         summary = {
             **links.to_json(),
             "neighbourhood_map": near.map,
+            "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
             "centre": str(graph.names[centre.nearest[0]]),
             "centre_radius": float(seen_radius(embedding, frames)[centre.nearest[0]]),
@@ -154,7 +155,7 @@ class GraphRun(Run):
             pages.map_section(
                 graph, embedding, frames, centre, self.orientation_sentence, reporter.command(place.view_step)
             ),
-            pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings))),
+            pages.links_section(graph, links, near, config.popular, reporter.command(named.compare_step(**settings))),
             pages.training_section(fitted, embedding),
             pages.data_section(graph, config),
         ]

@@ -125,6 +125,7 @@ class TrainedGraph(TrainedRun):
             "parts": parts,
             "unknown_nodes": len(unknown),
             "neighbourhood_map": near.map,
+            "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
         }
 

@@ -41,6 +41,7 @@ ADDED: Mapping[str, Any] = {
     "cooldown": 0.0,
     "steps": None,
     "epoch_steps": None,
+    "encoder": "convolutions",
     "popularity": "off",
     "pairs": "all",
     "hide": 0.0,

@@ -9,6 +9,7 @@ __all__ = [
     "DecoderKind",
     "DistributionKind",
     "EdgeKind",
+    "EncoderKind",
     "NeighbourKind",
     "NetworkKind",
     "ObjectiveKind",
@@ -22,6 +23,7 @@ DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius
 ObjectiveKind = Literal["elbo", "iwae"]
 EdgeKind = Literal["geodesic", "fermi_dirac"]
 PopularityKind = Literal["auto", "off", "learned"]
+EncoderKind = Literal["convolutions", "free"]
 PairKind = Literal["all", "balanced"]
 NeighbourKind = Literal["off", "near", "far", "both"]
 

@@ -15,6 +15,7 @@ from .names import (
     DecoderKind,
     DistributionKind,
     EdgeKind,
+    EncoderKind,
     NeighbourKind,
     NetworkKind,
     ObjectiveKind,
@@ -310,6 +311,10 @@ class GraphLayerSettings(LayerSettings):
 
     hidden: tuple[int, ...] = again(
         LayerSettings, "hidden", (32,), help="Widths of the graph convolutions, such as 32 or 64,32."
+    )
+    encoder: EncoderKind = setting(
+        "convolutions",
+        "Where nodes come from: graph convolutions, or a free vector a node, which fits edges most closely.",
     )
 
 

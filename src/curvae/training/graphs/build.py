@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ...data import memory
+from ...errors import CurvaeError
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
 from ...models.pairs import exact
-from ...nn import GraphEncoder, Popularity
+from ...nn import FreeVectors, GraphEncoder, Popularity
 from ..build import make_space, seeded
 from ..config import GraphConfig
 
@@ -24,6 +25,8 @@ _START_BALANCED = 0.2  # the same where pairs are balanced, which do not press n
 
 def require_buildable_graph(config: GraphConfig, nodes: int, features: int | None = None) -> None:
     """Raise for a model that cannot be built, without building it; arguments as of `build_graph_model`."""
+    if features is not None and config.encoder == "free":
+        raise CurvaeError('encoder="free" cannot read features of nodes; leave them out, or use encoder="convolutions"')
     inputs, factors = nodes if features is None else features, len(config.factors)
     # Models of products, or with popularity, hold numbers of all pairs that they see.
     all_pairs = config.pairs == "all" and listed(config) and exact(nodes, listed=True)
@@ -45,10 +48,10 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
         features: of a node, if it has any.
     """
     require_buildable_graph(config, nodes, features)
-    inputs = nodes if features is None else features
+    inputs, convolved = nodes if features is None else features, config.encoder == "convolutions"
     with seeded(config.seed):
         return GraphVAE(
-            GraphEncoder(inputs, config.hidden),
+            GraphEncoder(inputs, config.hidden) if convolved else FreeVectors(nodes, config.hidden[-1]),
             Posterior(config.hidden[-1], make_space(config)).start(START if config.pairs == "all" else _START_BALANCED),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,

@@ -123,7 +123,8 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
 
     def _shown(self, place: int, epoch: int) -> Tensor:
         """Â of the edges that the encoder sees in a step: each counts for those that are hidden from it."""
-        if not (hide := self.config.hide):
+        hide = self.config.hide
+        if not hide or self.config.encoder == "free":
             return self._adjacencies[place]
         maker, device = self._makers[place], self.stack.device
         draws = torch.rand(

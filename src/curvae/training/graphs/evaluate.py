@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from ...data import EdgeSplit, Graph
-from ...data.graphs.ranking import neighbourhood_map
+from ...data.graphs.ranking import neighbourhood_ranks
 from ...errors import CurvaeError
 from ..embedding import Embedding, placed
 from .fitted import FittedGraph
@@ -81,10 +81,12 @@ class Neighbourhood:
     asked: int
     """how many nodes it is the mean of: all that have an edge, or a random sample of them"""
     sampled: bool
+    rank: float
+    """mean rank of a neighbour among the nodes that are none; 1 is best"""
 
 
 def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: int = 0) -> Neighbourhood:
-    """Mean average precision of neighbourhoods, of at most `limit` nodes, chosen at random from those with an edge."""
+    """Mean average precision and mean rank of neighbourhoods, of all nodes with an edge or `limit` drawn from them."""
     nodes = np.unique(graph.edges)
     sampled = len(nodes) > limit
     if sampled:
@@ -94,8 +96,8 @@ def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: i
     def rows(start: int, stop: int) -> NDArray[np.float64]:
         return embedding.take(nodes[start:stop]).distances(embedding) - own
 
-    found = neighbourhood_map(graph, rows, nodes)
-    return Neighbourhood(found, len(nodes), sampled)
+    precision, rank = neighbourhood_ranks(graph, rows, nodes)
+    return Neighbourhood(precision, len(nodes), sampled, rank)
 
 
 def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
