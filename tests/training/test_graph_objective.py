@@ -94,6 +94,7 @@ def test_a_stack_stops_each_model_where_it_stops_alone(features):
 
 def test_resume_is_exact(tmp_path, monkeypatch):
     monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", 1e9)
     data = graph()
     split, seen = split_edges(data, 0.1, 0.1), itertools.count()
     expected = fit_graph(SMALL, data, split=split)

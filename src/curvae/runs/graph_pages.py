@@ -188,7 +188,9 @@ def map_pictures(graph: Graph, embedding: Embedding, frames: Sequence[Frame], ce
     return by_factor(embedding, lambda part, place: [map_picture(graph, part, frames[place], centre)])
 
 
-def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, popular: bool, compare: str) -> Section:
+def links_section(
+    graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str, popular: bool = False
+) -> Section:
     """Every figure beside the model that it comes from."""
     asked = f"a random sample of {near.asked:,} nodes" if near.sampled else f"all {near.asked:,} nodes with an edge"
     own = f"the model of the map, trained on all edges; {asked}"

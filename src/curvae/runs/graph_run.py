@@ -155,7 +155,7 @@ class GraphRun(Run):
             pages.map_section(
                 graph, embedding, frames, centre, self.orientation_sentence, reporter.command(place.view_step)
             ),
-            pages.links_section(graph, links, near, config.popular, reporter.command(named.compare_step(**settings))),
+            pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings)), config.popular),
             pages.training_section(fitted, embedding),
             pages.data_section(graph, config),
         ]
