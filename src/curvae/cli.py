@@ -78,6 +78,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
         help="Missing features of nodes: error, or fill in the mean (error).",
     ),
     option("--splits", help="How often to hide edges and find them again (5).", type=click.IntRange(min=0)),
+    option("--reconstruct", is_flag=True, help="Show the edges as closely as possible: --encoder free, --splits 0."),
     "root",
     "resume",
     "force",
@@ -88,6 +89,8 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
 )
 def graph(reporter: Reporter, data: str, **asked: Any) -> Answer:
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
+    if asked.pop("reconstruct"):
+        asked |= {"settings": {**asked["settings"], "encoder": "free"}, "splits": 0}
     return _trained(runs.GraphSource, data, {"repeats": asked.pop("splits"), **asked}, reporter)
 
 

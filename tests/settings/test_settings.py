@@ -72,9 +72,9 @@ def test_a_part_checks_itself():
 def test_defaults_of_graphs_are_their_own():
     rows, graph = Config(), GraphConfig()
     differ = {name for name in vars(graph).keys() & vars(rows).keys() if vars(graph)[name] != vars(rows)[name]}
-    steps = {"epochs", "learning_rate", "adam_beta2", "cooldown"}
+    steps = {"epochs", "learning_rate", "adam_beta2", "cooldown", "beta", "patience"}
     assert differ == {"posterior", "hidden", "prior_scale", *steps} and graph.prior_scale == 1.0
-    assert (graph.posterior, graph.hidden, graph.epochs, graph.learning_rate) == ("wrapped", (32,), 800, 0.01)
+    assert (graph.posterior, graph.hidden, graph.epochs, graph.learning_rate) == ("wrapped", (32,), 600, 0.01)
 
 
 @pytest.mark.parametrize(("estimator", "kind"), [(PoincareVAE, RowSettings), (PoincareGraphVAE, GraphSettings)])
@@ -291,8 +291,8 @@ OLD = {
 }
 OLD_GRAPH = {
     "space": {**OLD["space"], "posterior": "wrapped"},
-    "networks": {"hidden": [32]},
-    "edges": {"edges": "geodesic", "weight": 2.0},
+    "networks": {"hidden": [32], "encoder": "convolutions"},
+    "edges": {"edges": "geodesic", "popularity": "off", "pairs": "all", "hide": 0.0, "weight": 2.0},
     "objective": {"samples": 1, "beta": 1.0},
     "training": {
         "epochs": 800,
@@ -301,6 +301,7 @@ OLD_GRAPH = {
         "cooldown": 0.0,
         "tf32": True,
         "seed": 0,
+        "patience": None,
     },
 }
 
@@ -333,4 +334,5 @@ def test_a_new_setting_is_declared_for_old_files():
     added = {"network": "mlp", "encode_covariates": False, "space": None}
     added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15}
     added |= {"adam_beta2": 0.999, "cooldown": 0.0, "steps": None, "epoch_steps": None}
+    added |= {"encoder": "convolutions", "popularity": "off", "pairs": "all", "hide": 0.0, "patience": None}
     assert added == ADDED and FORMAT == 3

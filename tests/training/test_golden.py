@@ -196,7 +196,17 @@ ROWS: dict[str, Any] = COMMON | {
     "validation": 0.1,
     "patience": None,
 }
-GRAPHS: dict[str, Any] = COMMON | {"posterior": "wrapped", "epochs": 100, "edges": "geodesic", "weight": 2.0}
+GRAPHS: dict[str, Any] = COMMON | {
+    "posterior": "wrapped",
+    "epochs": 100,
+    "encoder": "convolutions",
+    "edges": "geodesic",
+    "popularity": "off",
+    "pairs": "all",
+    "hide": 0.0,
+    "weight": 2.0,
+    "patience": None,
+}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,9 @@ from curvae.training.graphs import (
 from curvae.training.graphs.engine import GraphEngine, Observed
 from curvae.training.paired import Paired
 
-SMALL = GraphConfig(epochs=6, hidden=(8,), cooldown=0.0)
+SMALL = GraphConfig(epochs=6, hidden=(8,), patience=None)
+# As in the paper.
+PAPER = replace(SMALL, edges="geodesic", pairs="all", hide=0.0, weight=2.0, beta=1.0)
 
 
 def graph(nodes: int = 40, extra: int = 25, features: int = 0, weighted: bool = False) -> Graph:
@@ -82,9 +84,11 @@ def test_what_differs_in_more_than_numbers_is_trained_apart():
     configs = [
         SMALL,
         replace(SMALL, curvature=0.0),
-        replace(SMALL, edges="fermi_dirac"),
+        replace(SMALL, edges="geodesic"),
+        PAPER,
+        replace(SMALL, popularity="off"),
         replace(SMALL, diagonal=True, samples=3),
-        replace(SMALL, weight=1.0),
+        replace(SMALL, weight=2.0),
         replace(SMALL, learn_curvature=True, learn_prior_scale=True),
     ]
     found = fit_graphs(configs, data)
@@ -93,11 +97,12 @@ def test_what_differs_in_more_than_numbers_is_trained_apart():
         assert_same(one, fit_graph(config, data))
     learned = found[-1].last
     assert learned["c"] != 1.0 and learned["prior_scale"] != 1.0
-    assert "edges.radius" in weights(found[2])
+    assert "edges.radius" in weights(found[0]) and "edges.radius" not in weights(found[2])
+    assert "popularity.slope" in weights(found[0]) and "popularity.slope" not in weights(found[4])
 
 
 def test_a_step_follows_the_gradient_of_the_elbo():
-    data, config = graph(), replace(SMALL, epochs=1, learning_rate=1e-3, samples=2)
+    data, config = graph(), replace(SMALL, epochs=1, learning_rate=1e-3, samples=2, pairs="all", hide=0.0, beta=1.0)
     engine = GraphEngine([build_graph_model(config, 40).double()], [config], [Observed.of(data, dtype=torch.float64)])
     model = build_graph_model(config, 40).double()
     noise = model.noise(40, 2, engine._generator(0, 0))
@@ -115,10 +120,10 @@ def test_a_step_follows_the_gradient_of_the_elbo():
 
 def test_a_large_graph_is_trained_on_samples():
     data = graph(60)
-    exact = fit_graph(SMALL, data)
+    exact = fit_graph(PAPER, data)
     with mock.patch.object(pairs_module, "_EXACT", 50):
-        sampled = fit_graph(SMALL, data)
-        again, other = fit_graphs([SMALL, replace(SMALL, seed=1)], data)
+        sampled = fit_graph(PAPER, data)
+        again, other = fit_graphs([PAPER, replace(PAPER, seed=1)], data)
     assert_same(sampled, again)
     assert abs(sampled.history[0]["kl"] - exact.history[0]["kl"]) < 1e-9
     assert sampled.history[0]["reconstruction"] != exact.history[0]["reconstruction"]
@@ -245,6 +250,7 @@ def test_edges_of_a_tree_with_cliques_are_found_again():
         link_figures(whole, data)
     embedding = embed_graph(fitted, data)
     distances, parts = embedding.distances(), (split.test, split.test_absent)
+    distances -= embedding.popularity[:, None] + embedding.popularity
     present, absent = (distances[pairs[:, 0], pairs[:, 1]] for pairs in parts)
     statistic = stats.mannwhitneyu(absent, present).statistic / (len(present) * len(absent))
     assert abs(statistic - links["test"].auc) < 1e-12
@@ -268,7 +274,7 @@ def test_the_sampled_elbo_is_that_of_all_pairs():
 
 def test_the_weighted_loss_against_every_pair():
     data = graph(12, 4)
-    model = build_graph_model(SMALL, 12).double()
+    model = build_graph_model(PAPER, 12).double()
     weighted = WeightedGraphVAE(model, 12, data.n_edges)
     S = torch.randn(12, 2).double()
     edges = torch.from_numpy(data.edges.T.copy())

@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 
 from curvae.data import EdgeSplit, Graph, load_graph, split_edges
 from curvae.data.graphs import ranking
-from curvae.data.graphs.ranking import neighbourhood_map
+from curvae.data.graphs.ranking import neighbourhood_map, neighbourhood_ranks
 from curvae.errors import CurvaeError
 from curvae.training.graphs.evaluate import link_scores
 
@@ -164,6 +164,19 @@ def test_neighbourhood_map_against_scikit_learn(monkeypatch: pytest.MonkeyPatch,
     assert neighbourhood_map(graph, rows) == pytest.approx(expected, abs=1e-12)
     step = max(1, block // 40)
     assert asked == [(i, min(i + step, 40)) for i in range(0, 40, step)]
+
+
+@pytest.mark.parametrize("digits", [0, 12], ids=lambda digits: f"{digits} digits")
+def test_mean_ranks_against_brute_force(digits: int) -> None:
+    graph = random_graph(40, 60, seed=2)
+    points = np.random.default_rng(0).normal(size=(40, 3)).round(digits)
+    distances, adjacency = cdist(points, points), graph.adjacency().toarray() > 0
+    ranks = []
+    for i, j in zip(*np.nonzero(adjacency), strict=True):
+        nearer = [k for k in range(40) if k != i and not adjacency[i, k] and distances[i, k] < distances[i, j]]
+        ranks.append(1 + len(nearer))
+    precision, rank = neighbourhood_ranks(graph, distances)
+    assert rank == pytest.approx(np.mean(ranks)) and precision == neighbourhood_map(graph, distances)
 
 
 def test_neighbourhood_map_of_plain_cases() -> None:

@@ -158,14 +158,15 @@ def test_an_interrupted_graph_goes_on_exactly(tmp_path, graph):
 def test_products_see_a_sample_of_the_pairs_of_smaller_graphs(monkeypatch, graph):
     """All pairs of a product are listed, which takes memory for each of them."""
     assert pairs.exact(8192) and not pairs.exact(8193)
-    assert pairs.exact(2048, factors=2) and not pairs.exact(2049, factors=2)
-    monkeypatch.setattr(pairs, "_EXACT_PRODUCT", 29)
+    assert pairs.exact(2048, listed=True) and not pairs.exact(2049, listed=True)
+    monkeypatch.setattr(pairs, "_EXACT_LISTED", 29)
     seen, found = Observed.of(graph), {}
-    for config in (GRAPH, GraphConfig(hidden=(8,))):
+    product = replace(GRAPH, pairs="all", popularity="off")
+    for config in (product, product.with_space("h2")):
         model = fit_graph(replace(config, epochs=2), graph).model
-        found[len(model.space)] = GraphEngine([model], [config], [seen])._sampler
-    assert found[1] is None and found[3] is not None
+        found[len(model.space)] = GraphEngine([model], [config], [seen])._samplers
+    assert not found[1] and found[3]
     monkeypatch.setattr(fitting, "_TOGETHER", 29)  # models are trained one at a time
-    both = fit_graphs([replace(GRAPH, seed=i) for i in range(2)], graph)
+    both = fit_graphs([replace(product, seed=i) for i in range(2)], graph)
     assert all(one.failure is None for one in both)
-    assert_same(state(both[1]), state(fit_graph(replace(GRAPH, seed=1), graph)))
+    assert_same(state(both[1]), state(fit_graph(replace(product, seed=1), graph)))

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
-from ..settings import DistributionKind, EdgeKind
+from ..settings import DistributionKind, EdgeKind, EncoderKind, PairKind, PopularityKind
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, map_health
 from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, link_figures
@@ -30,16 +30,23 @@ class PoincareGraphVAE(MapEstimator):
         space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
         posterior: distribution of posterior and prior, "wrapped" or "riemannian".
         prior_scale: standard deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
-        edges: probability of an edge at distance d: "geodesic", 1 − tanh d, or "fermi_dirac" with learned radius and
-            temperature.
+        edges: probability of an edge at distance d: "fermi_dirac" with learned radius and temperature, or "geodesic",
+            1 − tanh d.
+        popularity: whether nodes have a learned number that says how far they reach, "learned" or "off"; "auto" is
+            "learned" with "fermi_dirac" edges. It helps where some nodes have many edges.
+        pairs: pairs of nodes that are fitted, "all" or "balanced": the edges and as many random pairs without one.
+        hide: share of the edges that each step hides from the encoder, and fits all the same.
         weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
         hidden: widths of the hidden layers.
+        encoder: "convolutions" of the edges and features, or "free", a vector a node: it fits the edges most closely.
         output: coordinates of `embedding_`: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for other
             estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent". Of a
             product those of its factors one after the other.
         epochs: steps, each over the whole graph.
         learning_rate, adam_beta2: of Adam.
         cooldown: share of the steps, at the end, over which the learning rate falls to 0.
+        patience: in `link_prediction`, steps without progress on validation edges after which a training ends, with the
+            best weights; None never.
         learn_curvature, learn_prior_scale: train them, starting from their values above.
         diagonal: one posterior standard deviation for each axis (wrapped only).
         samples, beta: draws a step, weight of the divergence.
@@ -73,19 +80,24 @@ class PoincareGraphVAE(MapEstimator):
         space: str | None = None,
         posterior: DistributionKind = "wrapped",
         prior_scale: float | Literal["auto"] = 1.0,
-        edges: EdgeKind = "geodesic",
-        weight: float = 2.0,
+        edges: EdgeKind = "fermi_dirac",
+        popularity: PopularityKind = "auto",
+        pairs: PairKind = "balanced",
+        hide: float = 0.5,
+        weight: float = 1.0,
         hidden: tuple[int, ...] = (32,),
+        encoder: EncoderKind = "convolutions",
         output: Output = "auto",
-        epochs: int = 800,
+        epochs: int = 600,
         learning_rate: float = 1e-2,
         adam_beta2: float = 0.999,
         cooldown: float = 0.0,
+        patience: int | None = 300,
         learn_curvature: bool = False,
         learn_prior_scale: bool = False,
         diagonal: bool = False,
         samples: int = 1,
-        beta: float = 1.0,
+        beta: float = 0.01,
         tf32: bool = True,
         device: str = "auto",
         random_state: Any = None,
@@ -96,13 +108,18 @@ class PoincareGraphVAE(MapEstimator):
         self.posterior = posterior
         self.prior_scale = prior_scale
         self.edges = edges
+        self.popularity = popularity
+        self.pairs = pairs
+        self.hide = hide
         self.weight = weight
         self.hidden = hidden
+        self.encoder = encoder
         self.output = output
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.adam_beta2 = adam_beta2
         self.cooldown = cooldown
+        self.patience = patience
         self.learn_curvature = learn_curvature
         self.learn_prior_scale = learn_prior_scale
         self.diagonal = diagonal
@@ -145,7 +162,7 @@ class PoincareGraphVAE(MapEstimator):
         return self.fit(X, y).embedding_
 
     def link_prediction(self, X: Any, n_splits: int = 5) -> dict[str, Array]:
-        """How well edges that were held out are told from pairs without one, by distance.
+        """How well edges that were held out are told from pairs without one, by distance and popularity.
 
         For each of `n_splits` random splits a model is trained on 85 % of the edges, all at once, and judged on 10 %.
         The model of `fit`, which sees all edges, takes no part.
@@ -191,8 +208,8 @@ class PoincareGraphVAE(MapEstimator):
         if places.ndim != 2 or places.shape[1] != 2:
             raise CurvaeError(f"pairs must have the shape (·, 2), got {places.shape}")
         with torch.no_grad():
-            distances = torch.from_numpy(self._embedding.distances_of(places))
-            return self._fitted.model.edges.cpu().probability(distances).numpy()
+            gaps = torch.from_numpy(-self._embedding.nearness_of(places))
+            return self._fitted.model.edges.cpu().probability(gaps).numpy()
 
     def distances(self, nodes: ArrayLike | None = None) -> Array:
         """Geodesic distances from some nodes, or all, to all nodes."""

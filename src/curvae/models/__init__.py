@@ -6,13 +6,14 @@ from .latent import Posterior, Prior
 from .layout import Layout
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson
 from .marginal import Marginal, marginal_likelihood
-from .pairs import Pairs, PairSampler
+from .pairs import BalancedPairs, Pairs, PairSampler
 from .stack import Stack
 from .vae import VAE, MapTerms, Terms
 
 __all__ = [
     "LIKELIHOODS",
     "VAE",
+    "BalancedPairs",
     "Batch",
     "Bernoulli",
     "Categorical",

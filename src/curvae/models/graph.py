@@ -13,10 +13,10 @@ from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
 from ..geometry.hyperboloid import norm
 from ..geometry.pairs import distances, sum_over_pairs
-from ..nn import Factor
+from ..nn import Factor, Popularity
 from .batch import Parts
 from .latent import Latent, Posterior, check_noise
-from .pairs import Pairs
+from .pairs import AnyPairs, BalancedPairs, Pairs
 from .vae import Terms
 
 __all__ = ["EdgeModel", "FermiDirac", "GeodesicEdges", "GraphBatch", "GraphVAE"]
@@ -24,6 +24,11 @@ __all__ = ["EdgeModel", "FermiDirac", "GeodesicEdges", "GraphBatch", "GraphVAE"]
 
 class EdgeModel(nn.Module, ABC):
     """p(A_ij = 1 | z_i, z_j), a function of the distance d(z_i, z_j)."""
+
+    @property
+    def signed(self) -> bool:
+        """Whether p goes on to rise below d = 0, where the distance less the popularity of two nodes may lie."""
+        return False
 
     @abstractmethod
     def numbers(self) -> tuple[Tensor, ...]:
@@ -113,8 +118,17 @@ class FermiDirac(EdgeModel):
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
         self.squared = squared
 
+    @property
+    def signed(self) -> bool:
+        return not self.squared
+
     def numbers(self) -> tuple[Tensor, ...]:
         return self.radius, self.log_temperature.exp()
+
+    def lower(self, shift: float) -> None:
+        """Begin with log-odds that are less by `shift` at every distance."""
+        with torch.no_grad():
+            self.radius.sub_(shift * self.log_temperature.exp())
 
     def absence(self, d: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
         radius, temperature = numbers
@@ -141,7 +155,7 @@ class GraphBatch(Parts):
     Arguments:
         adjacency: the normalised matrix Â of the edges that the encoder may see, `curvae.nn.normalised_adjacency`.
         pairs: the edges, shape (2, E), each once: then all n(n − 1)/2 pairs count, in memory that grows like n. Or
-            `Pairs` with weights, for an estimate in time that grows with their number.
+            `Pairs` with weights, for an estimate in time that grows with their number, or `BalancedPairs`.
         features: of the nodes, shape (n, in_features), if the encoder takes any.
 
     Example:
@@ -151,7 +165,7 @@ class GraphBatch(Parts):
 
     __slots__ = ()
 
-    def __init__(self, adjacency: Tensor, pairs: Tensor | Pairs, features: Tensor | None = None) -> None:
+    def __init__(self, adjacency: Tensor, pairs: AnyPairs, features: Tensor | None = None) -> None:
         held = {"adjacency": adjacency, "pairs": pairs, "features": features}
         object.__setattr__(self, "_held", {name: part for name, part in held.items() if part is not None})
 
@@ -160,7 +174,7 @@ class GraphBatch(Parts):
         return self._held["adjacency"]
 
     @property
-    def pairs(self) -> Tensor | Pairs:
+    def pairs(self) -> AnyPairs:
         return self._held["pairs"]
 
     @property
@@ -181,12 +195,16 @@ class GraphVAE(Latent):
     curvature 0 this is the Euclidean model, in the same code. As p(A_ij | d) fixes the scale of the space, c and σ0 are
     two parameters here, not one.
 
+    Nodes may have a popularity b_i, which is how far they reach: p(A_ij) then depends on d(z_i, z_j) − b_i − b_j, and a
+    node with many edges need not lie near all its neighbours, which lie far from each other.
+
     Arguments:
         encoder: from (adjacency, features or None) to rows of features for the posterior, one a node.
         posterior: from those to the distribution of every node on the latent space, which holds the prior.
         edges: from distances to probabilities of edges.
         weight: how often every pair counts: 2 as in the paper, 1 for the likelihood of an undirected graph.
         prior: deprecated; the prior is that of the posterior's space.
+        popularity: from the features of the encoder and the adjacency matrix to b; 0 for all nodes without one.
 
     References:
         Mathieu et al. (2019), section 5.3; Kipf and Welling (2016), Variational graph auto-encoders.
@@ -210,13 +228,16 @@ class GraphVAE(Latent):
         edges: EdgeModel,
         weight: float = 2.0,
         prior: Factor | None = None,
+        popularity: Popularity | None = None,
     ) -> None:
         super().__init__()
         if isinstance(edges, Factor):  # encoder, posterior, prior, edges, weight: as it was
             edges, weight, prior = weight, 2.0 if prior is None else prior, edges  # type: ignore[assignment]
         if not weight > 0:
             raise ValueError(f"weight, how often every pair counts, must be a positive number, got {weight}")
-        self.encoder, self.edges, self.weight = encoder, edges, weight
+        if popularity is not None and not edges.signed:
+            raise ValueError("popularity needs an edge model that takes negative distances, such as FermiDirac()")
+        self.encoder, self.edges, self.weight, self.popularity = encoder, edges, weight, popularity
         self._set_posterior(posterior, prior, "GraphVAE(encoder, posterior, prior, edges)")
 
     def encode(self, adjacency: Tensor, features: Tensor | None = None) -> HyperbolicNormal | ProductNormal:
@@ -235,26 +256,41 @@ class GraphVAE(Latent):
         encoded = self._encoded(graph.adjacency, graph.features)
         noise = check_noise(noise, graph.adjacency.shape[-1], self.dim)
         z, kl = self.posterior.draw(encoded, noise, dtype=torch.float64)
-        return Terms(self.weight * self.log_likelihood(z, graph.pairs), kl)
+        own = () if self.popularity is None else (self.popularity(encoded, graph.adjacency),)
+        return Terms(self.weight * self.log_likelihood(z, graph.pairs, *own), kl)
 
     def forward(self, graph: GraphBatch, noise: Tensor) -> Terms:
         return self.terms(graph, noise)
 
-    def log_likelihood(self, S: Tensor, pairs: Tensor | Pairs) -> Tensor:
-        """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64."""
+    def log_likelihood(self, S: Tensor, pairs: AnyPairs, popularity: Tensor | None = None) -> Tensor:
+        """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64, and with a
+        popularity of shape (n,). Of `BalancedPairs` it is an unbiased estimate too, but with the gradient of n
+        times the mean log-likelihood of these pairs among themselves."""
         S = checks.points("S", S, self.space.width, "this model").double()
-        if isinstance(pairs, Pairs):
-            d = self._distances(S, pairs.nodes).to(self.dtype)
-            return (pairs.weight * self.edges.log_prob(d, pairs.present)).sum(-1, dtype=torch.float64)
+        if isinstance(pairs, Pairs | BalancedPairs):
+            logits = self.edges.logits(self._gaps(S, pairs.nodes, popularity).to(self.dtype))
+            sign = 2.0 * pairs.present - 1.0
+            every = (pairs.weight * F.logsigmoid(sign * logits)).sum(-1, dtype=torch.float64)
+            if isinstance(pairs, Pairs):
+                return every
+            raised = F.logsigmoid(sign * (logits + pairs.shift.to(self.dtype)))
+            learned = S.shape[-2] * raised.mean(-1, dtype=torch.float64)
+            return learned + (every - learned).detach()
         # As if there were no edge, and what the edges change in that.
         absence, numbers = self.edges.absence, self.edges.numbers()
-        if len(self.space) == 1:
+        if len(self.space) == 1 and popularity is None:
             c = self.space.curvatures()[0].double()
             empty = sum_over_pairs(S, c, absence, *numbers, dtype=self.dtype, learned=self.space.learned)
         else:
             every = torch.triu_indices(S.shape[-2], S.shape[-2], 1, device=S.device)
-            empty = absence(self._distances(S, every).to(self.dtype), *numbers)[0].sum(-1, dtype=torch.float64)
-        return empty + self.edges.logits(self._distances(S, checks.tensor("pairs", pairs))).sum(-1)
+            gaps = self._gaps(S, every, popularity).to(self.dtype)
+            empty = absence(gaps, *numbers)[0].sum(-1, dtype=torch.float64)
+        return empty + self.edges.logits(self._gaps(S, checks.tensor("pairs", pairs), popularity)).sum(-1)
+
+    def _gaps(self, S: Tensor, pairs: Tensor, popularity: Tensor | None) -> Tensor:
+        """Distances of listed pairs of the points S, less the popularity of both nodes."""
+        d = self._distances(S, pairs)
+        return d if popularity is None else d - popularity[pairs].sum(-2)
 
     def _distances(self, S: Tensor, pairs: Tensor) -> Tensor:
         """Distances of listed pairs of the points S."""
@@ -265,7 +301,7 @@ class GraphVAE(Latent):
     def elbo(
         self,
         adjacency: Tensor,
-        pairs: Tensor | Pairs,
+        pairs: AnyPairs,
         k: int = 1,
         beta: float = 1.0,
         noise: Tensor | None = None,
@@ -283,12 +319,19 @@ class GraphVAE(Latent):
         pairs = checks.tensor("pairs", pairs)
         return self._distances(self.encode(adjacency, features).loc, pairs)
 
-    def sample(self, nodes: int, generator: torch.Generator | None = None) -> Tensor:
-        """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j."""
+    def scores(self, adjacency: Tensor, pairs: Tensor, features: Tensor | None = None) -> Tensor:
+        """b_i + b_j − d(z_i, z_j) of listed pairs, between posterior means: the larger, the likelier an edge."""
+        encoded = self._encoded(adjacency, features)
+        own = None if self.popularity is None else self.popularity(encoded, adjacency)
+        return -self._gaps(self.posterior(encoded).loc, checks.tensor("pairs", pairs), own)
+
+    def sample(self, nodes: int, generator: torch.Generator | None = None, popularity: Tensor | None = None) -> Tensor:
+        """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j. `popularity` is
+        that of the new nodes, shape (nodes,)."""
         with torch.no_grad():
             S = self.prior().transform(self.noise(nodes, 1, generator)[0])
             found = []
             for pairs in torch.triu_indices(nodes, nodes, 1, device=S.device).split(_AT_ONCE, 1):
                 chance = torch.rand(pairs.shape[1], generator=generator, device=S.device, dtype=torch.float64)
-                found.append(pairs[:, chance < self.edges.probability(self._distances(S, pairs))])
+                found.append(pairs[:, chance < self.edges.probability(self._gaps(S, pairs, popularity))])
             return torch.cat(found, 1) if found else S.new_empty(2, 0, dtype=torch.int64)

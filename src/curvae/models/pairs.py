@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -9,12 +10,12 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 
-__all__ = ["PairSampler", "Pairs", "exact"]
+__all__ = ["AnyPairs", "BalancedPairs", "PairSampler", "Pairs", "exact"]
 
 # Largest graph of which every pair counts at every step: 34 million pairs, some seconds of one core.
 _EXACT = 8192
-# The same for a product of spaces, whose pairs are all held in memory: about 300 bytes a pair and factor.
-_EXACT_PRODUCT = 2048
+# The same where pairs are all held in memory, about 300 bytes a pair and factor: in a product, or with popularity.
+_EXACT_LISTED = 2048
 
 # Edges of a larger graph drawn for a step, at most, and non-edges drawn for each.
 _PRESENT = 1 << 16
@@ -33,6 +34,31 @@ class Pairs(NamedTuple):
     nodes: Tensor
     present: Tensor
     weight: Tensor
+
+
+class BalancedPairs(NamedTuple):
+    """Edges and as many pairs that are not joined, each of which counts once for what is learned.
+
+    Among them edges are likelier than among all pairs: their odds are e^shift times as large. A model that predicts
+    edges among these pairs, with log-odds raised by `shift`, learns the same probabilities as from all pairs, from
+    terms that are alike in size, and so with much less noise.
+
+    Attributes:
+        nodes, present, weight: as of `Pairs`.
+        shift: log of how many pairs a non-edge stands for over how many an edge stands for, shape ().
+
+    References:
+        Prentice and Pyke (1979), Logistic disease incidence models and case-control studies.
+    """
+
+    nodes: Tensor
+    present: Tensor
+    weight: Tensor
+    shift: Tensor
+
+
+AnyPairs = Tensor | Pairs | BalancedPairs
+"""edges, for all pairs; or some pairs"""
 
 
 def _number(i: Tensor, j: Tensor) -> Tensor:
@@ -58,6 +84,7 @@ class PairSampler:
     Arguments:
         edges: the edges, shape (2, E), each listed once, in either direction.
         n_nodes: number of nodes.
+        joined: leave out nodes without an edge, so that the sum is over all pairs of the other nodes.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
@@ -66,11 +93,15 @@ class PairSampler:
         (torch.Size([2, 53]), 4950.0)
     """
 
-    def __init__(self, edges: Tensor, n_nodes: int) -> None:
+    def __init__(self, edges: Tensor, n_nodes: int, joined: bool = False) -> None:
+        self._among: Tensor | None = None
+        if joined:
+            self._among, edges = edges.unique(return_inverse=True)
+            n_nodes = len(self._among)
         self.edges, self.n_nodes = edges, n_nodes
         self.rest = n_nodes * (n_nodes - 1) // 2 - edges.shape[1]
         if self.rest < 1:
-            raise CurvaeError("every pair of nodes is joined: there is no non-edge to draw; count all pairs instead")
+            raise CurvaeError('every pair of nodes is joined: there is no non-edge to draw; set pairs="all"')
         places = _number(*edges.aminmax(dim=0)).sort().values
         self._before = places - torch.arange(edges.shape[1], device=edges.device)  # non-edges before each edge
 
@@ -94,8 +125,9 @@ class PairSampler:
             edges = edges[:, torch.randperm(count, generator=generator, device=edges.device)[:present]]
         sizes = torch.tensor([present, absent], device=edges.device)
         weight = torch.tensor([count / max(present, 1), self.rest / absent], dtype=torch.float64, device=edges.device)
+        nodes = torch.cat([edges, missing], 1)
         return Pairs(
-            torch.cat([edges, missing], 1),
+            nodes if self._among is None else self._among[nodes],
             torch.tensor([1.0, 0.0], device=edges.device).repeat_interleave(sizes),
             weight.repeat_interleave(sizes),
         )
@@ -105,8 +137,19 @@ class PairSampler:
         present = min(self.edges.shape[1], _PRESENT)
         return self.draw(max(1, _NEGATIVES * present), present, generator)
 
+    @property
+    def shift(self) -> float:
+        """By how much log-odds of an edge among balanced pairs exceed those among all pairs."""
+        return math.log(self.rest / max(1, self.edges.shape[1]))
 
-def exact(n_nodes: int, factors: int = 1) -> bool:
-    """Whether all pairs of a graph of this size are to be seen at every step, or a sample: up to 8192 nodes in a space
-    of one factor, 2048 in a product of several."""
-    return n_nodes <= (_EXACT if factors == 1 else _EXACT_PRODUCT)
+    def balanced(self, generator: torch.Generator | None = None) -> BalancedPairs:
+        """The same with as many non-edges as edges."""
+        present = min(self.edges.shape[1], _PRESENT)
+        drawn = self.draw(max(1, present), present, generator)
+        return BalancedPairs(*drawn, torch.tensor(self.shift, dtype=torch.float64, device=drawn.nodes.device))
+
+
+def exact(n_nodes: int, listed: bool = False) -> bool:
+    """Whether all pairs of a graph of this size are to be seen at every step, or a sample: up to 8192 nodes, or 2048
+    where pairs must be `listed`, as for a product of several factors."""
+    return n_nodes <= (_EXACT_LISTED if listed else _EXACT)

@@ -1,17 +1,27 @@
 """Latent spaces, layers and networks as modules."""
 
-from .graph import GraphConv, GraphEncoder, normalised_adjacency, undirected
+from .graph import (
+    AdjacencyMaker,
+    FreeVectors,
+    GraphConv,
+    GraphEncoder,
+    Popularity,
+    normalised_adjacency,
+    undirected,
+)
 from .layers import Curvature, ExpMap0, Gyroplane, Layers, LogMap0, MobiusLinear
 from .networks import NETWORKS, Conditioned, Decoder, Network, decoder, mlp
 from .space import Factor, Space
 
 __all__ = [
     "NETWORKS",
+    "AdjacencyMaker",
     "Conditioned",
     "Curvature",
     "Decoder",
     "ExpMap0",
     "Factor",
+    "FreeVectors",
     "GraphConv",
     "GraphEncoder",
     "Gyroplane",
@@ -19,6 +29,7 @@ __all__ = [
     "LogMap0",
     "MobiusLinear",
     "Network",
+    "Popularity",
     "Space",
     "decoder",
     "mlp",

@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from ..geometry.checks import real, tensor
 from ..geometry.primitive import full_precision
 
-__all__ = ["GraphConv", "GraphEncoder", "normalised_adjacency", "undirected"]
+__all__ = [
+    "AdjacencyMaker",
+    "FreeVectors",
+    "GraphConv",
+    "GraphEncoder",
+    "Popularity",
+    "normalised_adjacency",
+    "undirected",
+]
 
 
 def undirected(edges: Tensor, n_nodes: int, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -62,20 +70,60 @@ def normalised_adjacency(edges: Tensor, n_nodes: int, weights: Tensor | None = N
                 [0.5000, 0.5000, 0.0000],
                 [0.0000, 0.0000, 1.0000]])
     """
-    (i, j), weights = undirected(edges, n_nodes, weights)
-    if not bool((weights >= 0).all()):
-        raise ValueError("weights of edges must not be negative")
-    diagonal = torch.arange(n_nodes, device=edges.device)
-    rows, columns = torch.cat([i, j, diagonal]), torch.cat([j, i, diagonal])
-    values = torch.cat([weights, weights, weights.new_ones(n_nodes)])
-    degree = weights.new_zeros(n_nodes).index_add(0, rows, values)
-    values = values * (degree[rows] * degree[columns]).rsqrt()
-    if dense:
-        return values.new_zeros(n_nodes, n_nodes).index_put((rows, columns), values)
-    places, shape = torch.stack([rows, columns]), (n_nodes, n_nodes)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        return torch.sparse_coo_tensor(places, values, shape, check_invariants=False).to_sparse_csr()
+    return AdjacencyMaker(edges, n_nodes, weights, dense)()
+
+
+class AdjacencyMaker:
+    """Makes `normalised_adjacency` of some of the edges again and again; all that they have in common is made once.
+
+    Arguments:
+        edges, n_nodes, weights, dense: as of `normalised_adjacency`.
+
+    Attributes:
+        edges: each edge once, as of `undirected`, shape (2, E).
+
+    Example:
+        >>> maker = AdjacencyMaker(torch.tensor([[0, 1], [1, 2]]), 3)
+        >>> torch.equal(maker(torch.tensor([1.0, 0.0])), normalised_adjacency(torch.tensor([[0], [1]]), 3))
+        True
+    """
+
+    def __init__(self, edges: Tensor, n_nodes: int, weights: Tensor | None = None, dense: bool = True) -> None:
+        self.edges, weights = undirected(edges, n_nodes, weights)
+        if not bool((weights >= 0).all()):
+            raise ValueError("weights of edges must not be negative")
+        self.n_nodes, self.dense, self._weights = n_nodes, dense, weights
+        diagonal, (i, j) = torch.arange(n_nodes, device=edges.device), self.edges
+        rows, columns = torch.cat([i, j, diagonal]), torch.cat([j, i, diagonal])
+        # The number of the edge that an entry belongs to; of the diagonal, one after the last.
+        number = torch.arange(len(i), device=edges.device)
+        number = torch.cat([number, number, torch.full_like(diagonal, len(i))])
+        order = (rows * n_nodes + columns).argsort()
+        self._rows, self._columns, self._number = rows[order], columns[order], number[order]
+        counts = torch.bincount(self._rows, minlength=n_nodes)
+        self._starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+    def __call__(self, factor: Tensor | None = None) -> Tensor:
+        """Â with the weights of the edges multiplied by `factor`, shape (E,), where it is given; 0 leaves one out."""
+        weights = self._weights if factor is None else self._weights * factor
+        values = torch.cat([weights, weights.new_ones(1)])[self._number]
+        degree = weights.new_zeros(self.n_nodes).index_add(0, self._rows, values)
+        values = values * (degree[self._rows] * degree[self._columns]).rsqrt()
+        shape = self.n_nodes, self.n_nodes
+        if self.dense:
+            return values.new_zeros(shape).index_put((self._rows, self._columns), values)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            return torch.sparse_csr_tensor(self._starts, self._columns, values, shape, check_invariants=False)
+
+
+def _log_degrees(adjacency: Tensor) -> Tensor:
+    """log(1 + degree) of every node, shape (…, n): the diagonal of Â is 1/(1 + degree)."""
+    if adjacency.layout == torch.strided:
+        return -adjacency.diagonal(dim1=-2, dim2=-1).log()
+    starts, columns = adjacency.crow_indices(), adjacency.col_indices()
+    rows = torch.arange(len(adjacency), device=adjacency.device).repeat_interleave(starts.diff())
+    return -adjacency.values()[rows == columns].log()
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -162,3 +210,51 @@ class GraphEncoder(nn.Module):
             x = layer(adjacency, x).relu()
         assert x is not None  # there is a layer
         return _propagate(adjacency, x)
+
+
+class FreeVectors(nn.Module):
+    """A learned vector for every node, in place of an encoder: it fits a graph most closely, and knows its nodes only.
+
+    Arguments:
+        n_nodes: number of nodes.
+        width: of the vectors.
+
+    Example:
+        >>> adjacency = normalised_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
+        >>> FreeVectors(3, 32)(adjacency).shape
+        torch.Size([3, 32])
+    """
+
+    def __init__(self, n_nodes: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.1 * torch.randn(n_nodes, width))
+
+    def forward(self, adjacency: Tensor, x: Tensor | None = None) -> Tensor:
+        return self.weight
+
+    def extra_repr(self) -> str:
+        return "{}, {}".format(*self.weight.shape)
+
+
+class Popularity(nn.Module):
+    """How far each node reaches, b_i = w·h_i + a·log(1 + degree_i), from what an encoder makes of it and its degree.
+
+    Nodes that were not there in the training have one too. At first it is a·log(1 + degree_i) with a = ½.
+
+    Arguments:
+        in_features: width of h.
+
+    Example:
+        >>> adjacency = normalised_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
+        >>> Popularity(32)(torch.zeros(3, 32), adjacency).detach()
+        tensor([0.3466, 0.5493, 0.3466])
+    """
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(in_features))
+        self.slope = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, h: Tensor, adjacency: Tensor) -> Tensor:
+        """The popularity of every node, shape (…, n), from h of shape (…, n, in_features) and Â."""
+        return h @ self.weight + self.slope * _log_degrees(adjacency)

@@ -98,6 +98,11 @@ GRAPHS: dict[str, Any] = {
     "cooldown": 0.0,
     "tf32": True,
     "seed": 0,
+    "encoder": "convolutions",
     "edges": "geodesic",
+    "popularity": "off",
+    "pairs": "all",
+    "hide": 0.0,
     "weight": 2.0,
+    "patience": None,
 }

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..data import Graph, load_graph, split_edges
-from ..models import GraphVAE, Pairs
+from ..models import GraphVAE
+from ..models.pairs import AnyPairs
 from ..plotting import figure_bytes
 from ..report import Picture, Section, Table
 from ..training.build import seeded
@@ -60,9 +61,9 @@ class WeightedGraphVAE(GraphVAE):
         super().__init__(model.encoder, model.posterior, model.edges, weight=nodes * nodes / rest)
         self.edge_weight = rest / (2 * edges)
 
-    def log_likelihood(self, S: Tensor, pairs: Tensor | Pairs) -> Tensor:
-        """Σ_{i<j} with the weight of the edges; all pairs must be seen."""
-        if isinstance(pairs, Pairs):
+    def log_likelihood(self, S: Tensor, pairs: AnyPairs, popularity: Tensor | None = None) -> Tensor:
+        """Σ_{i<j} with the weight of the edges; all pairs must be seen, and no node has a popularity."""
+        if not isinstance(pairs, Tensor):
             raise ValueError("the weighted loss needs all pairs; give the edges")
         d: Any = self._distances(S, pairs)
         present = self.edges.log_prob(d, torch.ones_like(d)).sum(-1)

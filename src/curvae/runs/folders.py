@@ -171,7 +171,8 @@ def embedding_table(
     if len(embedding.placed) > 1:
         sigma = {f"{part.placed[0].name}_sigma": part.sigma for part in embedding.parts}
     drawn = {} if frames is None else _drawn_columns(embedding, frames)
-    return pd.DataFrame({**named, **coordinates, "radius": embedding.radius, **sigma, **drawn})
+    own = {} if embedding.popularity is None else {"popularity": embedding.popularity}
+    return pd.DataFrame({**named, **coordinates, "radius": embedding.radius, **sigma, **own, **drawn})
 
 
 def _drawn_columns(embedding: Embedding, frames: Sequence[Frame]) -> dict[str, NDArray[np.float64]]:

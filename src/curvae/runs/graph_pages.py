@@ -21,7 +21,8 @@ from ..plotting import graph_map, project_from
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..report import Picture, Section, Table
 from ..training.evaluate import Embedding
-from ..training.graphs import FittedGraph, GraphComparison
+from ..training.graphs import FittedGraph, GraphComparison, GraphConfig
+from ..training.graphs.build import listed
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
 from .factors import by_factor, place_text
@@ -187,16 +188,23 @@ def map_pictures(graph: Graph, embedding: Embedding, frames: Sequence[Frame], ce
     return by_factor(embedding, lambda part, place: [map_picture(graph, part, frames[place], centre)])
 
 
-def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str) -> Section:
+def links_section(
+    graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str, popular: bool = False
+) -> Section:
     """Every figure beside the model that it comes from."""
     asked = f"a random sample of {near.asked:,} nodes" if near.sampled else f"all {near.asked:,} nodes with an edge"
     own = f"the model of the map, trained on all edges; {asked}"
-    rows = [["neighbourhoods on the map, mean average precision", f"{near.map:.3f}", own]]
+    rows = [
+        ["neighbourhoods on the map, mean average precision", f"{near.map:.3f}", own],
+        ["neighbourhoods on the map, mean rank", f"{near.rank:.1f}", own],
+    ]
     text = [
         "Mean average precision of neighbourhoods asks whether the nodes nearest to a node on the map are its "
-        "neighbours in the graph: 1 when they always come first. It says how well the map shows the graph; it predicts "
-        "nothing."
+        "neighbours in the graph: 1 when they always come first. Mean rank is the place of a neighbour among the nodes "
+        "that are none: 1 when none of these is nearer. Both say how well the map shows the graph, and predict nothing."
     ]
+    if popular:
+        text.append("Near means by distance less popularity: a popular node is near more nodes than its place tells.")
     tables = []
     if links.splits:
         seeds = [row["seed"] for row in links.splits]
@@ -247,7 +255,10 @@ def _by_split(links: LinkFigures) -> Table:
     figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
     header = ["seed of the split", *figures, "ends apart", "an end alone"]
     return Table(
-        header, rows, "Validation edges, 5 %, were hidden too and decided nothing; hidden edges above are test edges."
+        header,
+        rows,
+        "Validation edges, 5 %, were hidden too and decided at most when a training ended; hidden edges above "
+        "are test edges.",
     )
 
 
@@ -273,11 +284,14 @@ def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
             radius, temperature = (float(t) for t in edges.numbers())
         probability = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
     facts = [["edge model", probability], ["weight of the likelihood", f"{config.weight:g}"]]
+    if embedding.popularity is not None:
+        low, middle, high = np.quantile(embedding.popularity, [0.0, 0.5, 1.0])
+        facts.append(["popularity: smallest, median, largest", f"{low:.2f}, {middle:.2f}, {high:.2f}"])
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 
-def data_section(graph: Graph, factors: int = 1) -> Section:
-    """What was done to a graph that is placed in a space of so many factors."""
+def data_section(graph: Graph, config: GraphConfig) -> Section:
+    """What was done to a graph for a model with these settings."""
     text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
     if graph.weights is not None:
         text.append(
@@ -285,6 +299,11 @@ def data_section(graph: Graph, factors: int = 1) -> Section:
         )
     if graph.features is not None:
         text.append(f"{len(graph.feature_names)} features were centred and scaled to unit variance.")
-    if not exact(graph.n_nodes, factors):
+    if config.pairs == "balanced":
+        text.append(
+            "Each step was fitted to the edges and as many random pairs that are not joined, between nodes that have "
+            "an edge; of a node without one nothing is known."
+        )
+    elif not exact(graph.n_nodes, listed(config)):
         text.append("The graph is too large to look at all pairs of nodes: each step looked at a weighted sample.")
     return Section("What was done to the data", text)

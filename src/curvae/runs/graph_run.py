@@ -139,6 +139,7 @@ class GraphRun(Run):
         summary = {
             **links.to_json(),
             "neighbourhood_map": near.map,
+            "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
             "centre": str(graph.names[centre.nearest[0]]),
             "centre_radius": float(seen_radius(embedding, frames)[centre.nearest[0]]),
@@ -154,9 +155,9 @@ class GraphRun(Run):
             pages.map_section(
                 graph, embedding, frames, centre, self.orientation_sentence, reporter.command(place.view_step)
             ),
-            pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings))),
+            pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings)), config.popular),
             pages.training_section(fitted, embedding),
-            pages.data_section(graph, len(config.factors)),
+            pages.data_section(graph, config),
         ]
         verdict = pages.verdict(graph, embedding, links, near)
         if self.remarks:
@@ -202,7 +203,7 @@ class GraphRun(Run):
         parts = [
             Section("The maps", said, drawn),
             pages.comparison_section(found),
-            pages.data_section(self.data, len(self.config.factors)),
+            pages.data_section(self.data, self.config),
         ]
         return list(self.data.notes), [], parts
 

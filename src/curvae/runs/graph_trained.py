@@ -70,9 +70,11 @@ class TrainedGraph(TrainedRun):
             )
         memory.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="lower count=…")
         generator = torch.Generator(model.device).manual_seed(seed)
+        known = self.loaded.embedding.popularity  # that of the nodes of the graph
+        popularity = None if known is None else torch.from_numpy(known).to(model.device)
         tables = []
         for i in range(count):
-            a, b = (model.sample(own.n_nodes, generator) + 1).cpu().numpy()
+            a, b = (model.sample(own.n_nodes, generator, popularity) + 1).cpu().numpy()
             tables.append(pd.DataFrame({"sample": i + 1, "a": a, "b": b}))
         write_table(target, pd.concat(tables, ignore_index=True))
         return Sampled([target], Step("view", (str(self.folder),)))
@@ -113,7 +115,7 @@ class TrainedGraph(TrainedRun):
             if len(part):
                 random = np.random.default_rng(seed)
                 absent = absent_pairs(Graph(own.names, every), len(part), random, fix="give fewer edges")
-                auc, ap = link_scores(*(-embedding.distances_of(pairs) for pairs in (part, absent)))
+                auc, ap = link_scores(*map(embedding.nearness_of, (part, absent)))
                 parts[name] = {"edges": len(part), "auc": auc, "ap": ap}
         near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
         return {
@@ -123,6 +125,7 @@ class TrainedGraph(TrainedRun):
             "parts": parts,
             "unknown_nodes": len(unknown),
             "neighbourhood_map": near.map,
+            "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
         }
 

@@ -3,7 +3,18 @@
 from .checks import require_count
 from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
 from .factors import FactorSettings, parse_space
-from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NeighbourKind, NetworkKind, ObjectiveKind
+from .names import (
+    LIKELIHOODS,
+    DecoderKind,
+    DistributionKind,
+    EdgeKind,
+    EncoderKind,
+    NeighbourKind,
+    NetworkKind,
+    ObjectiveKind,
+    PairKind,
+    PopularityKind,
+)
 from .parts import (
     DrawSettings,
     EdgeSettings,
@@ -27,6 +38,7 @@ __all__ = [
     "DrawSettings",
     "EdgeKind",
     "EdgeSettings",
+    "EncoderKind",
     "FactorSettings",
     "GraphSettings",
     "LayerSettings",
@@ -37,7 +49,9 @@ __all__ = [
     "NetworkSettings",
     "ObjectiveKind",
     "ObjectiveSettings",
+    "PairKind",
     "Part",
+    "PopularityKind",
     "RowSettings",
     "Setting",
     "Settings",

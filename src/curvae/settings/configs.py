@@ -12,6 +12,7 @@ from ..errors import CurvaeError
 from .parts import (
     DrawSettings,
     EdgeSettings,
+    GraphDrawSettings,
     GraphLayerSettings,
     GraphSpaceSettings,
     GraphStepSettings,
@@ -40,6 +41,11 @@ ADDED: Mapping[str, Any] = {
     "cooldown": 0.0,
     "steps": None,
     "epoch_steps": None,
+    "encoder": "convolutions",
+    "popularity": "off",
+    "pairs": "all",
+    "hide": 0.0,
+    "patience": None,
 }
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
@@ -129,13 +135,15 @@ class RowSettings(
 
 
 @dataclass(frozen=True)
-class GraphSettings(GraphStepSettings, EdgeSettings, GraphLayerSettings, GraphSpaceSettings, Settings):
+class GraphSettings(
+    GraphStepSettings, GraphDrawSettings, EdgeSettings, GraphLayerSettings, GraphSpaceSettings, Settings
+):
     """Everything that determines a trained model of a graph, besides the graph."""
 
     parts: ClassVar[Mapping[str, type[Part]]] = {
         "space": GraphSpaceSettings,
         "networks": GraphLayerSettings,
         "edges": EdgeSettings,
-        "objective": DrawSettings,
+        "objective": GraphDrawSettings,
         "training": GraphStepSettings,
     }

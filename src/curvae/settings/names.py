@@ -9,9 +9,12 @@ __all__ = [
     "DecoderKind",
     "DistributionKind",
     "EdgeKind",
+    "EncoderKind",
     "NeighbourKind",
     "NetworkKind",
     "ObjectiveKind",
+    "PairKind",
+    "PopularityKind",
 ]
 
 DistributionKind = Literal["riemannian", "wrapped"]
@@ -19,6 +22,9 @@ NetworkKind = Literal["mlp", "conv"]
 DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
 ObjectiveKind = Literal["elbo", "iwae"]
 EdgeKind = Literal["geodesic", "fermi_dirac"]
+PopularityKind = Literal["auto", "off", "learned"]
+EncoderKind = Literal["convolutions", "free"]
+PairKind = Literal["all", "balanced"]
 NeighbourKind = Literal["off", "near", "far", "both"]
 
 LIKELIHOODS: dict[str, str] = {

@@ -10,12 +10,24 @@ from typing import Any, Literal, Self
 from ..errors import CurvaeError
 from .checks import NOT_NEGATIVE, POSITIVE, Rule, number, whole
 from .factors import FactorSettings, parse_space
-from .names import LIKELIHOODS, DecoderKind, DistributionKind, EdgeKind, NeighbourKind, NetworkKind, ObjectiveKind
+from .names import (
+    LIKELIHOODS,
+    DecoderKind,
+    DistributionKind,
+    EdgeKind,
+    EncoderKind,
+    NeighbourKind,
+    NetworkKind,
+    ObjectiveKind,
+    PairKind,
+    PopularityKind,
+)
 from .setting import Part, again, described, setting
 
 __all__ = [
     "DrawSettings",
     "EdgeSettings",
+    "GraphDrawSettings",
     "GraphLayerSettings",
     "GraphSpaceSettings",
     "GraphStepSettings",
@@ -44,6 +56,9 @@ _OLD_FEWEST = 20
 _CURVATURE = Rule(NOT_NEGATIVE.holds, "be c ≥ 0, the space having curvature −c; got")
 _SHARE = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the rows, from 0 to below 1; got")
 _SHARE_OF_1 = Rule(lambda value: number(value) and 0 <= value < 1, "be a number from 0 to below 1; got")
+_SHARE_OF_EDGES = Rule(
+    lambda value: number(value) and 0 <= value < 1, "be a share of the edges, from 0 to below 1; got"
+)
 _COOLDOWN = Rule(lambda value: number(value) and 0 <= value <= 1, "be a share of the steps, from 0 to 1; got")
 _SEED = Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got")
 
@@ -297,21 +312,62 @@ class GraphLayerSettings(LayerSettings):
     hidden: tuple[int, ...] = again(
         LayerSettings, "hidden", (32,), help="Widths of the graph convolutions, such as 32 or 64,32."
     )
+    encoder: EncoderKind = setting(
+        "convolutions",
+        "Where nodes come from: graph convolutions, or a free vector a node, which fits edges most closely.",
+    )
 
 
 @dataclass(frozen=True)
 class EdgeSettings(Part):
     """How edges come about."""
 
-    edges: EdgeKind = setting("geodesic", "How the probability of an edge falls with distance.")
-    weight: float = setting(2.0, "How often the likelihood counts every pair of nodes.", rule=POSITIVE)
+    edges: EdgeKind = setting("fermi_dirac", "How the probability of an edge falls with distance.")
+    popularity: PopularityKind = setting(
+        "auto",
+        "Learn how far each node reaches, so that nodes with many edges need not lie near all their neighbours.",
+        shown="auto: learned with fermi_dirac edges",
+    )
+    pairs: PairKind = setting(
+        "balanced", "Pairs of nodes that are fitted: all, or the edges and as many random pairs that are not joined."
+    )
+    hide: float = setting(0.5, "Share of the edges that each step hides from the encoder.", rule=_SHARE_OF_EDGES)
+    weight: float = setting(1.0, "How often the likelihood counts every pair of nodes.", rule=POSITIVE)
+
+    @property
+    def popular(self) -> bool:
+        """Whether nodes have a popularity."""
+        return self.popularity == "learned" or (self.popularity == "auto" and self.edges == "fermi_dirac")
+
+    def check(self) -> None:
+        super().check()
+        if self.popular and self.edges != "fermi_dirac":
+            raise CurvaeError(f'popularity="learned" needs edges="fermi_dirac", not {self.edges}; change one of them')
+
+
+@dataclass(frozen=True)
+class GraphDrawSettings(DrawSettings):
+    """What is maximised, for a model of a graph."""
+
+    beta: float = again(
+        DrawSettings,
+        "beta",
+        0.01,
+        help="Weight of the divergence: of a node beside a pair where pairs are balanced, otherwise as in the ELBO.",
+    )
 
 
 @dataclass(frozen=True)
 class GraphStepSettings(StepSettings):
     """The training of a model of a graph."""
 
-    epochs: int = again(StepSettings, "epochs", 800, help="Steps over the whole graph.")
+    epochs: int = again(StepSettings, "epochs", 600, help="Steps over the whole graph.")
     learning_rate: float = again(StepSettings, "learning_rate", 1e-2)
     adam_beta2: float = again(StepSettings, "adam_beta2", 0.999)
     cooldown: float = again(StepSettings, "cooldown", 0.0)
+    patience: int | None = setting(
+        300,
+        "Stop after so many steps without progress on validation edges, where edges are hidden, and keep the best "
+        "weights; or never, and keep the last.",
+        words={"never": None},
+    )

@@ -185,8 +185,8 @@ def _require_same(
 
 
 def _plain(record: dict[str, float]) -> Record:
-    """A record as it was: the number of the epoch is whole."""
-    return {key: int(value) if key == "epoch" else value for key, value in record.items()}
+    """A record as it was: the number of the epoch is whole, and what is NaN was not part of it."""
+    return {key: int(value) if key == "epoch" else value for key, value in record.items() if not math.isnan(value)}
 
 
 @contextmanager

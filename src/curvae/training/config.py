@@ -53,12 +53,11 @@ class Config(RowSettings):
 class GraphConfig(GraphSettings):
     """Everything that determines a trained `GraphVAE`, besides the graph.
 
-    The defaults are those of the paper's third experiment, except that it has five dimensions, and two can be drawn,
-    and that the learning rate falls.
-    The probability of an edge fixes the scale of the space, so `learn_curvature` and `learn_prior_scale` may both be
-    set. By default the likelihood counts every pair of nodes twice, as in the paper, whose product goes over ordered
-    pairs; a larger `weight` makes the divergence from the prior count less. Edges are "geodesic", p = 1 − tanh d as in
-    the paper, or "fermi_dirac" with learned radius and temperature.
+    Edges are "fermi_dirac" with learned radius and temperature, and nodes have a popularity; or "geodesic",
+    p = 1 − tanh d as in the paper's third experiment. A step is fitted to the edges and as many pairs without one,
+    `pairs="balanced"`, or to the likelihood of all pairs, which the paper counts twice (`pairs="all", weight=2`). Half
+    of the edges are hidden from the encoder in each step, for it to predict. The probability of an edge fixes the
+    scale of the space, so `learn_curvature` and `learn_prior_scale` may both be set.
 
     Example:
         >>> GraphConfig.from_json(GraphConfig(dim=5).to_json()) == GraphConfig(dim=5)

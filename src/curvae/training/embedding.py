@@ -79,6 +79,7 @@ class Embedding:
         sigma: standard deviation of the posterior, (rows,), of a product (rows, factors); the geometric mean over axes
             of a diagonal one.
         factors: of the space; a number is the curvature c of a single one.
+        popularity: how far the nodes of a graph reach, (rows,), if the model has such numbers.
 
     Example:
         >>> place = Embedding(np.zeros((3, 2)), np.ones(3), 1.0)
@@ -89,6 +90,7 @@ class Embedding:
     space: Array
     sigma: Array
     factors: tuple[PlacedFactor, ...] | float
+    popularity: Array | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.factors, tuple):
@@ -169,6 +171,12 @@ class Embedding:
             found.append(torch.cat([pair_distances(space, block, c) for block in blocks]))
         return _joined(found, self.placed)
 
+    def nearness_of(self, pairs: NDArray[np.int64]) -> Array:
+        """By how much the popularity of both exceeds the distance, for listed pairs of nodes, (·, 2): the larger, the
+        likelier they are joined."""
+        near = -self.distances_of(pairs)
+        return near if self.popularity is None else near + self.popularity[pairs].sum(1)
+
     def pairs(self, first: NDArray[np.intp], second: NDArray[np.intp]) -> Array:
         """Distances of the first to the second, one by one."""
         return self.distances_of(np.stack([first, second], 1))
@@ -181,7 +189,8 @@ class Embedding:
 
     def take(self, index: Any) -> Embedding:
         """The rows given by an index or a mask."""
-        return Embedding(self.space[index], self.sigma[index], self.factors)
+        own = None if self.popularity is None else self.popularity[index]
+        return Embedding(self.space[index], self.sigma[index], self.factors, own)
 
     def distances(self, other: Embedding | None = None) -> Array:
         """Geodesic distances, (rows, rows of the other)."""

@@ -17,9 +17,20 @@ from ..models.stack import Stackable
 from ..settings import rounds
 from .adam import Adam
 from .config import Config, Settings
+from .fitted import Record
 from .sources import Stacked
 
-__all__ = ["WINDOW", "Advance", "BatchEngine", "Engine", "EpochResult", "Failure", "figures", "losses"]
+__all__ = [
+    "WINDOW",
+    "Advance",
+    "BatchEngine",
+    "Engine",
+    "EpochResult",
+    "Failure",
+    "figures",
+    "figures_by_name",
+    "losses",
+]
 
 Model = TypeVar("Model", bound=Stackable)
 Kind = TypeVar("Kind", bound=Settings)
@@ -113,6 +124,10 @@ class Engine(ABC, Generic[Model, Kind]):
         """Mean figures of data held out, as of `EpochResult`, if there are any."""
         return None
 
+    def watched_figures(self, values: Sequence[float]) -> Record:
+        """What `validate` found for a model, as its record shows it."""
+        return {f"validation_{name}": value for name, value in figures_by_name(values).items()}
+
     def _weights(self, dims: int) -> Tensor | float:
         """β of every model, to be multiplied with figures that have so many dimensions after the models'."""
         beta = [config.beta for config in self.configs]
@@ -201,6 +216,13 @@ def losses(
 def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
     """By how much every row misses its neighbourhood, in nats, (…, rows)."""
     return (pull.unsqueeze(-1) * terms.neighbours).sum(-2)
+
+
+def figures_by_name(means: Sequence[float]) -> Record:
+    """What an epoch gave, by name."""
+    reconstruction, kl, *missed = means
+    found = {"elbo": reconstruction - kl, "reconstruction": reconstruction, "kl": kl}
+    return {**found, "neighbours": missed[0]} if missed else found
 
 
 def figures(terms: Terms | MapTerms, pull: Tensor | None, kept: Tensor | float = 1.0) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -50,8 +51,11 @@ class RunFiles(NamedTuple):
 
 
 def held_out_score(record: Record) -> float:
-    """What early stopping goes by: the ELBO of the validation rows less what the map misses of their neighbourhoods."""
-    return record["validation_elbo"] - record.get("validation_neighbours", 0.0)
+    """What early stopping goes by: the AUC of the validation edges of a graph, or the ELBO of the validation rows less
+    what the map misses of their neighbourhoods; −∞ for an epoch after which nobody looked."""
+    if "validation_auc" in record:
+        return float(record["validation_auc"])
+    return record.get("validation_elbo", -math.inf) - record.get("validation_neighbours", 0.0)
 
 
 class FittedModel(ABC):
@@ -89,7 +93,8 @@ class FittedModel(ABC):
     @property
     def keeps_best(self) -> bool:
         """Whether the weights are those of the epoch that was best on data held out, and not the last."""
-        return getattr(self.config, "patience", None) is not None and self.failure is None
+        looked = any(math.isfinite(held_out_score(record)) for record in self.history)
+        return self.config.patience is not None and self.failure is None and looked
 
     @property
     def figures(self) -> tuple[FactorFigures, ...]:
@@ -162,7 +167,7 @@ class Fitted(FittedModel):
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
         layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)
-        model = restored_model(tensors, layout.inputs, config, lambda: build(config, layout))
+        model = restored_model(tensors, (layout.inputs, *config.hidden, config.dim), lambda: build(config, layout))
         split = places["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))
@@ -176,11 +181,10 @@ def _layout_without(schema: Schema) -> Layout:
     return Layout(len(schema.names), widths if all_categorical else ())
 
 
-def restored_model(tensors: Mapping[str, Tensor], inputs: int, config: Settings, make: Callable[[], Model]) -> Model:
-    """The model that `make` makes, with its weights; `inputs` is the width of what it reads."""
+def restored_model(tensors: Mapping[str, Tensor], sizes: Sequence[int], make: Callable[[], Model]) -> Model:
+    """The model that `make` makes, with its weights; `sizes` are the widths of its encoder, from what it reads on."""
     state = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     # The encoder alone holds so many weights: sizes that someone made up are refused before they are allocated.
-    sizes = (inputs, *config.hidden, config.dim)
     if sum(a * b for a, b in pairwise(sizes)) > sum(t.numel() for t in state.values()):
         raise ValueError(f"layers of {', '.join(map(str, sizes))} are larger than the file")
     model = make()

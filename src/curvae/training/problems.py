@@ -48,6 +48,11 @@ class Task(ABC):
     def architecture(self) -> Any:
         """What the models of one stack have in common."""
 
+    @property
+    def patience(self) -> int | None:
+        """Epochs without progress on validation data after which the training ends, if there are any."""
+        return self.config.patience
+
     @classmethod
     def label(cls, place: int, count: int, config: Settings) -> str:
         """How messages call the model at this place of a list."""
@@ -73,7 +78,7 @@ class ModelInTraining:
     @property
     def patience(self) -> int | None:
         """Epochs without progress on validation data after which the training ends."""
-        return getattr(self.task.config, "patience", None)
+        return self.task.patience
 
     def gives_up(self, epoch: int) -> bool:
         """Whether early stopping ends the training."""

@@ -21,6 +21,7 @@ from ..errors import CurvaeError
 from ..models.tracing import matmul_precision
 from .checkpoints import Checkpoint, State, fitting, seen
 from .device import few_threads
+from .engine import figures_by_name
 from .files import remove_files
 from .fitted import FittedModel, Record, held_out_score
 from .problems import Listener, ModelInTraining, Problem
@@ -200,10 +201,8 @@ class _Training:
             self.listener.reached(going, self.state.passed + share)
 
     def _record(self, place: int, means: Sequence[float], watched: Sequence[float] | None) -> Record:
-        record = {"epoch": self.state.passed, **_figures(means), **self.geometry[place]}
-        if watched is None:
-            return record
-        return record | {f"validation_{name}": value for name, value in _figures(watched).items()}
+        record = {"epoch": self.state.passed, **figures_by_name(means), **self.geometry[place]}
+        return record if watched is None else record | self.engine.watched_figures(watched)
 
     def _judge(self, place: int, record: Record) -> None:
         """Early stopping, and the end."""
@@ -251,10 +250,3 @@ class _Training:
         self.checkpoint.write(self.members, self.state)
         self.saved = time.monotonic()
         self.pause = max(_CHECKPOINT_EVERY, (self.saved - began) / _CHECKPOINT_SHARE)
-
-
-def _figures(means: Sequence[float]) -> Record:
-    """What an epoch gave, by name."""
-    reconstruction, kl, *missed = means
-    found = {"elbo": reconstruction - kl, "reconstruction": reconstruction, "kl": kl}
-    return {**found, "neighbours": missed[0]} if missed else found

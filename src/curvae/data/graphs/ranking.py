@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...errors import CurvaeError
 from .graph_data import Graph
 
-__all__ = ["average_precision", "neighbourhood_map"]
+__all__ = ["average_precision", "neighbourhood_map", "neighbourhood_ranks"]
 
 Array = NDArray[np.float64]
 Distances = Callable[[int, int], ArrayLike]
@@ -40,6 +40,24 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDA
         >>> neighbourhood_map(path, lambda start, stop: abs(places[start:stop, None] - places))
         1.0
     """
+    return neighbourhood_ranks(graph, distances, nodes)[0]
+
+
+def neighbourhood_ranks(
+    graph: Graph, distances: Distances | ArrayLike, nodes: NDArray[np.int64] | None = None
+) -> tuple[float, float]:
+    """`neighbourhood_map`, and the mean rank of a neighbour among nodes that are none: 1 if none of these is nearer.
+
+    The mean is over all neighbours of all nodes; arguments as there.
+
+    References:
+        Nickel and Kiela (2017), Poincaré embeddings for learning hierarchical representations, section 4.
+
+    Example:
+        >>> path = Graph(np.array(["a", "b", "c"]), np.array([[0, 1]]))
+        >>> neighbourhood_ranks(path, np.array([[0.0, 2.0, 1.0], [2.0, 0.0, 1.0], [1.0, 1.0, 0.0]]))
+        (0.5, 2.0)
+    """
     if not graph.n_edges:
         raise CurvaeError("a graph without edges has no neighbourhoods; give one with edges")
     chosen = np.arange(graph.n_nodes) if nodes is None else nodes
@@ -48,7 +66,7 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDA
         raise CurvaeError("none of the chosen nodes has a neighbour; choose nodes with edges")
     given: Any = distances if callable(distances) else np.asarray(distances)
     step = max(1, _BLOCK // graph.n_nodes)
-    precisions = []
+    precisions, ranks = [], []
     for start in range(0, len(chosen), step):
         stop = min(start + step, len(chosen))
         block = np.asarray(given(start, stop) if callable(distances) else given[start:stop])
@@ -60,7 +78,15 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDA
             neighbours = adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]]
             if len(neighbours):
                 precisions.append(average_precision(row, node, neighbours))
-    return float(np.mean(precisions))
+                ranks.append(_ranks(row, node, neighbours))
+    return float(np.mean(precisions)), float(np.concatenate(ranks).mean())
+
+
+def _ranks(row: Array, node: int, neighbours: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Rank of every neighbour among the points that are none, from 1."""
+    others = np.ones(len(row), dtype=bool)
+    others[neighbours] = others[node] = False
+    return 1 + np.searchsorted(np.sort(row[others]), row[neighbours])
 
 
 def average_precision(row: Array, node: int, neighbours: NDArray[np.integer]) -> float:

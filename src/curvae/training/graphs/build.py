@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ...data import memory
+from ...errors import CurvaeError
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
 from ...models.pairs import exact
-from ...nn import GraphEncoder
+from ...nn import FreeVectors, GraphEncoder, Popularity
 from ..build import make_space, seeded
 from ..config import GraphConfig
 
-__all__ = ["START", "build_graph_model", "require_buildable_graph"]
+__all__ = ["START", "build_graph_model", "listed", "require_buildable_graph"]
 
 START = 0.4
 """σ of every node at first.
@@ -19,12 +20,16 @@ nodes that cannot be told apart yet are pressed together; with 0.2 the plane fai
 starts from 0.2 to 0.69 on validation edges; results/paper/table4.json has what these two give.
 """
 
+_START_BALANCED = 0.2  # the same where pairs are balanced, which do not press nodes together
+
 
 def require_buildable_graph(config: GraphConfig, nodes: int, features: int | None = None) -> None:
     """Raise for a model that cannot be built, without building it; arguments as of `build_graph_model`."""
+    if features is not None and config.encoder == "free":
+        raise CurvaeError('encoder="free" cannot read features of nodes; leave them out, or use encoder="convolutions"')
     inputs, factors = nodes if features is None else features, len(config.factors)
-    # Models of products hold numbers of all pairs that they see.
-    all_pairs = factors > 1 and exact(nodes, factors)
+    # Models of products, or with popularity, hold numbers of all pairs that they see.
+    all_pairs = config.pairs == "all" and listed(config) and exact(nodes, listed=True)
     pairs = 300 * factors * config.samples * nodes * (nodes - 1) // 2 if all_pairs else 0
     memory.require(
         16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim) + pairs,
@@ -43,11 +48,17 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
         features: of a node, if it has any.
     """
     require_buildable_graph(config, nodes, features)
-    inputs = nodes if features is None else features
+    inputs, convolved = nodes if features is None else features, config.encoder == "convolutions"
     with seeded(config.seed):
         return GraphVAE(
-            GraphEncoder(inputs, config.hidden),
-            Posterior(config.hidden[-1], make_space(config)).start(START),
+            GraphEncoder(inputs, config.hidden) if convolved else FreeVectors(nodes, config.hidden[-1]),
+            Posterior(config.hidden[-1], make_space(config)).start(START if config.pairs == "all" else _START_BALANCED),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
+            popularity=Popularity(config.hidden[-1]) if config.popular else None,
         )
+
+
+def listed(config: GraphConfig) -> bool:
+    """Whether a model that sees all pairs must hold them in memory."""
+    return len(config.factors) > 1 or config.popular

@@ -9,20 +9,26 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from ...data import Graph
 from ...models import GraphBatch, GraphVAE, PairSampler, Terms
-from ...models.pairs import exact
-from ...nn import normalised_adjacency
+from ...models.pairs import AnyPairs, exact
+from ...nn import AdjacencyMaker
 from ..config import GraphConfig
 from ..engine import Advance, Engine, EpochResult, Failure
+from ..fitted import Record
 from ..rows import Scaling
+from .build import listed
 
-__all__ = ["GraphEngine", "Observed"]
+__all__ = ["DENSE", "GraphEngine", "Observed"]
 
-_DENSE = 1024  # nodes up to which a single graph is a matrix
+DENSE = 1024
+"""nodes up to which a single graph is a matrix"""
+
+_WATCH = 10  # steps from one look at the validation edges to the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,38 +67,45 @@ class Observed:
             features = torch.from_numpy((graph.features - scaling.shift) / scaling.scale).to(device, dtype)
         return cls(graph.n_nodes, edges, weights, features)
 
-    def adjacency(self, dtype: torch.dtype, dense: bool | None = None) -> Tensor:
-        """Â, dense for small graphs or where asked for."""
+    def maker(self, dtype: torch.dtype, dense: bool | None = None) -> AdjacencyMaker:
+        """Makes Â of these edges or some of them, dense for small graphs or where asked for."""
         weights = torch.ones_like(self.edges[0], dtype=dtype) if self.weights is None else self.weights.to(dtype)
-        dense = self.n_nodes <= _DENSE if dense is None else dense
-        return normalised_adjacency(self.edges, self.n_nodes, weights, dense)
+        return AdjacencyMaker(self.edges, self.n_nodes, weights, self.n_nodes <= DENSE if dense is None else dense)
 
-    def batch(self, dtype: torch.dtype, dense: bool | None = None) -> GraphBatch:
-        """For a step in which every pair counts."""
-        return GraphBatch(self.adjacency(dtype, dense), self.edges, self.features)
+    def adjacency(self, dtype: torch.dtype) -> Tensor:
+        """Â of all these edges."""
+        return self.maker(dtype)()
 
 
 class GraphEngine(Engine[GraphVAE, GraphConfig]):
     """A stack of models with its optimiser and graphs; an epoch is one step over the whole graph.
 
-    The noise of model k, and the pairs that it sees of a graph too large to see them all, come from (its seed, epoch)
-    alone.
+    The noise of model k, the pairs that it is fitted to where these are not all, and the edges that are hidden from its
+    encoder come from (its seed, epoch) alone.
 
     Arguments:
         models, configs: as of `Engine`.
         seen: what each of them sees, graphs of one size with equally many edges.
+        watched: for each of them pairs to be told apart now and then, (2, P): edges, and after them as many others.
     """
 
-    def __init__(self, models: Sequence[GraphVAE], configs: Sequence[GraphConfig], seen: Sequence[Observed]) -> None:
+    def __init__(
+        self,
+        models: Sequence[GraphVAE],
+        configs: Sequence[GraphConfig],
+        seen: Sequence[Observed],
+        watched: Sequence[Tensor] = (),
+    ) -> None:
         super().__init__(models, configs)
-        self.seen = list(seen)
-        self.nodes = seen[0].n_nodes
+        self.seen, self.watched, self.nodes = list(seen), list(watched), seen[0].n_nodes
         several = len(models) > 1
-        each = [part.batch(self.stack.dtype, dense=several or None) for part in seen]
-        self._graph = tree_map(lambda *parts: torch.stack(parts), *each) if several else each[0]
-        seen_all = exact(self.nodes, len(models[0].space))
-        self._sampler = None if seen_all else PairSampler(seen[0].edges, self.nodes)
-        if several and self._sampler is not None:
+        self._makers = [part.maker(self.stack.dtype, dense=several or None) for part in seen]
+        self._adjacencies = [maker() for maker in self._makers]
+        # Of a node without an edge, which hidden edges may have left alone, nothing is known.
+        joined = self.config.pairs == "balanced"
+        seen_all = _complete(seen) if joined else exact(self.nodes, listed(self.config))
+        self._samplers = [] if seen_all else [PairSampler(part.edges, self.nodes, joined) for part in seen]
+        if several and self._samplers and self.config.pairs == "all":
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
         self.beta = self._weights(1)
 
@@ -105,19 +118,40 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             [self.stack.models[i] for i in places],
             [self.configs[i] for i in places],
             [self.seen[i] for i in places],
+            [self.watched[i] for i in places if self.watched],
         )
+
+    def _shown(self, place: int, epoch: int) -> Tensor:
+        """Â of the edges that the encoder sees in a step: each counts for those that are hidden from it."""
+        hide = self.config.hide
+        if not hide or self.config.encoder == "free":
+            return self._adjacencies[place]
+        maker, device = self._makers[place], self.stack.device
+        draws = torch.rand(
+            maker.edges.shape[1], generator=self._generator(self.configs[place].seed, epoch, 2), device=device
+        )
+        return maker((draws >= hide).to(self.stack.dtype) / (1.0 - hide))
+
+    def _pairs(self, place: int, epoch: int, generator: torch.Generator) -> AnyPairs:
+        """The pairs that a step is fitted to."""
+        if not self._samplers:
+            return self.seen[place].edges
+        if self.config.pairs == "all":  # from one generator after the noise
+            return self._samplers[place].step(generator)
+        return self._samplers[place].balanced(self._generator(self.configs[place].seed, epoch, 1))
 
     def _terms(self, epoch: int) -> Terms:
         generators = self._generators(epoch)
         model, samples = self.stack.models[0], self.config.samples
         made = {one: model.noise(self.nodes, samples, one) for one in dict.fromkeys(generators)}
-        noise = [made[one] for one in generators]
+        graphs = [
+            GraphBatch(self._shown(i, epoch), self._pairs(i, epoch, generator), self.seen[i].features)
+            for i, generator in enumerate(generators)
+        ]
         if len(self) > 1:
-            return Terms(*self.stack.terms(self._graph, torch.stack(noise))[:2])
-        graph = self._graph
-        if self._sampler is not None:
-            graph = GraphBatch(graph.adjacency, self._sampler.step(generators[0]), graph.features)
-        return model.terms(graph, noise[0])
+            noise = torch.stack([made[one] for one in generators])
+            return Terms(*self.stack.terms(tree_map(lambda *parts: torch.stack(parts), *graphs), noise)[:2])
+        return model.terms(graphs[0], made[generators[0]])
 
     def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
         reconstruction, kl = self._terms(epoch)
@@ -126,3 +160,34 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         self._learn((self.beta * kl - reconstruction).mean(-1) / self.nodes, 1, failures)
         means = torch.stack([reconstruction, kl]).detach().mean(-1).view(2, -1).T.cpu()
         return EpochResult(means / self.nodes, failures)
+
+    def validate(self) -> Tensor | None:
+        """AUC of the pairs that are watched, (models, 1), every tenth step and at the end."""
+        if not self.watched or (self.step % _WATCH and self.step < self.total):
+            return None
+        features = [seen.features for seen in self.seen if seen.features is not None]
+        each = zip(self._adjacencies, self.watched, *([features] if features else []), strict=True)
+        with torch.no_grad():
+            if len(self) == 1:
+                scores = self.stack.models[0].scores(*next(each)).unsqueeze(0)
+            else:
+                given = [torch.stack(parts) for parts in zip(*each, strict=True)]
+                scores = self.stack.pure("scores", self.stack.leaves, self.stack.buffers, *given)
+        return torch.tensor([[_auc(own)] for own in scores.cpu().numpy()], dtype=torch.float64)
+
+    def watched_figures(self, values: Sequence[float]) -> Record:
+        return {"validation_auc": values[0]}
+
+
+def _complete(seen: Sequence[Observed]) -> bool:
+    """Whether a graph has no pair of nodes with edges that is not joined."""
+    joined = (len(part.edges.unique()) for part in seen)
+    return any(part.edges.shape[1] == n * (n - 1) // 2 for part, n in zip(seen, joined, strict=True))
+
+
+def _auc(scores: NDArray[np.float64]) -> float:
+    """Area under the ROC curve of telling the first half from the second."""
+    half = len(scores) // 2
+    if not np.isfinite(scores).all():
+        return float("nan")
+    return float((rankdata(scores)[:half].mean() - (half + 1) / 2) / half)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from ...data import EdgeSplit, Graph
-from ...data.graphs.ranking import neighbourhood_map
+from ...data.graphs.ranking import neighbourhood_ranks
 from ...errors import CurvaeError
 from ..embedding import Embedding, placed
 from .fitted import FittedGraph
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Links:
-    """How well pairs of nodes that are joined are told from as many that are not, by distance."""
+    """How well pairs of nodes that are joined are told from as many that are not, by distance and popularity."""
 
     auc: float
     """area under the ROC curve"""
@@ -62,33 +62,42 @@ def link_scores(scores_present: ArrayLike, scores_absent: ArrayLike) -> tuple[fl
 
 
 def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
-    """Posterior centres of the nodes, computed in float64."""
+    """Posterior centres of the nodes, computed in float64, and their popularity where the model has one."""
     fitted = fitted.double()
-    seen = fitted.seen(graph)
+    seen, model = fitted.seen(graph), fitted.model
     with torch.no_grad():
-        q = fitted.model.encode(seen.adjacency(torch.float64), seen.features)
-        return placed(fitted.model.space, [q], units=False)
+        adjacency = seen.adjacency(torch.float64)
+        encoded = model.encoder(adjacency, seen.features)
+        own = None if model.popularity is None else model.popularity(encoded, adjacency).cpu().numpy()
+        return replace(placed(model.space, [model.posterior(encoded)], units=False), popularity=own)
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """How well the nodes next to a node on the map are its neighbours in the graph."""
+    """How well the nodes next to a node on the map, popular ones first, are its neighbours in the graph."""
 
     map: float
     """mean average precision; see `neighbourhood_map`"""
     asked: int
     """how many nodes it is the mean of: all that have an edge, or a random sample of them"""
     sampled: bool
+    rank: float
+    """mean rank of a neighbour among the nodes that are none; 1 is best"""
 
 
 def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: int = 0) -> Neighbourhood:
-    """Mean average precision of neighbourhoods, of at most `limit` nodes, chosen at random from those with an edge."""
+    """Mean average precision and mean rank of neighbourhoods, of all nodes with an edge or `limit` drawn from them."""
     nodes = np.unique(graph.edges)
     sampled = len(nodes) > limit
     if sampled:
         nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))
-    found = neighbourhood_map(graph, lambda start, stop: embedding.take(nodes[start:stop]).distances(embedding), nodes)
-    return Neighbourhood(found, len(nodes), sampled)
+    own = 0.0 if embedding.popularity is None else embedding.popularity
+
+    def rows(start: int, stop: int) -> NDArray[np.float64]:
+        return embedding.take(nodes[start:stop]).distances(embedding) - own
+
+    precision, rank = neighbourhood_ranks(graph, rows, nodes)
+    return Neighbourhood(precision, len(nodes), sampled, rank)
 
 
 def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
@@ -106,7 +115,5 @@ def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
         "test": (split.test, split.test_absent),
     }
     return {
-        name: Links(*link_scores(*(-embedding.distances_of(pairs) for pairs in both)))
-        for name, both in parts.items()
-        if len(both[0])
+        name: Links(*link_scores(*map(embedding.nearness_of, both))) for name, both in parts.items() if len(both[0])
     }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...data import EdgeSplit, Graph, split_edges
-from ...models import GraphVAE
+from ...models import FermiDirac, GraphVAE
 from ...models.pairs import exact
 from ..comparison import Comparison, compare_splits
 from ..config import GraphConfig
@@ -19,8 +21,8 @@ from ..fitting import train_many, train_one
 from ..paired import curved_values
 from ..problems import Judged, ModelInTraining, Problem, Task, require_one_each
 from ..rows import Scaling
-from .build import build_graph_model
-from .engine import GraphEngine, Observed
+from .build import build_graph_model, listed
+from .engine import DENSE, GraphEngine, Observed
 from .evaluate import embed_graph, hidden_links
 from .fitted import FittedGraph
 
@@ -41,10 +43,17 @@ class GraphTask(Task):
     sizes: tuple[Any, ...]
 
     @property
+    def patience(self) -> int | None:
+        return self.config.patience if self.split is not None and len(self.split.validation) else None
+
+    @property
     def architecture(self) -> Any:
         """What the models of one stack have in common; a large graph is trained alone."""
         nodes = self.sizes[0]
-        together = exact(nodes) if len(self.config.factors) == 1 else nodes <= _TOGETHER
+        if self.config.pairs == "balanced":
+            together = nodes <= DENSE
+        else:
+            together = nodes <= _TOGETHER if listed(self.config) else exact(nodes)
         return self.config.architecture, self.sizes, None if together else self.place
 
 
@@ -87,7 +96,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
 
     def models(self, tasks: Sequence[GraphTask]) -> list[GraphVAE]:
         return [
-            self.build(task.config, nodes, features).to(self.device, self.dtype)
+            _begun(self.build(task.config, nodes, features), task).to(self.device, self.dtype)
             for task in tasks
             for nodes, _, features in [task.sizes]
         ]
@@ -98,7 +107,13 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
             Observed.of(self.sources[task.source], edges, self._scaling(task), self.device, self.dtype)
             for task, edges in zip(tasks, kept, strict=True)
         ]
-        return GraphEngine(models, [task.config for task in tasks], shown)
+        watched = [
+            np.concatenate([task.split.validation, task.split.validation_absent]).T
+            for task in tasks
+            if task.split is not None and task.patience is not None
+        ]
+        pairs = [torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in watched]
+        return GraphEngine(models, [task.config for task in tasks], shown, pairs)
 
     def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:
         parts = self._scaling(task), task.split, trained.history, trained.failure
@@ -116,6 +131,14 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
             links = hidden_links(embedding, task.split)
             judged.append(Judged(links["validation"], links["test"], embedding, one.failure))
         return judged
+
+
+def _begun(model: GraphVAE, task: GraphTask) -> GraphVAE:
+    """The fresh model of a task, among whose pairs edges are as rare as in the graph."""
+    nodes, edges, _ = task.sizes
+    if task.config.pairs == "balanced" and isinstance(model.edges, FermiDirac):
+        model.edges.lower(math.log(max(1, nodes * (nodes - 1) // 2 - edges) / max(1, edges)))
+    return model
 
 
 def fit_graph(
