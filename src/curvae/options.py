@@ -77,6 +77,11 @@ SHARED: dict[str, click.Parameter] = {
     ),
     "nodes": option("--nodes", help="Table of nodes: names, labels, features."),
     "features": option("--features", multiple=True, help="Column of numbers of the nodes; repeatable."),
+    "header": option(
+        "--header/--no-header",
+        default=None,
+        help="Whether the first line of a list of edges names its columns (detected).",
+    ),
     "weighted": option("--weighted", is_flag=True, help="Read weights of edges."),
     "isolated": option("--isolated", is_flag=True, help="Add nodes that only the table names, without edges."),
     "seed": SettingOption([RowSettings], "seed", default=0),

@@ -116,6 +116,7 @@ def test_contents_of_the_folder(whole):
         "weighted": False,
         "isolated": True,
         "missing": "error",
+        "header": None,
     }
     data = stored["data"]
     assert (data["nodes"], data["edges"], data["components"], data["label"]) == (34, 31, 3, "team")

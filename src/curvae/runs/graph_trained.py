@@ -46,7 +46,7 @@ class TrainedGraph(TrainedRun):
             isolated=nodes is not None,
             missing=missing_as_run(missing, self.loaded.description),
         )
-        graph = _read(source, reporter)
+        graph = _read(source, own, reporter)
         if own.features is None:
             graph = _same_nodes(self.folder, path, own, graph)
         labels = None
@@ -91,7 +91,7 @@ class TrainedGraph(TrainedRun):
         run, own, embedding = self.folder, self.loaded.data, self.loaded.embedding
         if samples is not None:
             raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave out samples=…")
-        graph = _read(GraphSource(path), reporter)
+        graph = _read(GraphSource(path), own, reporter)
         places = _places(own, graph)
         edges, _ = _moved(graph, places)
         unknown = graph.names[places < 0]
@@ -127,8 +127,8 @@ class TrainedGraph(TrainedRun):
         }
 
 
-def _read(source: GraphSource, reporter: Reporter) -> Graph:
-    graph = source.load()
+def _read(source: GraphSource, own: Graph, reporter: Reporter) -> Graph:
+    graph = source.load(known=own.names)
     reporter.tell(graph.notes, graph.warnings)
     return graph
 

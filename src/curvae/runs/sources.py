@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -139,8 +139,10 @@ class GraphSource(DataSource):
     weighted: bool = False
     isolated: bool = False
     missing: Any = "error"
+    header: bool | None = None
 
-    def load(self) -> Graph:
+    def load(self, known: Collection[str] = ()) -> Graph:
+        """The graph; `known` as of `curvae.data.load_graph`."""
         return load_graph(
             self.path,
             nodes=self.nodes,
@@ -149,6 +151,8 @@ class GraphSource(DataSource):
             weighted=self.weighted,
             isolated=self.isolated,
             missing=self.missing,
+            header=self.header,
+            known=known,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -158,8 +162,9 @@ class GraphSource(DataSource):
         return replace(self, path=stored["name"], nodes=stored["nodes"])
 
     def again(self, stored: Mapping[str, Any]) -> Self:
-        # Where the table lies is for whoever asks to say, as it is with the edges.
-        return replace(super().again(stored), nodes=self.nodes)
+        # Where the table lies is for whoever asks to say, as it is with the edges; what older runs do not name, they
+        # did not have.
+        return replace(super().again({"header": None, **stored}), nodes=self.nodes)
 
     def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
         if (table := stored["nodes"]) is not None and self.nodes is None:

@@ -26,7 +26,7 @@ from ..tables import named_frame, read_frame, require_column
 from ..text import NUMBER
 from .graph_data import Graph
 
-__all__ = ["Filling", "NodeTable", "RawGraph", "describe_nodes"]
+__all__ = ["Filling", "NodeTable", "RawGraph", "describe_nodes", "names_nodes"]
 
 
 @dataclass
@@ -41,6 +41,7 @@ class RawGraph:
         directed: whether the source says that its links have a direction; None if it does not say.
         attributes: what the source says about its nodes, one row per node.
         features, feature_names, labels, label_name: as in `Graph`.
+        header: the two names in a first line that was left out because no other line has them; else empty.
         messages: notes and warnings so far.
     """
 
@@ -54,6 +55,7 @@ class RawGraph:
     feature_names: tuple[str, ...] = ()
     labels: NDArray[np.str_] | None = None
     label_name: str | None = None
+    header: tuple[str, ...] = ()
     messages: Messages = field(default_factory=Messages)
 
     def set_weights(self, weights: Any, wanted: bool, where: Callable[[int], str] | None = None) -> None:
@@ -186,7 +188,7 @@ def describe_nodes(
     """Add labels and features to the nodes of a graph; see `load_graph` for the arguments."""
     asked = [name for name in (label, *features) if name is not None]
     if nodes is not None:
-        source, frame = _read(nodes, asked, raw)
+        source, frame = _read(nodes, asked, raw.messages)
         rows = _match(raw, source, frame, isolated)
         _report(raw, source, raw.names[rows < 0], bool(features) and missing == "error")
     elif raw.attributes is not None and len(raw.attributes.columns):
@@ -210,7 +212,13 @@ def describe_nodes(
         raw.feature_names = tuple(features)
 
 
-def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, pd.DataFrame]:
+def names_nodes(nodes: NodeTable, names: Sequence[str]) -> bool:
+    """Whether a column of a table of nodes has all of these names."""
+    _, frame = _read(nodes, (), Messages())
+    return any(set(names) <= set(texts_of(frame[column], strip=True)) for column in frame.columns)
+
+
+def _read(nodes: NodeTable, asked: Sequence[str], messages: Messages) -> tuple[Path, pd.DataFrame]:
     """Read the table; also return its path, or a name in place of it, for messages."""
     if not isinstance(nodes, pd.DataFrame):
         path = Path(nodes)
@@ -219,7 +227,7 @@ def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, 
         except FileNotFoundError:
             raise CurvaeError(f"there is no table of nodes {path}; check the name") from None
         known = _SPELLINGS | set(asked)
-        return path, read_frame(path, known, known, raw.messages, first=True)
+        return path, read_frame(path, known, known, messages, first=True)
     path = Path("the table of nodes")
     frame = named_frame(path, nodes)
     if frame.empty:
