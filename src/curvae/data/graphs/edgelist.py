@@ -216,15 +216,14 @@ def _detect_header(path: Path, records: Sequence[Sequence[str]], frame: pd.DataF
     In a .csv or .tsv file, which usually has a header, it is enough that no other line has its names, unless most
     others stand apart like that too. In other files such a line is an edge, to be warned of.
     """
-    ends = frame.iloc[:, list(end_columns(records[0]))].to_numpy(dtype=object)
-    codes, _ = pd.factorize(pd.Series(ends.ravel()).str.strip())
-    places = codes.reshape(-1, 2)
-    if np.isin(places[1:], places[0]).any():
+    left, right = (frame[column].str.strip() for column in end_columns(records[0]))
+    first = str(left.iloc[0]), str(right.iloc[0])
+    if any(bool(side.iloc[1:].isin(first).any()) for side in (left, right)):
         return False, ()
     if looks_like_header(records):
         return True, ()
-    first = tuple(cell.strip() for cell in ends[0])
-    alone = (np.bincount(codes) == 1)[places].all(1)
+    codes, _ = pd.factorize(pd.concat([left, right], ignore_index=True))
+    alone = (np.bincount(codes) == 1)[codes].reshape(2, -1).all(0)
     numbers = any(re.fullmatch(NUMBER, name) for name in first)
     if numbers or len(alone) < 3 or not alone[0] or alone[1:].mean() >= 0.5:
         return False, ()
