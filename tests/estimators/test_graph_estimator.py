@@ -12,7 +12,9 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from curvae import CurvaeError, PoincareBall, PoincareGraphVAE
-from curvae.data import load_graph
+from curvae.data import load_graph, split_edges
+from curvae.data.graphs.baselines import BASELINES
+from curvae.training import link_baselines
 from curvae.training.graphs import GraphConfig, fit_graph
 from curvae.training.graphs.evaluate import embed_graph
 from running import curvae, refused
@@ -78,6 +80,12 @@ def test_link_prediction_by_split(model):
     found = clone(model).set_params(epochs=3).link_prediction(TREE, n_splits=3)
     assert found["auc"].shape == found["ap"].shape == (3,)
     assert ((found["auc"] >= 0) & (found["auc"] <= 1)).all()
+    graph = load_graph(TREE)
+    splits = [split_edges(graph, seed=model.random_state + i) for i in range(3)]
+    for rule in BASELINES:
+        expected = [link_baselines(graph, split, dim=2)[rule].auc for split in splits]
+        np.testing.assert_allclose(found[rule], expected)
+    assert set(found) == {"auc", "ap", "auc_matched", *BASELINES}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +24,11 @@ from ..training.graphs import FittedGraph, GraphComparison
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
 from .factors import by_factor, place_text
+from .link_figures import LinkFigures, against_rules, rules_table
 from .pages import LIVE, capital, curvature_table, movable_map, training_of
 
 __all__ = [
     "Centre",
-    "LinkFigures",
     "comparison_section",
     "data_section",
     "links_section",
@@ -40,36 +39,6 @@ __all__ = [
     "training_section",
     "verdict",
 ]
-
-
-@dataclass(frozen=True)
-class LinkFigures:
-    """How well hidden edges were found again: for each split the seed, `validation` and `test` with `auc` and `ap`, and
-    what `severed` tells."""
-
-    splits: Sequence[dict[str, Any]]
-
-    def figures(self, name: str, part: str = "test") -> list[float]:
-        return [row[part][name] for row in self.splits]
-
-    def text(self, name: str) -> str:
-        """In percent, with its interval where there are several splits."""
-        values = self.figures(name)
-        if len(values) < 2:
-            return f"{100 * values[0]:.1f} %"
-        mean, half = mean_interval(values)
-        return f"{100 * mean:.1f} ± {100 * half:.1f} %"
-
-    def share(self, name: str) -> str:
-        return f"{np.mean([row[name] for row in self.splits]):.0%}"
-
-    def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"splits": list(self.splits)}
-        for name in ("auc", "ap"):
-            values = self.figures(name)
-            found[name] = float(np.mean(values)) if values else None
-            found[f"{name}_interval"] = mean_interval(values)[1] if len(values) > 1 else None
-        return found
 
 
 @dataclass(frozen=True)
@@ -109,15 +78,17 @@ def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
 
 
 def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
-    """What was found, in one or two sentences."""
-    text = (
+    """What was found; first whether a rule without a model would have done."""
+    text = f"{against_rules(links)} " if links.splits else ""
+    text += (
         f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on {place_text(embedding)}: neighbours come first on it "
         f"with mean average precision {near.map:.3f}."
     )
     if links.splits:
         text += (
             f" Models that did not see a tenth of the edges tell them from pairs that are not joined with AUC "
-            f"{links.text('auc')} and average precision {links.text('ap')}."
+            f"{links.text('auc')} and average precision {links.text('ap')}; from pairs whose nodes have as many edges, "
+            f"where popularity alone gives 50 %, with AUC {links.text('auc_matched')}."
         )
     return text
 
@@ -211,8 +182,16 @@ def links_section(graph: Graph, links: LinkFigures, near: Neighbourhood, compare
             "AUC and average precision ask whether 10 % of the edges, hidden from the training, lie nearer than as "
             "many pairs that are not joined: 50 % is chance.",
         )
+        text.insert(
+            1,
+            "Rules without a model are judged on the same pairs: the product of the degrees of two nodes, the number "
+            "of their common neighbours, and their entry in the best approximation of the adjacency matrix by singular "
+            "vectors. A model that does not beat them has not earned its training. Pairs of equal degrees have nodes "
+            "with as many training edges as those of the hidden edges: being popular then tells nothing, and the "
+            "degree product is at 50 %.",
+        )
         text += _lost(graph, links)
-        tables.append(_by_split(links))
+        tables += [rules_table(links), _by_split(links)]
     note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
     text.append("Whether another curvature, or none, is better, on edges kept apart:")
     found = Table(["figure", "value", "model"], rows, note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +18,8 @@ from ..data.messages import count as counted
 from ..data.messages import quoted
 from ..data.missing import Missing
 from ..errors import CurvaeError
-from ..training.graphs.evaluate import embed_graph, link_scores, neighbourhood
+from ..training.graphs.baselines import contest
+from ..training.graphs.evaluate import embed_graph, neighbourhood, pair_scores
 from .folders import embedding_table, output_file, write_table
 from .progress import Reporter
 from .run import Sampled, TrainedRun, missing_as_run
@@ -86,7 +88,7 @@ class TrainedGraph(TrainedRun):
         """How well the edges of a file between nodes of the run are told from random pairs that are not edges.
 
         These pairs are edges neither in the file nor in the run's graph. Edges that the run was trained on are judged
-        apart from new ones.
+        apart from new ones. Beside the model stand rules that know the edges of the run and need no model.
         """
         run, own, embedding = self.folder, self.loaded.data, self.loaded.embedding
         if samples is not None:
@@ -106,15 +108,16 @@ class TrainedGraph(TrainedRun):
                 f"{counted(len(unknown), 'node')} not in the run ({quoted(unknown)}); {counted(left, 'edge')} of "
                 f"{graph.n_edges:,} left out."
             )
-        every = np.unique(np.concatenate([own.edges, edges]), axis=0)
+        whole = Graph(own.names, np.unique(np.concatenate([own.edges, edges]), axis=0))
+        score = partial(pair_scores, embedding)
         known = np.isin(_keys(edges, own), _keys(own.edges, own))
         parts = {}
         for name, part in (("train", edges[known]), ("new", edges[~known])):
             if len(part):
                 random = np.random.default_rng(seed)
-                absent = absent_pairs(Graph(own.names, every), len(part), random, fix="give fewer edges")
-                auc, ap = link_scores(*(-embedding.distances_of(pairs) for pairs in (part, absent)))
-                parts[name] = {"edges": len(part), "auc": auc, "ap": ap}
+                absent = absent_pairs(whole, len(part), random, fix="give fewer edges")
+                found = contest(score, whole, own.edges, part, absent, embedding.space.shape[1])
+                parts[name] = {"edges": len(part), **found}
         near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
         return {
             "run": run.resolve().name,

@@ -114,6 +114,7 @@ class Outcome:
         pictures: by the names of their files.
         said: in the end.
         following: what to do next.
+        good: whether the verdict is, warnings aside.
     """
 
     fitted: FittedModel
@@ -128,6 +129,7 @@ class Outcome:
     pictures: dict[str, Picture]
     said: list[str]
     following: Step
+    good: bool = True
 
 
 class DiagnosedData(NamedTuple):

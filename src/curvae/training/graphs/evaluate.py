@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from ...data import EdgeSplit, Graph
@@ -23,6 +23,7 @@ __all__ = [
     "link_figures",
     "link_scores",
     "neighbourhood",
+    "pair_scores",
 ]
 
 
@@ -91,6 +92,11 @@ def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: i
     return Neighbourhood(found, len(nodes), sampled)
 
 
+def pair_scores(embedding: Embedding, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How much pairs of nodes, (·, 2), are expected to be joined, (·,): the nearer, the more."""
+    return -embedding.distances_of(pairs)
+
+
 def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
     """For the edges held out by the split of the model, "validation" and "test", if there are any."""
     split = fitted.split
@@ -106,7 +112,7 @@ def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
         "test": (split.test, split.test_absent),
     }
     return {
-        name: Links(*link_scores(*(-embedding.distances_of(pairs) for pairs in both)))
+        name: Links(*link_scores(*(pair_scores(embedding, pairs) for pairs in both)))
         for name, both in parts.items()
         if len(both[0])
     }
