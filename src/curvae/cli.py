@@ -25,7 +25,7 @@ __all__ = ["app", "main"]
 
 _TABLE = ("label", "id", "group", "categorical")
 _ROWS = (*_TABLE, "covariates", "exposure")
-_GRAPH = ("nodes", "features", "weighted", "isolated", "header")
+_GRAPH = ("nodes", "features", "no_features", "features_file", "weighted", "isolated", "header")
 
 
 @command(
@@ -71,6 +71,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     "folder",
     "label",
     *_GRAPH,
+    "categorical",
     option(
         "--missing",
         choices=("error", "mean"),
@@ -111,6 +112,7 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
     option("-o", "--output", type=FILE, help="CSV file (<name>-embedding.csv)."),
     "missing_as_run",
     "nodes",
+    "features_file",
     "force",
     "device",
     example="embed runs/cells-1 new-cells.csv -o new.csv",

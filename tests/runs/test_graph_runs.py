@@ -80,7 +80,8 @@ def whole(tmp_path_factory):
     write_edges(home / "friends.csv", edges, "source,target\n")
     names = [*(f"n{i}" for i in range(30, -1, -1)), "far", "away", "alone"]
     write_nodes(home / "people.csv", names, team=["x", "y$", "⟂"] * 11 + ["x"], age=range(34))
-    options = ("--nodes", home / "people.csv", "--label", "team", "--isolated", f"--output={home / 'run'}")
+    options = ("--nodes", home / "people.csv", "--label", "team", "--no-features", "--isolated")
+    options = (*options, f"--output={home / 'run'}")
     graph(home / "friends.csv", *options, "--seed", "5", "--splits", "3", pictures=True)
     return home
 
@@ -115,6 +116,9 @@ def test_contents_of_the_folder(whole):
         "nodes": "people.csv",
         "label": "team",
         "features": [],
+        "no_features": True,
+        "features_file": None,
+        "categorical": [],
         "weighted": False,
         "isolated": True,
         "missing": "error",
@@ -173,7 +177,7 @@ def test_report_says_which_figure_is_from_which_model(whole):
         text = text[1:] if text[0].islower() else text
         assert text.replace("'", "&#x27;") in page or text in page, text
     assert f"node {found['centre']}" in page and found["graph_centre"] in page
-    assert "curvae graph friends.csv --nodes people.csv --label team --isolated" in page
+    assert "curvae graph friends.csv --nodes people.csv --label team --no-features --isolated" in page
     assert "curvae compare" in page and "--graph" in page
 
 
@@ -191,7 +195,8 @@ def test_handling_is_told_line_by_line(whole, tmp_path):
     lines = found.err.splitlines()
     for part in ("self loop", "repeated edge", "both directions", "3 components", "without an edge", "header"):
         assert sum(part in line for line in lines) == 1, (part, lines)
-    assert "34 nodes, 31 edges" in lines and "nearest to the centre of the map" in found.err
+    assert "34 nodes, 31 edges, 1 feature" in lines and "nearest to the centre of the map" in found.err
+    assert "features are the columns of numbers of people.csv: 'age'." in lines
     assert "run folder run" in lines
     assert found.out.splitlines()[:2] == ["report: run/report.html", "embedding: run/embedding.csv"]
     assert config()["summary"]["splits"] == [] and config()["summary"]["auc"] is None

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from ..data import EdgeSplit, Graph
+from ..data.messages import count as counted
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
 from ..models import FermiDirac
@@ -263,7 +265,12 @@ def data_section(graph: Graph, factors: int = 1) -> Section:
             "Weights say how much a node hears of each neighbour; whether there is an edge is what is modelled."
         )
     if graph.features is not None:
-        text.append(f"{len(graph.feature_names)} features were centred and scaled to unit variance.")
+        how = (
+            "divided by one number, for they are sparse"
+            if issparse(graph.features)
+            else "centred and scaled to unit variance"
+        )
+        text.append(f"{counted(len(graph.feature_names), 'feature')} were {how}.")
     if not exact(graph.n_nodes, factors):
         text.append("The graph is too large to look at all pairs of nodes: each step looked at a weighted sample.")
     return Section("What was done to the data", text)

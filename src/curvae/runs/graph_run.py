@@ -83,7 +83,7 @@ class GraphRun(Run):
             self.splits = [split_edges(graph, seed=self.config.seed + i) for i in range(count)]
         except CurvaeError as error:
             self.remarks = [f"no edges are hidden to be predicted: {error}"]
-        self.plan_text = self.data_size + (f", {features} features" if features else "")
+        self.plan_text = self.data_size + (f", {counted(features, 'feature')}" if features else "")
         if self.splits:
             self.plan_text += f"; {len(self.splits)} splits of 85, 5 and 10 % of the edges"
         return {"splits": count, "data": graph_facts(graph)}

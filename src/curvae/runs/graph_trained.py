@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Graph, memory
+from ..data.graphs.node_features import is_table
 from ..data.graphs.splits import absent_pairs
 from ..data.messages import count as counted
 from ..data.messages import quoted
@@ -33,7 +34,14 @@ _LARGEST = 4000  # nodes of a graph that is drawn from the model: all pairs are 
 class TrainedGraph(TrainedRun):
     """The model of a graph."""
 
-    def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:
+    def embed(
+        self,
+        path: str,
+        nodes: str | None,
+        features_file: str | None,
+        missing: Missing | None,
+        reporter: Reporter,
+    ) -> pd.DataFrame:
         """Place the nodes of a graph with other edges.
 
         A model with features places any nodes that have them. One without knows its nodes by their places in the graph,
@@ -43,12 +51,18 @@ class TrainedGraph(TrainedRun):
         source = GraphSource(
             path,
             nodes,
-            features=own.feature_names,
+            features_file=features_file,
+            **self._feature_columns(features_file),
             weighted=own.weights is not None,
             isolated=nodes is not None,
             missing=missing_as_run(missing, self.loaded.description),
         )
         graph = _read(source, own, reporter)
+        if graph.feature_names != own.feature_names:
+            raise CurvaeError(
+                f"{Path(path).name} comes with {counted(len(graph.feature_names), 'feature')} a node, and the model of "
+                f"{self.folder} was trained on {len(own.feature_names):,}; give the same"
+            )
         if own.features is None:
             graph = _same_nodes(self.folder, path, own, graph)
         labels = None
@@ -56,6 +70,26 @@ class TrainedGraph(TrainedRun):
             places = _places(own, graph)
             labels = np.where(places < 0, "", own.labels[places])
         return embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node", self.frames)
+
+    def _feature_columns(self, features_file: str | None) -> dict[str, Any]:
+        """Which columns of a table are features, and which categories text columns have, as in the graph of the run."""
+        stored, names = self.loaded.description.get("source") or {}, self.loaded.data.feature_names
+        beside = stored.get("features_file")
+        if beside is not None and features_file is None:
+            raise CurvaeError(
+                f"{self.folder} was trained with the features of {beside}; give such a file with features_file=…"
+            )
+        if features_file is not None and not names:
+            raise CurvaeError(f"{self.folder} was trained without features; leave out features_file=…")
+        if features_file is not None and not is_table(features_file):
+            return {}
+        texts = {
+            column: [name.removeprefix(f"{column}=") for name in names if name.startswith(f"{column}=")]
+            for column in stored.get("categorical", ())
+        }
+        coded = {f"{column}={value}" for column, values in texts.items() for value in values}
+        numbers = tuple(name for name in names if name not in coded)
+        return {"features": numbers, "no_features": not numbers, "categorical": texts}
 
     def sample(
         self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool

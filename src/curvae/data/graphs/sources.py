@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 from scipy.sparse import issparse
@@ -16,6 +16,7 @@ from ..files import BROKEN_GZIP, fetch, not_found, open_file, places, require_fi
 from ..matrices import read_sparse
 from .edgelist import read_edge_list
 from .graph_data import Graph
+from .node_features import Categories, Filling
 from .objects import (
     from_frame,
     from_geometric,
@@ -26,7 +27,7 @@ from .objects import (
     is_networkx,
     read_graphml,
 )
-from .raw_graph import Filling, NodeTable, RawGraph, describe_nodes, names_nodes
+from .raw_graph import NodeRequest, NodeTable, RawGraph, describe_nodes, names_nodes
 
 __all__ = ["BUILT_IN_GRAPHS", "GRAPH_FILES", "load_graph"]
 
@@ -91,7 +92,9 @@ def load_graph(
     *,
     nodes: NodeTable | None = None,
     label: str | None = None,
-    features: Sequence[str] = (),
+    features: Sequence[str] | None = None,
+    features_file: Any = None,
+    categorical: Categories = (),
     weighted: bool = False,
     isolated: bool = False,
     missing: Filling = "error",
@@ -108,7 +111,14 @@ def load_graph(
         nodes: a table of nodes, as a file or a pandas frame. A column named id, node or name, or else the first, has
             their names.
         label: column of the table, or attribute of the nodes of GraphML and networkx, with a label for each node.
-        features: columns or attributes of numbers to use as features.
+        features: columns or attributes of numbers to use as features. By default all columns of numbers of the table
+            that have no gaps; an empty list for none.
+        features_file: features in a file of their own, or as an array, sparse matrix or frame. A table (.csv, .tsv,
+            .parquet) names its nodes as `nodes` does, and all its columns of numbers are features, or those that are
+            named. The rows of a matrix (.npz of scipy, which stays sparse, .npy, .mtx) are in the order of `nodes`, or
+            nodes are called by the numbers of their rows.
+        categorical: text columns to use as features, one for each category: names, or a mapping from names to lists of
+            categories.
         weighted: whether to read weights, which must be positive. Weights of repeated edges are summed.
         isolated: whether nodes that only the table names are added to the graph, without edges.
         missing: what to do about missing features: "error" raises, "mean" fills in the mean of the column.
@@ -121,17 +131,12 @@ def load_graph(
         >>> graph.names.tolist(), graph.edges.tolist(), graph.notes
         (['ann', 'ben', 'cem'], [[0, 1], [1, 2]], ('given in both directions and merged: 1 edge.',))
     """
-    if missing not in get_args(Filling):
-        raise CurvaeError(f"missing is {missing!r}; use one of {', '.join(get_args(Filling))}")
-    if isinstance(features, str):
-        raise CurvaeError(f"features is the text {features!r}; give a list of columns")
-    if isolated and nodes is None:
-        raise CurvaeError("only a table of nodes can name nodes without edges; give it with nodes=…")
+    asked = NodeRequest(nodes, label, features, features_file, categorical, isolated, missing)
     try:
         raw = _read(source, weighted, header)
         if raw.header and (set(raw.header) <= set(known) or (nodes is not None and names_nodes(nodes, raw.header))):
             raw = _read(source, weighted, header=False)
-        describe_nodes(raw, nodes, label, features, isolated, missing)
+        describe_nodes(raw, asked)
     except OSError as error:
         raise CurvaeError(
             f"{error.filename or source} cannot be read: {error.strerror or error}; check the file and its permissions"

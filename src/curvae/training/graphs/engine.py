@@ -19,6 +19,7 @@ from ...nn import normalised_adjacency
 from ..config import GraphConfig
 from ..engine import Advance, Engine, EpochResult, Failure
 from ..rows import Scaling
+from .features import feature_tensor
 
 __all__ = ["GraphEngine", "Observed"]
 
@@ -33,7 +34,7 @@ class Observed:
         n_nodes: number of nodes.
         edges: (2, E), each once.
         weights: of these edges, or None.
-        features: (n, ·), scaled, or None.
+        features: (n, ·), scaled, dense or sparse, or None.
     """
 
     n_nodes: int
@@ -58,7 +59,7 @@ class Observed:
             weights = torch.from_numpy(graph.weights[np.searchsorted(keys, own)]).to(device, dtype)
         features = None
         if graph.features is not None and scaling is not None:
-            features = torch.from_numpy((graph.features - scaling.shift) / scaling.scale).to(device, dtype)
+            features = feature_tensor(graph.features, scaling, device, dtype)
         return cls(graph.n_nodes, edges, weights, features)
 
     def adjacency(self, dtype: torch.dtype, dense: bool | None = None) -> Tensor:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from scipy.sparse import issparse
 
 from ...data import EdgeSplit, Graph, split_edges
 from ...models import GraphVAE
@@ -22,6 +23,7 @@ from ..rows import Scaling
 from .build import build_graph_model
 from .engine import GraphEngine, Observed
 from .evaluate import embed_graph, hidden_links
+from .features import feature_scaling
 from .fitted import FittedGraph
 
 __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
@@ -34,18 +36,20 @@ Build = Callable[[GraphConfig, int, int | None], GraphVAE]
 
 @dataclass(frozen=True, eq=False)
 class GraphTask(Task):
-    """A model of a graph to be trained; `sizes` are nodes, edges that are trained on, and features."""
+    """A model of a graph to be trained; `sizes` are nodes, edges that are trained on, and features, `sparse` those that
+    no stack of models can share."""
 
     config: GraphConfig
     split: EdgeSplit | None
     sizes: tuple[Any, ...]
+    sparse: bool = False
 
     @property
     def architecture(self) -> Any:
         """What the models of one stack have in common; a large graph is trained alone."""
         nodes = self.sizes[0]
         together = exact(nodes) if len(self.config.factors) == 1 else nodes <= _TOGETHER
-        return self.config.architecture, self.sizes, None if together else self.place
+        return self.config.architecture, self.sizes, None if together and not self.sparse else self.place
 
 
 def plan_graphs(
@@ -69,7 +73,8 @@ def plan_graphs(
         split = None if splits is None else splits[i]
         edges = graph.n_edges if split is None else len(split.train)
         sizes = graph.n_nodes, edges, None if graph.features is None else graph.features.shape[1]
-        tasks.append(GraphTask(i, Task.label(i, len(configs), config), config, numbers[id(graph)], split, sizes))
+        label, sparse = Task.label(i, len(configs), config), issparse(graph.features)
+        tasks.append(GraphTask(i, label, config, numbers[id(graph)], split, sizes, sparse))
     return GraphProblem(distinct, **problem), tasks
 
 
@@ -106,7 +111,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
 
     def _scaling(self, task: GraphTask) -> Scaling | None:
         features = self.sources[task.source].features
-        return None if features is None else Scaling.standard(features)
+        return None if features is None else feature_scaling(features)
 
     def judge(self, tasks: Sequence[GraphTask], fitted: Sequence[FittedGraph]) -> list[Judged]:
         judged = []
