@@ -19,17 +19,18 @@ __all__ = ["feature_arrays", "feature_scaling", "feature_tensor", "restored_feat
 
 def feature_scaling(features: Matrix) -> Scaling:
     """To mean 0 and variance 1 of every column. A sparse matrix, which must stay so, is only divided by one number: the
-    mean square of its entries becomes 1, as that of standardised columns is.
+    mean square length of its rows becomes 1, the length of those of the identity matrix, which stands for nodes without
+    features. With rows as long as those of standardised columns, models of papers overfit the words in them.
 
     Example:
-        >>> feature_scaling(csr_array(np.array([[0.0, 3.0], [0.0, 0.0], [0.0, 0.0]]))).scale.round(3).tolist()
-        [1.225, 1.225]
+        >>> feature_scaling(csr_array(np.array([[0.0, 3.0], [0.0, 4.0], [0.0, 0.0]]))).scale.round(3).tolist()
+        [2.887, 2.887]
     """
     if not issparse(features):
         return Scaling.standard(features)
     x: Any = features
     largest = float(abs(x.data).max()) if x.nnz else 0.0
-    unit = largest * float(np.sqrt(((x.data / largest) ** 2).sum() / np.prod(x.shape))) if largest else 1.0
+    unit = largest * float(np.sqrt(((x.data / largest) ** 2).sum() / x.shape[0])) if largest else 1.0
     return Scaling(np.zeros(x.shape[1]), np.full(x.shape[1], unit))
 
 
