@@ -87,6 +87,18 @@ def test_popularity_alone_scores_half_at_equal_degrees(kind: str) -> None:
     assert abs(np.mean(matched) - 0.5) < 0.03 and abs(np.mean(other) - 0.5) < 0.05
 
 
+def test_edges_of_a_hub_that_is_joined_to_all_have_no_match() -> None:
+    """A closure: the root is joined to all nodes, so no pair without an edge has a node as popular."""
+    below = nx.DiGraph((i, (i - 1) // 2) for i in range(1, 511))
+    graph = load_graph([(a, b) for a in below for b in nx.descendants(below, a)])
+    degree = np.bincount(graph.edges.ravel(), minlength=graph.n_nodes)
+    edges, absent = matched_pairs(graph, graph.edges, degree)
+    root = int(degree.argmax())
+    assert degree[root] == graph.n_nodes - 1 and not (edges == root).any() and len(edges) > 0.5 * graph.n_edges
+    rule = baselines.rules(graph.edges, graph.n_nodes, 2)["degree product"]
+    assert abs(auc(rule, edges, absent) - 0.5) < 0.03
+
+
 def test_matched_pairs() -> None:
     graph = load_graph(HUBS["attachment"])
     degree = np.bincount(graph.edges.ravel(), minlength=graph.n_nodes)

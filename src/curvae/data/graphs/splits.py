@@ -16,7 +16,8 @@ __all__ = ["EdgeSplit", "absent_pairs", "matched_pairs", "split_edges"]
 Edges = NDArray[np.int64]
 
 _ROUNDS = 100  # draws for an edge before it is left out
-_ALIKE = 8  # nodes of about equal degree, at least
+_ALIKE = 8  # nodes of about equal degree that are enough to draw from
+_NEAR = 1.25  # how many times larger the degree of a node of about equal degree may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,15 +141,15 @@ def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed:
 
 
 def _kinds(edges: Edges, degree: NDArray[np.integer]) -> NDArray[np.intp]:
-    """Which nodes have about the same degree: a number for each, (nodes,), from 0 for the lowest.
+    """Which nodes have about the same degree: a number for each, (nodes,), from 0 for the highest.
 
-    Degrees that few ends of edges have are joined with the next lower ones.
+    A degree that few ends of edges have is joined with the next lower ones, as long as these are not much lower.
     """
     values, counts = np.unique(degree[np.unique(edges)], return_counts=True)
-    number, size, kinds = -1, _ALIKE, []
-    for nodes in counts.tolist()[::-1]:
-        if size >= _ALIKE:
-            number, size = number + 1, 0
+    number, size, lowest, kinds = -1, 0, np.inf, []
+    for value, nodes in zip(values.tolist()[::-1], counts.tolist()[::-1], strict=True):
+        if size >= _ALIKE or value < lowest:
+            number, size, lowest = number + 1, 0, value / _NEAR
         size += nodes
         kinds.append(number)
     return np.array(kinds[::-1])[np.searchsorted(values, degree).clip(max=len(values) - 1)]
