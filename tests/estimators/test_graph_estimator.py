@@ -135,6 +135,11 @@ def test_comparison_on_the_command_line(tmp_path, monkeypatch):
     assert set(stored["repeats"][0]["test"]) == {"0.0", "0.3", "1.0"}
     page = Path("c/report.html").read_text(encoding="utf-8")
     assert "Edges kept apart, by curvature" in page and "points of AUC" in page
+    graph = load_graph("t.csv")
+    splits = [split_edges(graph, seed=one["seed"]) for one in stored["repeats"]]
+    for rule in BASELINES:
+        mean = np.mean([link_baselines(graph, split, dim=2)[rule].auc for split in splits])
+        assert f"{rule}</th>" in page and f"{100 * mean:.1f} ± " in page
     assert "next: curvae graph t.csv --hidden 4 --epochs 3 --curvature" in found.out
     before = Path("c/comparison.json").read_bytes()
     again = curvae("compare", "t.csv", "--graph", "-o", "c", "--resume", "--device", "cpu", "--jobs", 1)

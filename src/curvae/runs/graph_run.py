@@ -33,7 +33,7 @@ from . import graph_pages as pages
 from .factors import map_files
 from .folders import embedding_table
 from .graph_trained import TrainedGraph
-from .link_figures import LinkFigures
+from .link_figures import LinkFigures, beside_comparison
 from .progress import Forecast, Reporter
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, GraphSource, Step
@@ -202,12 +202,14 @@ class GraphRun(Run):
             "From the models of the first split, which have seen 85 % of the edges; all edges are drawn.",
             self.orientation_sentence,
         ]
+        rules, warned = beside_comparison(self.data, found)
         parts = [
             Section("The maps", said, drawn),
             pages.comparison_section(found),
+            Section("Rules without a model", (), (), [rules]),
             pages.data_section(self.data, len(self.config.factors)),
         ]
-        return list(self.data.notes), [], parts
+        return list(self.data.notes), warned, parts
 
     # --- diagnosis and maps -------------------------------------------------------------------------------------------
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..data import Graph, split_edges
 from ..data.graphs.baselines import BASELINES
 from ..report import Table
+from ..training.graphs import GraphComparison, link_baselines
 from ..training.paired import Paired, mean_interval
 
-__all__ = ["LinkFigures", "against_rules", "figure_text", "rules_table"]
+__all__ = ["LinkFigures", "against_rules", "beside_comparison", "figure_text", "rules_table"]
 
 _TEST_OVER_TRAIN = 10 / 85  # by which the variance over splits is corrected
 _TRY = {
@@ -102,3 +104,19 @@ def rules_table(links: LinkFigures) -> Table:
     rows = [[label, *(links.text(name, rule) for name in names)] for label, rule in found.items()]
     note = "Rules know the training edges of the models; there are as many singular vectors as dimensions."
     return Table(["hidden edges found by", *names.values()], rows, note)
+
+
+def beside_comparison(graph: Graph, found: GraphComparison) -> tuple[Table, list[str]]:
+    """The rules on the splits of a comparison, and a warning if no curvature is better than the best of them."""
+    rows = [link_baselines(graph, split_edges(graph, seed=one.seed), found.config.dim) for one in found.repeats]
+    auc = {rule: [row[rule].auc for row in rows] for rule in BASELINES}
+    best = max(auc, key=lambda rule: float(np.mean(auc[rule])))
+    own = max(([one.test[c].auc for one in found.repeats] for c in found.repeats[0].test), key=np.mean)
+    lines = [[rule, figure_text(auc[rule]), figure_text([row[rule].ap for row in rows])] for rule in BASELINES]
+    table = Table(["rule without a model", "test, AUC", "test, AP"], lines, "On the same test edges and other pairs.")
+    if np.mean(own) > np.mean(auc[best]):
+        return table, []
+    both = f"AUC {figure_text(own)} at best against {figure_text(auc[best])}"
+    return table, [
+        f"no space is better than a rule without a model, {best}, at finding hidden edges: {both}; {_TRY[best]}"
+    ]
