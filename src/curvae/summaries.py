@@ -31,14 +31,12 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
 def link_lines(found: dict[str, Any]) -> list[str]:
     """Of `evaluate_run` on a graph: how well edges are found, trained ones and new ones."""
     told = {"train": "edges that it was trained on", "new": "new edges"}
-    lines = []
+    lines: list[str] = []
     for name, part in found["parts"].items():
-        rules = part["baselines"]
+        if part["remark"] is not None:
+            lines.insert(0, f"{told[name]} are found {part['remark']}")
         lines.append(f"{part['edges']:,} {told[name]}: {_found(part)}")
-        lines += [f"  {rule}, without a model: {_found(figures)}" for rule, figures in rules.items()]
-        best = max(rules, key=lambda rule: rules[rule]["auc"])
-        if part["auc"] <= rules[best]["auc"]:
-            lines.insert(0, f"no better than {best}, without a model, at finding {told[name]}")
+        lines += [f"  {rule}, without a model: {_found(figures)}" for rule, figures in part["baselines"].items()]
     return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}"]
 
 

@@ -22,6 +22,7 @@ from ..errors import CurvaeError
 from ..training.graphs.baselines import contest
 from ..training.graphs.evaluate import embed_graph, neighbourhood, pair_scores
 from .folders import embedding_table, output_file, write_table
+from .link_figures import remark
 from .progress import Reporter
 from .run import Sampled, TrainedRun, missing_as_run
 from .sources import GraphSource, Step
@@ -151,7 +152,7 @@ class TrainedGraph(TrainedRun):
                 random = np.random.default_rng(seed)
                 absent = absent_pairs(whole, len(part), random, fix="give fewer edges")
                 found = contest(score, whole, own.edges, part, absent, embedding.space.shape[1])
-                parts[name] = {"edges": len(part), **found}
+                parts[name] = {"edges": len(part), **found, "remark": remark(found)}
         near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
         return {
             "run": run.resolve().name,

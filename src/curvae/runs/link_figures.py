@@ -14,7 +14,7 @@ from ..report import Table
 from ..training.graphs import GraphComparison, link_baselines
 from ..training.paired import Paired, mean_interval
 
-__all__ = ["LinkFigures", "against_rules", "beside_comparison", "figure_text", "rules_table"]
+__all__ = ["LinkFigures", "against_rules", "beside_comparison", "figure_text", "remark", "rules_table"]
 
 _TEST_OVER_TRAIN = 10 / 85  # by which the variance over splits is corrected
 _TRY = {
@@ -90,6 +90,14 @@ def against_rules(links: LinkFigures) -> str:
     if links.beats_rules:
         return f"Better than rules without a model, of which {rule} is the best: {both}."
     return f"No better than a rule without a model, {rule}, at finding hidden edges: {both}; {_TRY[rule]}."
+
+
+def remark(found: dict[str, Any]) -> str | None:
+    """What to say of a model that is no better than the best rule, from what `contest` tells; else None."""
+    best = max(BASELINES, key=lambda rule: found["baselines"][rule]["auc"])
+    if found["auc"] > found["baselines"][best]["auc"]:
+        return None
+    return f"no better than {best}, without a model; {_TRY[best]}"
 
 
 def rules_table(links: LinkFigures) -> Table:
