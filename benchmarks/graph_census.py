@@ -93,9 +93,9 @@ GRAPHS: dict[str, Source] = {
     "diseases": Source(partial(load_graph, "diseases"), "choice"),
     "mammals": Source(_mammals, "verdict", whole=True),
     "disease_lp": Source(partial(_benchmark, "disease_lp"), "choice"),
-    "disease_lp, features": Source(partial(_benchmark, "disease_lp", True), "choice"),
+    "disease_lp+features": Source(partial(_benchmark, "disease_lp", True), "choice"),
     "cora": Source(partial(_benchmark, "cora"), "verdict"),
-    "cora, features": Source(partial(_benchmark, "cora", True), "verdict"),
+    "cora+features": Source(partial(_benchmark, "cora", True), "verdict"),
 }
 
 
@@ -230,7 +230,7 @@ class Cell:
     @property
     def name(self) -> str:
         parts = (self.graph, self.method, self.dim, "whole" if self.split == WHOLE else self.split)
-        return f"{'-'.join(str(part).replace(', ', '+').replace(' ', '_') for part in parts)}.json"
+        return f"{'-'.join(str(part).replace(' ', '_') for part in parts)}.json"
 
 
 def cells(graphs: Sequence[str], methods: Sequence[str], dims: Sequence[int], splits: int) -> Iterator[Cell]:
@@ -319,7 +319,7 @@ def _means(rows: Sequence[Mapping[str, float | None]]) -> dict[str, list[float]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graphs", type=lambda text: text.split(";" if ";" in text else ","), default=list(GRAPHS))
+    parser.add_argument("--graphs", type=lambda text: text.split(","), default=list(GRAPHS))
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
     parser.add_argument("--dims", type=lambda text: [int(dim) for dim in text.split(",")], default=list(DIMS))
     parser.add_argument("--splits", type=int, default=SPLITS)

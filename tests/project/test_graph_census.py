@@ -63,7 +63,7 @@ def test_a_census_goes_on_where_it_was(tmp_path, small, monkeypatch, capsys):
 def test_which_cells_there_are():
     every = list(census.cells(list(census.GRAPHS), list(census.METHODS), census.DIMS, 10))
     assert len({cell.name for cell in every}) == len(every)
-    featured = {cell.method for cell in every if cell.graph == "cora, features"}
+    featured = {cell.method for cell in every if cell.graph == "cora+features"}
     assert featured == {"vgae", "ball", "plane"}
     assert {cell.graph for cell in every if cell.split == census.WHOLE} == {"phylogenetic", "mammals"}
     halves = {source.half for source in census.GRAPHS.values()}
