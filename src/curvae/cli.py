@@ -25,7 +25,7 @@ __all__ = ["app", "main"]
 
 _TABLE = ("label", "id", "group", "categorical")
 _ROWS = (*_TABLE, "covariates", "exposure")
-_GRAPH = ("nodes", "features", "weighted", "isolated")
+_GRAPH = ("nodes", "features", "no_features", "features_file", "weighted", "isolated", "header")
 
 
 @command(
@@ -71,6 +71,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     "folder",
     "label",
     *_GRAPH,
+    "categorical",
     option(
         "--missing",
         choices=("error", "mean"),
@@ -114,6 +115,7 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
     option("-o", "--output", type=FILE, help="CSV file (<name>-embedding.csv)."),
     "missing_as_run",
     "nodes",
+    "features_file",
     "force",
     "device",
     example="embed runs/cells-1 new-cells.csv -o new.csv",
@@ -284,7 +286,7 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
 # Options of `diagnose` that have no meaning for distances, a graph or a run.
 _OF_VALUES = ("metric", "missing", "covariates")
 _OF_TABLES = (*_OF_VALUES, "label", "id", "group", "categorical")
-_OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
+_OF_DATA = (*_OF_TABLES, "output", "distances", "graph", "header")
 
 
 @command(
@@ -298,6 +300,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph")
     ),
     option("--distances", is_flag=True, help="The data are a matrix of distances."),
     option("--graph", is_flag=True, help="The data are a graph."),
+    "header",
     option(
         "--tree",
         help="Of a run: compare with a tree (Newick, columns child and parent, or branching-diffusion).",
@@ -321,13 +324,13 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     if tree is not None or newick is not None or runs.is_run(data):
         refuse("with a run", _OF_DATA)
         return _recovered(reporter, data, tree, newick, asked["seed"], asked["force"])
-    if asked["graph"]:
-        refuse("with --graph", (*_OF_TABLES, "distances"))
+    graph, header = asked.pop("graph"), asked.pop("header")
+    refuse(*(("with --graph", (*_OF_TABLES, "distances")) if graph else ("without --graph", ("header",))))
     if asked["distances"]:
         refuse("with --distances", _OF_VALUES)
     source, asked = _split(runs.Source, data, asked)
-    if asked.pop("graph"):
-        source = runs.GraphSource(data)
+    if graph:
+        source = runs.GraphSource(data, header=header)
     request = runs.DiagnoseRequest(source, **asked)
     found = runs.diagnose_data(request, reporter)
     report = None if request.output is None else str(request.output)

@@ -76,7 +76,18 @@ SHARED: dict[str, click.Parameter] = {
         help="Rows that lack values: error, drop, or fill in the mean (error).",
     ),
     "nodes": option("--nodes", help="Table of nodes: names, labels, features."),
-    "features": option("--features", multiple=True, help="Column of numbers of the nodes; repeatable."),
+    "features": option(
+        "--features", multiple=True, help="Column of numbers of the nodes; repeatable (all of --nodes)."
+    ),
+    "no_features": option("--no-features", is_flag=True, help="Use no column of --nodes as a feature."),
+    "features_file": option(
+        "--features-file", help="Features of nodes: matrix (.npz, .npy, .mtx) or table (.csv, .parquet)."
+    ),
+    "header": option(
+        "--header/--no-header",
+        default=None,
+        help="Whether the first line of a list of edges names its columns (detected).",
+    ),
     "weighted": option("--weighted", is_flag=True, help="Read weights of edges."),
     "isolated": option("--isolated", is_flag=True, help="Add nodes that only the table names, without edges."),
     "seed": SettingOption([RowSettings], "seed", default=0),

@@ -31,11 +31,18 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
 def link_lines(found: dict[str, Any]) -> list[str]:
     """Of `evaluate_run` on a graph: how well edges are found, trained ones and new ones."""
     told = {"train": "edges that it was trained on", "new": "new edges"}
-    lines = [
-        f"{part['edges']:,} {told[name]}: AUC {100 * part['auc']:.1f} %, average precision {100 * part['ap']:.1f} %"
-        for name, part in found["parts"].items()
-    ]
+    lines: list[str] = []
+    for name, part in found["parts"].items():
+        if part["remark"] is not None:
+            lines.insert(0, f"{told[name]} are found {part['remark']}")
+        lines.append(f"{part['edges']:,} {told[name]}: {_found(part)}")
+        lines += [f"  {rule}, without a model: {_found(figures)}" for rule, figures in part["baselines"].items()]
     return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}"]
+
+
+def _found(figures: dict[str, Any]) -> str:
+    matched = "" if figures["auc_matched"] is None else f" ({100 * figures['auc_matched']:.1f} % at equal degrees)"
+    return f"AUC {100 * figures['auc']:.1f} %{matched}, average precision {100 * figures['ap']:.1f} %"
 
 
 def covariate_values(run: Path) -> tuple[str, ...]:

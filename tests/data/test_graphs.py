@@ -200,10 +200,78 @@ def test_what_is_a_header(tmp_path: Path, content: str, header: bool) -> None:
     assert graph.n_edges == 2 - header
 
 
+@pytest.mark.parametrize("name", ["g.csv", "g.TSV", "g.csv.gz"])
+def test_a_first_line_apart_is_a_header_of_a_table(tmp_path: Path, name: str) -> None:
+    separator = "\t" if "tsv" in name.lower() else ","
+    content = ("package depends\n" + PEOPLE).replace(" ", separator)
+    path = write(tmp_path, gzip.compress(content.encode()) if name.endswith("gz") else content, name)
+    graph = load_graph(path)
+    assert graph.names.tolist() == ["ann", "ben", "cem", "dan"] and graph.warnings == ()
+    assert "taken as a header: 'package', 'depends'" in graph.notes[0] and "header=False" in graph.notes[0]
+    assert load_graph(path, header=True).fingerprint == graph.fingerprint
+    assert load_graph(path, header=False).names.tolist()[:2] == ["package", "depends"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("boss,ann\nann,ben\nben,cem\n", "g.csv"),  # ann is a node
+        ("7,8\n1,2\n2,3\n3,1\n", "g.csv"),  # numbers are no names of columns
+        ("a,b\nc,d\ne,f\nf,g\nh,i\n", "g.csv"),  # most lines stand apart
+        ("boss,worker\nann,ben\nben,cem\n", "g.edges"),
+    ],
+)
+def test_a_first_line_that_is_an_edge(tmp_path: Path, content: str, name: str) -> None:
+    path = write(tmp_path, content, name)
+    graph = load_graph(path)
+    assert graph.n_edges == content.count("\n") and not any("header" in note for note in graph.notes)
+    assert load_graph(path, header=True).n_edges == graph.n_edges - 1
+
+
 def test_a_first_line_apart_is_warned_of(tmp_path: Path) -> None:
-    graph = load_graph(write(tmp_path, "boss worker\n" + PEOPLE))
-    assert graph.n_edges == 4 and "'boss' and 'worker'" in graph.warnings[0]
+    graph = load_graph(write(tmp_path, "boss worker\n" + PEOPLE, "g.edges"))
+    assert graph.n_edges == 4 and "'boss' and 'worker'" in graph.warnings[0] and "header=True" in graph.warnings[0]
     assert load_graph(write(tmp_path, PEOPLE)).warnings == ()
+
+
+def test_a_first_line_of_known_nodes_is_an_edge(tmp_path: Path) -> None:
+    path = write(tmp_path, "boss,worker\n" + PEOPLE.replace(" ", ","))
+    table = write(tmp_path, "id,team\nann,x\nben,x\ncem,x\ndan,x\nboss,x\nworker,x\n", "n.csv")
+    for graph in (load_graph(path, known={"boss", "worker", "eva"}), load_graph(path, nodes=table)):
+        assert graph.n_edges == 4 and graph.notes == ("the graph has 2 components, the largest of 4 nodes.",)
+    assert load_graph(path, known={"boss"}).n_edges == 3
+
+
+def test_a_header_is_of_lists_of_edges(tmp_path: Path) -> None:
+    assert "leave out header=…" in refusal([("a", "b")], header=True)
+    matrix = "%%MatrixMarket matrix coordinate pattern symmetric\n2 2 1\n2 1\n"
+    assert "g.mtx is no list of edges" in refusal(write(tmp_path, matrix, "g.mtx"), header=False)
+    usual = write(tmp_path, "source,target\nann,ben\n")
+    assert load_graph(usual, header=False).n_edges == 2
+
+
+def test_names_with_blanks_and_other_marks(tmp_path: Path) -> None:
+    rows = [("New York", "Los Angeles"), ("Los Angeles", "San José"), ("San José", "New York")]
+    oracle = {frozenset(pair) for pair in rows}
+    for separator, name in ((",", "g.csv"), ("\t", "g.tsv"), (";", "g.csv"), (",", "g.csv.gz")):
+        text = "".join(f"{a}{separator}{b}{separator}1999\n" for a, b in [("from city", "to city"), *rows])
+        path = write(tmp_path, gzip.compress(text.encode()) if name.endswith("gz") else text, name)
+        assert pairs(load_graph(path)) == oracle
+    bars = "a|1,b|2\nb|2,c|3\nc|3,a|1\n"  # bars are parts of names in a .csv
+    assert load_graph(write(tmp_path, bars)).names.tolist() == ["a|1", "b|2", "c|3"]
+    commas = "a, b\tc, d\nc, d\te, f\n"
+    assert load_graph(write(tmp_path, commas, "g.tsv")).names.tolist() == ["a, b", "c, d", "e, f"]
+
+
+def test_weights_among_more_columns(tmp_path: Path) -> None:
+    rows = "ann,ben,2001,7\nben,cem,2002,8\ncem,ann,2003,9\n"
+    graph = load_graph(write(tmp_path, "who,whom,time,weight\n" + rows), weighted=True)
+    assert sorted(weights(graph).values()) == [7, 8, 9]
+    message = refusal(write(tmp_path, "who,whom,time,size\n" + rows), weighted=True)
+    assert "several columns beside the names, 'time', 'size'" in message
+    assert sorted(weights(load_graph(write(tmp_path, rows), weighted=True)).values()) == [2001, 2002, 2003]
+    swapped = "time,target,weight,source\n1,ben,7,ann\n2,cem,8,ben\n3,ann,9,cem\n"
+    assert weights(load_graph(write(tmp_path, swapped), weighted=True)) == weights(graph)
 
 
 def test_columns_are_found_by_their_names(tmp_path: Path) -> None:

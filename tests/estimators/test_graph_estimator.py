@@ -12,7 +12,9 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from curvae import CurvaeError, PoincareBall, PoincareGraphVAE
-from curvae.data import load_graph
+from curvae.data import load_graph, split_edges
+from curvae.data.graphs.baselines import BASELINES
+from curvae.training import link_baselines
 from curvae.training.graphs import GraphConfig, fit_graph
 from curvae.training.graphs.evaluate import embed_graph
 from running import curvae, refused
@@ -81,6 +83,12 @@ def test_link_prediction_by_split(model):
     found = clone(model).set_params(epochs=3).link_prediction(TREE, n_splits=3)
     assert found["auc"].shape == found["ap"].shape == (3,)
     assert ((found["auc"] >= 0) & (found["auc"] <= 1)).all()
+    graph = load_graph(TREE)
+    splits = [split_edges(graph, seed=model.random_state + i) for i in range(3)]
+    for rule in BASELINES:
+        expected = [link_baselines(graph, split, dim=2)[rule].auc for split in splits]
+        np.testing.assert_allclose(found[rule], expected)
+    assert set(found) == {"auc", "ap", "auc_matched", *BASELINES}
 
 
 @pytest.mark.parametrize(
@@ -130,6 +138,11 @@ def test_comparison_on_the_command_line(tmp_path, monkeypatch):
     assert set(stored["repeats"][0]["test"]) == {"0.0", "0.3", "1.0"}
     page = Path("c/report.html").read_text(encoding="utf-8")
     assert "Edges kept apart, by curvature" in page and "points of AUC" in page
+    graph = load_graph("t.csv")
+    splits = [split_edges(graph, seed=one["seed"]) for one in stored["repeats"]]
+    for rule in BASELINES:
+        mean = np.mean([link_baselines(graph, split, dim=2)[rule].auc for split in splits])
+        assert f"{rule}</th>" in page and f"{100 * mean:.1f} ± " in page
     assert "next: curvae graph t.csv --hidden 4 --epochs 3 --curvature" in found.out
     before = Path("c/comparison.json").read_bytes()
     again = curvae("compare", "t.csv", "--graph", "-o", "c", "--resume", "--device", "cpu", "--jobs", 1)

@@ -26,6 +26,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from curvae import PoincareBall, PoincareVAE
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs import centrality
+from curvae.data.graphs.baselines import BASELINES
 from curvae.data.graphs.ranking import neighbourhood_map
 from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
@@ -33,7 +34,8 @@ from curvae.models import FermiDirac
 from curvae.plotting import graph_map
 from curvae.plotting.maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
-from curvae.training import stacks
+from curvae.runs.link_figures import LinkFigures, against_rules
+from curvae.training import link_baselines, stacks
 from curvae.training.evaluate import Embedding
 from curvae.training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph
 from curvae.training.graphs.engine import GraphEngine
@@ -78,7 +80,8 @@ def whole(tmp_path_factory):
     write_edges(home / "friends.csv", edges, "source,target\n")
     names = [*(f"n{i}" for i in range(30, -1, -1)), "far", "away", "alone"]
     write_nodes(home / "people.csv", names, team=["x", "y$", "⟂"] * 11 + ["x"], age=range(34))
-    options = ("--nodes", home / "people.csv", "--label", "team", "--isolated", f"--output={home / 'run'}")
+    options = ("--nodes", home / "people.csv", "--label", "team", "--no-features", "--isolated")
+    options = (*options, f"--output={home / 'run'}")
     graph(home / "friends.csv", *options, "--seed", "5", "--splits", "3", pictures=True)
     return home
 
@@ -113,9 +116,13 @@ def test_contents_of_the_folder(whole):
         "nodes": "people.csv",
         "label": "team",
         "features": [],
+        "no_features": True,
+        "features_file": None,
+        "categorical": [],
         "weighted": False,
         "isolated": True,
         "missing": "error",
+        "header": None,
     }
     data = stored["data"]
     assert (data["nodes"], data["edges"], data["components"], data["label"]) == (34, 31, 3, "team")
@@ -171,7 +178,7 @@ def test_report_says_which_figure_is_from_which_model(whole):
         text = text[1:] if text[0].islower() else text
         assert text.replace("'", "&#x27;") in page or text in page, text
     assert f"node {found['centre']}" in page and found["graph_centre"] in page
-    assert "curvae graph friends.csv --nodes people.csv --label team --isolated" in page
+    assert "curvae graph friends.csv --nodes people.csv --label team --no-features --isolated" in page
     assert "curvae compare" in page and "--graph" in page
 
 
@@ -189,7 +196,8 @@ def test_handling_is_told_line_by_line(whole, tmp_path):
     lines = found.err.splitlines()
     for part in ("self loop", "repeated edge", "both directions", "3 components", "without an edge", "header"):
         assert sum(part in line for line in lines) == 1, (part, lines)
-    assert "34 nodes, 31 edges" in lines and "nearest to the centre of the map" in found.err
+    assert "34 nodes, 31 edges, 1 feature" in lines and "nearest to the centre of the map" in found.err
+    assert "features are the columns of numbers of people.csv: 'age'." in lines
     assert "run folder run" in lines
     assert found.out.splitlines()[:2] == ["report: run/report.html", "embedding: run/embedding.csv"]
     assert config()["summary"]["splits"] == [] and config()["summary"]["auc"] is None
@@ -681,12 +689,64 @@ def test_neighbourhoods_of_some_nodes():
     assert whole.map == pytest.approx(neighbourhood_map(found, table)) and not whole.sampled
     some = neighbourhood(embedding, found, limit=10, seed=1)
     assert some.sampled and some.asked == 10
-    near = graph_pages.LinkFigures([])
+    near = LinkFigures([])
     page = graph_pages.links_section(found, near, some, None)
     assert "a random sample of 10 nodes" in page.tables[0].rows[0][2]
     lonely = Graph(np.array(list("abc")), np.array([[0, 1]]))
     with pytest.raises(CurvaeError, match="none of the chosen nodes has a neighbour"):
         neighbourhood_map(lonely, np.zeros((1, 3)), np.array([2]))
+
+
+def contest_rows(own, rules):
+    """Splits in which the models, and rules in order, have these AUCs."""
+    names = ("auc", "ap", "auc_matched", "ap_matched")
+    rows = []
+    for seed, auc in enumerate(own):
+        others = {rule: dict.fromkeys(names, value[seed]) for rule, value in zip(BASELINES, rules, strict=True)}
+        rows.append({"seed": seed, "test": dict.fromkeys(names, auc) | {"baselines": others}})
+    return LinkFigures(rows)
+
+
+def test_the_verdict_begins_with_rules_that_are_as_good():
+    low = [0.5, 0.52, 0.51]
+    better = contest_rows([0.9, 0.91, 0.92], [low, [0.8, 0.82, 0.81], low])
+    assert better.best_rule == "common neighbours" and better.beats_rules
+    assert against_rules(better).startswith("Better than rules without a model, of which common neighbours is the best")
+    assert "AUC 91.0 ± 2.5 % of the model against 81.0 ± 2.5 %" in against_rules(better)
+    for own in ([0.7, 0.8, 0.75], [0.97, 0.70, 0.90]):  # below; above by chance
+        worse = contest_rows(own, [[0.8, 0.82, 0.81], low, low])
+        assert not worse.beats_rules and worse.to_json()["beats_baselines"] is False
+        said = against_rules(worse)
+        assert said.startswith("No better than a rule without a model, degree product") and "; " in said
+        assert "try a larger dimension" in said
+    assert contest_rows([0.9], [[0.8], [0.7], [0.6]]).beats_rules
+    assert not contest_rows([0.8], [[0.8], [0.7], [0.6]]).beats_rules
+
+
+def test_rules_stand_beside_the_model(whole):
+    summary, page = config(whole / "run")["summary"], (whole / "run/report.html").read_text()
+    stored = load_graph(whole / "friends.csv", nodes=whole / "people.csv", isolated=True)
+    for row in summary["splits"]:
+        expected = link_baselines(stored, split_edges(stored, seed=row["seed"]), dim=2)
+        for rule, links in expected.items():
+            assert row["test"]["baselines"][rule]["auc"] == pytest.approx(links.auc)
+            assert row["test"]["baselines"][rule]["ap"] == pytest.approx(links.ap)
+    for rule in BASELINES:
+        values = [row["test"]["baselines"][rule]["auc"] for row in summary["splits"]]
+        assert summary["baselines"][rule]["auc"] == pytest.approx(np.mean(values)) and rule in page
+    best = max(BASELINES, key=lambda rule: summary["baselines"][rule]["auc"])
+    assert summary["best_baseline"] == best and not summary["beats_baselines"]
+    assert "No better than a rule without a model" in page and "AUC, equal degrees" in page
+
+
+def test_evaluate_names_rules_that_are_better(run):
+    found = curvae("evaluate", run, "friends.csv")
+    assert found.code == 0 and "degree product, without a model: AUC" in found.out
+    parts = curvae("evaluate", run, "friends.csv", "--json").json["parts"]["train"]
+    best = max(parts["baselines"], key=lambda rule: parts["baselines"][rule]["auc"])
+    worse = parts["auc"] <= parts["baselines"][best]["auc"]
+    said = f"edges that it was trained on are found no better than {best}, without a model; "
+    assert found.out.startswith(said) == worse == (parts["remark"] is not None)
 
 
 def test_edges_that_the_training_leaves_apart():

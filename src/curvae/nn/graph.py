@@ -147,6 +147,11 @@ def _propagate(adjacency: Tensor, x: Tensor) -> Tensor:
     return full_precision(_SparseProduct.apply)(adjacency, x.to(adjacency.dtype))
 
 
+def _mixed(x: Tensor, weight: Tensor) -> Tensor:
+    """x W, x dense or sparse."""
+    return x @ weight if x.layout == torch.strided else full_precision(torch.sparse.mm)(x, weight.to(x.dtype))
+
+
 class GraphConv(nn.Module):
     """Â x W + b: features of a node and its neighbours, mixed.
 
@@ -174,7 +179,7 @@ class GraphConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     def forward(self, adjacency: Tensor, x: Tensor | None = None) -> Tensor:
-        product = _propagate(adjacency, self.weight if x is None else x @ self.weight)
+        product = _propagate(adjacency, self.weight if x is None else _mixed(x, self.weight))
         return product if self.bias is None else product + self.bias
 
     def extra_repr(self) -> str:

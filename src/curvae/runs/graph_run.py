@@ -22,8 +22,9 @@ from ..training.config import require_count
 from ..training.evaluate import Embedding, map_health
 from ..training.files import read_tensors
 from ..training.graphs import FittedGraph, GraphComparison, GraphConfig, compare_graph, fit_graph, fit_graphs
+from ..training.graphs.baselines import judge_split
 from ..training.graphs.build import require_buildable_graph
-from ..training.graphs.evaluate import embed_graph, link_figures, neighbourhood
+from ..training.graphs.evaluate import embed_graph, neighbourhood
 from ..training.graphs.fitted import graph_facts
 from ..training.orientation import principal_scores, seen_radius
 from ..training.paired import curved_values
@@ -32,6 +33,7 @@ from . import graph_pages as pages
 from .factors import map_files
 from .folders import embedding_table
 from .graph_trained import TrainedGraph
+from .link_figures import LinkFigures, beside_comparison
 from .progress import Forecast, Reporter
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, GraphSource, Step
@@ -81,7 +83,7 @@ class GraphRun(Run):
             self.splits = [split_edges(graph, seed=self.config.seed + i) for i in range(count)]
         except CurvaeError as error:
             self.remarks = [f"no edges are hidden to be predicted: {error}"]
-        self.plan_text = self.data_size + (f", {features} features" if features else "")
+        self.plan_text = self.data_size + (f", {counted(features, 'feature')}" if features else "")
         if self.splits:
             self.plan_text += f"; {len(self.splits)} splits of 85, 5 and 10 % of the edges"
         return {"splits": count, "data": graph_facts(graph)}
@@ -115,14 +117,14 @@ class GraphRun(Run):
                 estimate=lambda made: forecast(made.left),
             )
 
-    def _links(self) -> pages.LinkFigures:
+    def _links(self) -> LinkFigures:
         """Figures of every split whose training ended well."""
         rows = []
         for one in self.predicting:
             if one.failure is None and one.split is not None:
-                parts = {name: vars(links) for name, links in link_figures(one, self.data).items()}
-                rows.append({"seed": one.config.seed, **parts, **pages.severed(self.data, one.split)})
-        return pages.LinkFigures(rows)
+                judged = judge_split(one, self.data, one.split)
+                rows.append({"seed": one.config.seed, **judged, **pages.severed(self.data, one.split)})
+        return LinkFigures(rows)
 
     def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
         graph, fitted, config, last = self.data, self.model, self.config, self.model.last
@@ -170,7 +172,8 @@ class GraphRun(Run):
         pictures = {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]}
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
         said = [verdict, centre.sentence(graph)]
-        return Outcome(fitted, embedding, frames, table, summary, *report, said, following)
+        good = not links.splits or links.beats_rules
+        return Outcome(fitted, embedding, frames, table, summary, *report, said, following, good)
 
     def _centre(self, embedding: Embedding, frames: Sequence[Frame]) -> pages.Centre:
         """The middle of the map and of the graph."""
@@ -200,12 +203,14 @@ class GraphRun(Run):
             "From the models of the first split, which have seen 85 % of the edges; all edges are drawn.",
             self.orientation_sentence,
         ]
+        rules, warned = beside_comparison(self.data, found)
         parts = [
             Section("The maps", said, drawn),
             pages.comparison_section(found),
+            Section("Rules without a model", (), (), [rules]),
             pages.data_section(self.data, self.config),
         ]
-        return list(self.data.notes), [], parts
+        return list(self.data.notes), warned, parts
 
     # --- diagnosis and maps -------------------------------------------------------------------------------------------
 

@@ -12,13 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Graph, memory
+from ..data.graphs.node_features import is_table
 from ..data.graphs.splits import absent_pairs
 from ..data.messages import count as counted
 from ..data.messages import quoted
 from ..data.missing import Missing
 from ..errors import CurvaeError
-from ..training.graphs.evaluate import embed_graph, link_scores, neighbourhood
+from ..training.graphs.baselines import contest
+from ..training.graphs.evaluate import embed_graph, neighbourhood
 from .folders import embedding_table, output_file, write_table
+from .link_figures import remark
 from .progress import Reporter
 from .run import Sampled, TrainedRun, missing_as_run
 from .sources import GraphSource, Step
@@ -31,7 +34,14 @@ _LARGEST = 4000  # nodes of a graph that is drawn from the model: all pairs are 
 class TrainedGraph(TrainedRun):
     """The model of a graph."""
 
-    def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:
+    def embed(
+        self,
+        path: str,
+        nodes: str | None,
+        features_file: str | None,
+        missing: Missing | None,
+        reporter: Reporter,
+    ) -> pd.DataFrame:
         """Place the nodes of a graph with other edges.
 
         A model with features places any nodes that have them. One without knows its nodes by their places in the graph,
@@ -41,12 +51,18 @@ class TrainedGraph(TrainedRun):
         source = GraphSource(
             path,
             nodes,
-            features=own.feature_names,
+            features_file=features_file,
+            **self._feature_columns(features_file),
             weighted=own.weights is not None,
             isolated=nodes is not None,
             missing=missing_as_run(missing, self.loaded.description),
         )
-        graph = _read(source, reporter)
+        graph = _read(source, own, reporter)
+        if graph.feature_names != own.feature_names:
+            raise CurvaeError(
+                f"{Path(path).name} comes with {counted(len(graph.feature_names), 'feature')} a node, and the model of "
+                f"{self.folder} was trained on {len(own.feature_names):,}; give the same"
+            )
         if own.features is None:
             graph = _same_nodes(self.folder, path, own, graph)
         labels = None
@@ -54,6 +70,26 @@ class TrainedGraph(TrainedRun):
             places = _places(own, graph)
             labels = np.where(places < 0, "", own.labels[places])
         return embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node", self.frames)
+
+    def _feature_columns(self, features_file: str | None) -> dict[str, Any]:
+        """Which columns of a table are features, and which categories text columns have, as in the graph of the run."""
+        stored, names = self.loaded.description.get("source") or {}, self.loaded.data.feature_names
+        beside = stored.get("features_file")
+        if beside is not None and features_file is None:
+            raise CurvaeError(
+                f"{self.folder} was trained with the features of {beside}; give such a file with features_file=…"
+            )
+        if features_file is not None and not names:
+            raise CurvaeError(f"{self.folder} was trained without features; leave out features_file=…")
+        if features_file is not None and not is_table(features_file):
+            return {}
+        texts = {
+            column: [name.removeprefix(f"{column}=") for name in names if name.startswith(f"{column}=")]
+            for column in stored.get("categorical", ())
+        }
+        coded = {f"{column}={value}" for column, values in texts.items() for value in values}
+        numbers = tuple(name for name in names if name not in coded)
+        return {"features": numbers, "no_features": not numbers, "categorical": texts}
 
     def sample(
         self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
@@ -88,12 +124,12 @@ class TrainedGraph(TrainedRun):
         """How well the edges of a file between nodes of the run are told from random pairs that are not edges.
 
         These pairs are edges neither in the file nor in the run's graph. Edges that the run was trained on are judged
-        apart from new ones.
+        apart from new ones. Beside the model stand rules that know the edges of the run and need no model.
         """
         run, own, embedding = self.folder, self.loaded.data, self.loaded.embedding
         if samples is not None:
             raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave out samples=…")
-        graph = _read(GraphSource(path), reporter)
+        graph = _read(GraphSource(path), own, reporter)
         places = _places(own, graph)
         edges, _ = _moved(graph, places)
         unknown = graph.names[places < 0]
@@ -108,15 +144,16 @@ class TrainedGraph(TrainedRun):
                 f"{counted(len(unknown), 'node')} not in the run ({quoted(unknown)}); {counted(left, 'edge')} of "
                 f"{graph.n_edges:,} left out."
             )
-        every = np.unique(np.concatenate([own.edges, edges]), axis=0)
+        whole = Graph(own.names, np.unique(np.concatenate([own.edges, edges]), axis=0))
+        score = embedding.nearness_of
         known = np.isin(_keys(edges, own), _keys(own.edges, own))
         parts = {}
         for name, part in (("train", edges[known]), ("new", edges[~known])):
             if len(part):
                 random = np.random.default_rng(seed)
-                absent = absent_pairs(Graph(own.names, every), len(part), random, fix="give fewer edges")
-                auc, ap = link_scores(*map(embedding.nearness_of, (part, absent)))
-                parts[name] = {"edges": len(part), "auc": auc, "ap": ap}
+                absent = absent_pairs(whole, len(part), random, fix="give fewer edges")
+                found = contest(score, whole, own.edges, part, absent, embedding.space.shape[1])
+                parts[name] = {"edges": len(part), **found, "remark": remark(found)}
         near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
         return {
             "run": run.resolve().name,
@@ -130,8 +167,8 @@ class TrainedGraph(TrainedRun):
         }
 
 
-def _read(source: GraphSource, reporter: Reporter) -> Graph:
-    graph = source.load()
+def _read(source: GraphSource, own: Graph, reporter: Reporter) -> Graph:
+    graph = source.load(known=own.names)
     reporter.tell(graph.notes, graph.warnings)
     return graph
 

@@ -29,13 +29,14 @@ def embed_run(
     force: bool = False,
     device: torch.device | str = "cpu",
     nodes: str | None = None,
+    features_file: str | None = None,
     reporter: Reporter = _SILENT,
 ) -> Path:
     """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`.
 
-    `nodes` is a table of nodes, where the run is one of a graph.
+    `nodes` is a table of nodes and `features_file` has their features, where the run is one of a graph.
     """
-    table = open_run(run, device).embed(path, nodes, missing, reporter)
+    table = open_run(run, device).embed(path, nodes, features_file, missing, reporter)
     target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
     write_table(target, table)
     return target

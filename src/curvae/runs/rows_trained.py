@@ -54,9 +54,17 @@ class TrainedRows(TrainedRun):
         reporter.tell(data.notes, data.warnings)
         return data
 
-    def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:
-        if nodes is not None:
-            raise CurvaeError(f"{self.folder} holds a model of a table, which has no nodes; leave out nodes=…")
+    def embed(
+        self,
+        path: str,
+        nodes: str | None,
+        features_file: str | None,
+        missing: Missing | None,
+        reporter: Reporter,
+    ) -> pd.DataFrame:
+        for name, value in (("nodes", nodes), ("features_file", features_file)):
+            if value is not None:
+                raise CurvaeError(f"{self.folder} holds a model of a table, which has no nodes; leave out {name}=…")
         data = self._read(path, missing, reporter, decode=False)
         return embedding_table(embed(self.loaded.fitted, data), data.ids, data.labels, "new", frames=self.frames)
 

@@ -114,6 +114,7 @@ class Outcome:
         pictures: by the names of their files.
         said: in the end.
         following: what to do next.
+        good: whether the verdict is, warnings aside.
     """
 
     fitted: FittedModel
@@ -128,6 +129,7 @@ class Outcome:
     pictures: dict[str, Picture]
     said: list[str]
     following: Step
+    good: bool = True
 
 
 class DiagnosedData(NamedTuple):
@@ -292,8 +294,15 @@ class TrainedRun(ABC):
         return stored_frames(self.loaded.description, self.loaded.embedding)
 
     @abstractmethod
-    def embed(self, path: str, nodes: str | None, missing: Missing | None, reporter: Reporter) -> pd.DataFrame:
-        """The rows of `embedding.csv` for new data; `nodes` is a table of nodes."""
+    def embed(
+        self,
+        path: str,
+        nodes: str | None,
+        features_file: str | None,
+        missing: Missing | None,
+        reporter: Reporter,
+    ) -> pd.DataFrame:
+        """The rows of `embedding.csv` for new data; `nodes` is a table of nodes, `features_file` has their features."""
 
     @abstractmethod
     def sample(

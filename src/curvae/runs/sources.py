@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -136,31 +136,50 @@ class GraphSource(DataSource):
     nodes: str | None = None
     label: str | None = None
     features: tuple[str, ...] = ()
+    no_features: bool = False
+    features_file: str | None = None
+    categorical: Any = ()
     weighted: bool = False
     isolated: bool = False
     missing: Any = "error"
+    header: bool | None = None
 
-    def load(self) -> Graph:
+    def load(self, known: Collection[str] = ()) -> Graph:
+        """The graph; `known` as of `curvae.data.load_graph`."""
         return load_graph(
             self.path,
             nodes=self.nodes,
             label=self.label,
-            features=self.features,
+            features=() if self.no_features else self.features or None,
+            features_file=self.features_file,
+            categorical=self.categorical,
             weighted=self.weighted,
             isolated=self.isolated,
             missing=self.missing,
+            header=self.header,
+            known=known,
         )
 
     def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"nodes": None if self.nodes is None else Path(self.nodes).name}
+        files = {"nodes": self.nodes, "features_file": self.features_file}
+        return super().to_json() | {name: None if file is None else Path(file).name for name, file in files.items()}
 
     def named(self, stored: Mapping[str, Any]) -> Self:
-        return replace(self, path=stored["name"], nodes=stored["nodes"])
+        return replace(self, path=stored["name"], nodes=stored["nodes"], features_file=stored["features_file"])
 
     def again(self, stored: Mapping[str, Any]) -> Self:
-        # Where the table lies is for whoever asks to say, as it is with the edges.
-        return replace(super().again(stored), nodes=self.nodes)
+        # Where files lie is for whoever asks to say, as it is with the edges; what older runs do not name, they did not
+        # have.
+        older: dict[str, Any] = {
+            "header": None,
+            "features_file": None,
+            "categorical": [],
+            "no_features": not stored["features"],
+        }
+        return replace(super().again({**older, **stored}), nodes=self.nodes, features_file=self.features_file)
 
     def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
         if (table := stored["nodes"]) is not None and self.nodes is None:
             raise CurvaeError(f'{folder} was started with a table of nodes; give it again with nodes="{table}"')
+        if (file := stored.get("features_file")) is not None and self.features_file is None:
+            raise CurvaeError(f'{folder} was started with features; give them again with features_file="{file}"')

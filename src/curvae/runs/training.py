@@ -106,7 +106,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
         folder / "report.html",
         found.title,
         found.verdict,
-        "neutral" if warnings else "good",
+        "good" if found.good and not warnings else "neutral",
         warnings,
         found.sections,
         description["seed"],

@@ -13,6 +13,7 @@ from .graphs import (
     embed_graph,
     fit_graph,
     fit_graphs,
+    link_baselines,
     link_figures,
     neighbourhood,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "fit_graphs",
     "fit_many",
     "impute",
+    "link_baselines",
     "link_figures",
     "neighbourhood",
     "random_split",

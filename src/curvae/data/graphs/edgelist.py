@@ -61,13 +61,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _QUOTE = re.compile(r'(?:^|[\s,;|])"')  # where a quoted name starts
 
 
-def read_edge_list(path: Path, weighted: bool) -> RawGraph:
+def read_edge_list(path: Path, weighted: bool, header: bool | None = None) -> RawGraph:
     """Read a list of edges.
 
     Arguments:
         path: a text file, which may be gzipped. A line has two names, separated by blanks, tabs, commas or semicolons,
-            and possibly a weight; lines that start with # or % are comments.
+            and possibly further columns; lines that start with # or % are comments.
         weighted: whether to read weights.
+        header: whether the first line names the columns; None to detect it.
     """
     messages = Messages()
     lines = _look(scan(path, _WANTED, messages))
@@ -76,12 +77,14 @@ def read_edge_list(path: Path, weighted: bool) -> RawGraph:
     memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", fix="use fewer edges")
     frame = _parse(lines, separator, width)
     check_cells(path, frame)
-    header = _header(records, frame)
-    if header is not None:
-        messages.note(f"the first line was taken as a header: {quoted(header)}.")
-        frame = frame.iloc[1:]
-    left, right = end_columns(header)
-    skipped = 0 if header is None else 1
+    doubtful: tuple[str, ...] = ()
+    if header is None:
+        header, doubtful = _detect_header(path, records, frame)
+        _tell(header, records[0], doubtful, messages)
+    columns = records[0] if header else None
+    frame = frame.iloc[1:] if header else frame
+    left, right = end_columns(columns)
+    skipped = int(header)
     for column in (left, right):
         if (empty := (frame[column].str.strip() == "").to_numpy()).any():
             line = lines.number(int(np.argmax(empty)) + skipped)
@@ -90,16 +93,14 @@ def read_edge_list(path: Path, weighted: bool) -> RawGraph:
         raise CurvaeError(f"{path.name} has {records[0][right]!r} instead of a second name; remove it")
     weights = None
     if weighted:
-        weights = frame[weight_column(path.name, header, width)].str.strip()
+        weights = frame[weight_column(path.name, columns, width)].str.strip()
         if has_decimal_commas(weights, separator):
             messages.note("numbers were read with decimal commas.")
             weights = weights.str.replace(",", ".")
     elif width > 2:
         messages.note(f"left out: {count(width - 2, 'column')} beside the names; use weighted=True to read weights.")
     names, links = name_nodes(frame[left], frame[right])
-    if header is None:
-        _judge_first(names, links, messages)
-    raw = RawGraph(path.name, names, links, messages=messages)
+    raw = RawGraph(path.name, names, links, header=doubtful if header else (), messages=messages)
     raw.set_weights(weights, weighted, lambda row: f"line {lines.number(row + skipped)}")
     return raw
 
@@ -150,7 +151,7 @@ def _look(file: TextFile) -> _Lines:
 
 def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:
     """Find the separator and the first records, all of one width of two or more."""
-    separator, records = sniff(lines.head, (*SEPARATORS, BLANKS))
+    separator, records = sniff(lines.head, (*_separators(lines.file.path), BLANKS))
     if separator == "," and _commas_are_decimal(spaced := split(lines.head, BLANKS)):
         separator, records = BLANKS, spaced
     widths = {len(record) for record in records}
@@ -198,23 +199,45 @@ def _parse(lines: _Lines, separator: str, width: int) -> pd.DataFrame:
     return frame
 
 
-def _header(records: Sequence[Sequence[str]], frame: pd.DataFrame) -> list[str] | None:
-    """Return the first line if it holds column names: then no node has such a name."""
-    if not looks_like_header(records):
-        return None
-    header = list(records[0])
-    ends = list(end_columns(header))
-    return None if frame.iloc[1:, ends].isin([header[column] for column in ends]).to_numpy().any() else header
+def _ending(path: Path) -> str:
+    """How the name of a file ends, before .gz."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def _judge_first(names: NDArray[np.str_], links: NDArray[np.int64], messages: Messages) -> None:
-    """Warn if the first line may be a header that was read as an edge."""
-    first = links[0]
-    if len(links) > 2 and not np.isin(links[1:], first).any() and not re.fullmatch(INTEGER, names[first[0]]):
-        a, b = names[first]
+def _separators(path: Path) -> tuple[str, ...]:
+    """Separators, the likeliest first: in a .csv file bars and tabs rather belong to names."""
+    return (";", ",", "\t", "|") if _ending(path) == ".csv" else SEPARATORS
+
+
+def _detect_header(path: Path, records: Sequence[Sequence[str]], frame: pd.DataFrame) -> tuple[bool, tuple[str, ...]]:
+    """Whether the first line holds column names, which are then no names of nodes; and the two, if that is all there is
+    to tell it by.
+
+    In a .csv or .tsv file, which usually has a header, it is enough that no other line has its names, unless most
+    others stand apart like that too. In other files such a line is an edge, to be warned of.
+    """
+    left, right = (frame[column].str.strip() for column in end_columns(records[0]))
+    first = str(left.iloc[0]), str(right.iloc[0])
+    if any(bool(side.iloc[1:].isin(first).any()) for side in (left, right)):
+        return False, ()
+    if looks_like_header(records):
+        return True, ()
+    codes, _ = pd.factorize(pd.concat([left, right], ignore_index=True))
+    alone = (np.bincount(codes) == 1)[codes].reshape(2, -1).all(0)
+    numbers = any(re.fullmatch(NUMBER, name) for name in first)
+    if numbers or len(alone) < 3 or not alone[0] or alone[1:].mean() >= 0.5:
+        return False, ()
+    return _ending(path) in (".csv", ".tsv"), first
+
+
+def _tell(header: bool, first: Sequence[str], doubtful: Sequence[str], messages: Messages) -> None:
+    if header:
+        doubt = ", for no other line names these; use header=False if it is an edge" if doubtful else ""
+        messages.note(f"the first line was taken as a header: {quoted(first)}{doubt}.")
+    elif doubtful:
+        a, b = doubtful
         messages.warn(
-            f"the first line joins {str(a)!r} and {str(b)!r}, which no other line names; "
-            "put # before it if it is a header."
+            f"the first line joins {a!r} and {b!r}, which no other line names; use header=True if it is a header."
         )
 
 
@@ -238,13 +261,23 @@ def end_columns(header: Sequence[str] | None) -> tuple[int, int]:
 
 
 def weight_column(source: str, header: Sequence[str] | None, width: int) -> int:
-    """Find the column of weights: by its name, else the first that does not name nodes."""
+    """Find the column of weights: by its name, else the only one that does not name nodes, without a header the third.
+
+    Example:
+        >>> weight_column("friends.csv", ["from", "to", "year", "weight"], 4)
+        3
+    """
     folded = [cell.strip().casefold() for cell in header or ()]
     named = [folded.index(name) for name in _WEIGHTS if name in folded]
     others = [column for column in range(width) if column not in end_columns(header)]
     if not others:
         raise CurvaeError(f"{source} has no third column for weights; add it, or leave out weighted=True")
-    return next((column for column in named if column in others), others[0])
+    if not (found := [column for column in named if column in others]) and header and len(others) > 1:
+        raise CurvaeError(
+            f"{source} has several columns beside the names, {quoted([header[column] for column in others])}, none of "
+            "them called 'weight'; rename the one with the weights"
+        )
+    return (found or others)[0]
 
 
 def looks_like_header(records: Sequence[Sequence[str]]) -> bool:

@@ -6,14 +6,16 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, issparse
 from scipy.sparse.csgraph import connected_components
 
 from ...errors import CurvaeError
 from ..messages import count, quoted
+from ..missing import has_missing
 
 __all__ = ["Graph", "link_matrix"]
 
@@ -35,7 +37,7 @@ class Graph:
         names: unique name of each node, (nodes,).
         edges: positions of the two nodes of each edge, (edges, 2), int64: each edge once, i < j, sorted by i, then j.
         weights: positive weight of each edge, (edges,), or None.
-        features: finite features of each node, (nodes, features), float64, or None.
+        features: finite features of each node, (nodes, features), float64, dense or sparse, or None.
         feature_names: names of the features.
         labels: label of each node, (nodes,), or None.
         label_name: name of the labels.
@@ -51,7 +53,7 @@ class Graph:
     names: NDArray[np.str_]
     edges: NDArray[np.int64]
     weights: NDArray[np.float64] | None = None
-    features: NDArray[np.float64] | None = None
+    features: NDArray[np.float64] | csr_array | None = None
     feature_names: tuple[str, ...] = ()
     labels: NDArray[np.str_] | None = None
     label_name: str | None = None
@@ -74,7 +76,7 @@ class Graph:
                     f"features of shape {self.features.shape} for {count(self.n_nodes, 'node')} and "
                     f"{count(width, 'feature name')}; give one row per node and one name per column"
                 )
-            if not np.isfinite(self.features).all():
+            if has_missing(self.features):
                 raise CurvaeError("features contain missing or infinite values; replace them")
         if self.labels is not None and self.labels.shape != self.names.shape:
             raise CurvaeError(
@@ -120,7 +122,9 @@ class Graph:
         digest = hashlib.sha256()
         for text in (self.names.tolist(), self.feature_names, None if self.labels is None else self.labels.tolist()):
             digest.update(json.dumps(text).encode() + b"\n")
-        for array, dtype in ((self.edges, "<i8"), (self.weights, "<f8"), (self.features, "<f8")):
+        x: Any = self.features
+        parts = [(x.indptr, "<i8"), (x.indices, "<i8"), (x.data, "<f8")] if issparse(x) else [(x, "<f8")]
+        for array, dtype in ((self.edges, "<i8"), (self.weights, "<f8"), *parts):
             digest.update(json.dumps(None if array is None else array.shape).encode() + b"\n")
             if array is not None:
                 digest.update(array.astype(dtype).tobytes())

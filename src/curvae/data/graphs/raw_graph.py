@@ -9,24 +9,32 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ...errors import CurvaeError
-from ..column_values import numbers_of, texts_of
-from ..dataset import check_ids
+from ..column_values import texts_of
+from ..dataset import check_ids, feature_names
 from ..files import require_file
 from ..messages import Messages, count, quoted
-from ..missing import column_means, missing_by_column, missing_counts, resolve
-from ..schema import Column
 from ..tables import named_frame, read_frame, require_column
 from ..text import NUMBER
 from .graph_data import Graph
+from .node_features import (
+    Categories,
+    Filling,
+    Matrix,
+    is_table,
+    matrix_rows,
+    number_columns,
+    read_matrix,
+    table_features,
+)
 
-__all__ = ["Filling", "NodeTable", "RawGraph", "describe_nodes"]
+__all__ = ["NodeRequest", "NodeTable", "RawGraph", "describe_nodes", "names_nodes"]
 
 
 @dataclass
@@ -41,6 +49,7 @@ class RawGraph:
         directed: whether the source says that its links have a direction; None if it does not say.
         attributes: what the source says about its nodes, one row per node.
         features, feature_names, labels, label_name: as in `Graph`.
+        header: the two names in a first line that was left out because no other line has them; else empty.
         messages: notes and warnings so far.
     """
 
@@ -50,10 +59,11 @@ class RawGraph:
     weights: NDArray[np.float64] | None = None
     directed: bool | None = None
     attributes: pd.DataFrame | None = None
-    features: NDArray[np.float64] | None = None
+    features: Matrix | None = None
     feature_names: tuple[str, ...] = ()
     labels: NDArray[np.str_] | None = None
     label_name: str | None = None
+    header: tuple[str, ...] = ()
     messages: Messages = field(default_factory=Messages)
 
     def set_weights(self, weights: Any, wanted: bool, where: Callable[[int], str] | None = None) -> None:
@@ -168,49 +178,144 @@ def _number(value: Any) -> float:
         return np.nan
 
 
-Filling: TypeAlias = Literal["error", "mean"]
 NodeTable: TypeAlias = str | Path | pd.DataFrame
 
 _NAMES = ("id", "node", "name")  # usual names of the column with the names of nodes
 _SPELLINGS = {spelling for name in _NAMES for spelling in (name, name.upper(), name.capitalize())}
 
 
-def describe_nodes(
-    raw: RawGraph,
-    nodes: NodeTable | None,
-    label: str | None,
-    features: Sequence[str],
-    isolated: bool,
-    missing: Filling,
-) -> None:
-    """Add labels and features to the nodes of a graph; see `load_graph` for the arguments."""
-    asked = [name for name in (label, *features) if name is not None]
-    if nodes is not None:
-        source, frame = _read(nodes, asked, raw)
-        rows = _match(raw, source, frame, isolated)
-        _report(raw, source, raw.names[rows < 0], bool(features) and missing == "error")
-    elif raw.attributes is not None and len(raw.attributes.columns):
-        source, frame, rows = Path(raw.source), raw.attributes, np.arange(len(raw.names))
-    elif asked:
-        raise CurvaeError(f"{raw.source} has no column {asked[0]!r} of nodes; give a table with nodes=…")
+@dataclass(frozen=True)
+class NodeRequest:
+    """What is asked about the nodes of a graph; see `load_graph` for the fields."""
+
+    nodes: NodeTable | None = None
+    label: str | None = None
+    features: Sequence[str] | None = None
+    features_file: Any = None
+    categorical: Categories = ()
+    isolated: bool = False
+    missing: Filling = "error"
+
+    def __post_init__(self) -> None:
+        if self.missing not in get_args(Filling):
+            raise CurvaeError(f"missing is {self.missing!r}; use one of {', '.join(get_args(Filling))}")
+        for name in ("features", "categorical"):
+            if isinstance(text := getattr(self, name), str):
+                raise CurvaeError(f"{name} is the text {text!r}; give a list of columns")
+        if self.isolated and self.nodes is None:
+            raise CurvaeError("only a table of nodes can name nodes without edges; give it with nodes=…")
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns with features that are asked for by name."""
+        return [*(self.features or ()), *self.categorical]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of nodes: what it is called, its columns, the one with names, these, and the row of each node or −1."""
+
+    source: Path
+    frame: pd.DataFrame
+    key: str | None
+    ids: NDArray[np.str_]
+    rows: NDArray[np.intp]
+
+
+def describe_nodes(raw: RawGraph, asked: NodeRequest) -> None:
+    """Add labels and features to the nodes of a graph."""
+    table = _table(raw, asked.nodes, asked) if asked.nodes is not None else None
+    aside = asked.features_file is not None
+    if table is None and raw.attributes is not None and len(raw.attributes.columns):
+        table = _Table(Path(raw.source), raw.attributes, None, raw.names, np.arange(len(raw.names)))
+    named = ([] if asked.label is None else [asked.label]) + ([] if aside else asked.columns)
+    if table is None and named:
+        raise CurvaeError(f"{raw.source} has no column {named[0]!r} of nodes; give a table with nodes=…")
+    if table is not None and asked.label is not None:
+        _add_label(raw, table, asked.label)
+    if not aside:
+        if table is not None:
+            automatic = asked.nodes is not None and asked.features is None and raw.features is None
+            _add_columns(raw, table, asked, automatic)
+    elif is_table(asked.features_file):
+        _add_columns(raw, _table(raw, asked.features_file, asked), asked, automatic=not asked.columns)
     else:
+        _add_matrix(raw, None if asked.nodes is None else table, asked)
+    if aside and raw.features is None:
+        raise CurvaeError("features_file has no column of numbers; give one, or name text columns with categorical=…")
+
+
+def _table(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _Table:
+    source, frame = _read(nodes, [*asked.columns, *([asked.label] if asked.label else [])], raw.messages)
+    key, ids = _match(raw, source, frame, asked.isolated)
+    rows = pd.Index(ids).get_indexer(pd.Index(raw.names))
+    aside = asked.features_file
+    needed = nodes is aside or (aside is None and bool(asked.columns))
+    if len(absent := raw.names[rows < 0]):
+        what = f"{source.name} has no row for {count(len(absent), 'node')} of {raw.source}: {quoted(absent)}"
+        if needed and asked.missing == "error":
+            raise CurvaeError(f'{what}; add them, or use missing="mean"')
+        raw.messages.warn(f"{what}; add them.")
+    return _Table(source, frame, key, ids, rows)
+
+
+def _add_label(raw: RawGraph, table: _Table, label: str) -> None:
+    require_column(table.source, "label", label, [str(name) for name in table.frame.columns])
+    raw.labels, raw.label_name = texts_of(table.frame[label])[table.rows], label
+    raw.labels[table.rows < 0] = ""
+    if empty := int((raw.labels == "").sum()):
+        raw.messages.note(f"{count(empty, 'node')} without a label in column {label!r}; the label is left empty.")
+
+
+def _add_columns(raw: RawGraph, table: _Table, asked: NodeRequest, automatic: bool) -> None:
+    """Features from columns that are named, or from all with numbers in every row."""
+    columns = [str(name) for name in table.frame.columns]
+    for parameter, names in (("features", asked.features or ()), ("categorical", asked.categorical)):
+        for name in names:
+            require_column(table.source, parameter, name, columns)
+    numbers = list(asked.features or ())
+    if automatic:
+        numbers = _automatic(raw, table, asked)
+    if not numbers and not asked.categorical:
         return
-    columns = [str(name) for name in frame.columns]
-    require_column(source, "label", label, columns)
-    for name in features:
-        require_column(source, "features", name, columns)
-    if label is not None:
-        raw.labels, raw.label_name = _pick(texts_of(frame[label]), rows, ""), label
-        if empty := int((raw.labels == "").sum()):
-            raw.messages.note(f"{count(empty, 'node')} without a label in column {label!r}; the label is left empty.")
-    if features:
-        fix = "choose columns of numbers for features=…"
-        numbers = numbers_of(source, frame[list(features)], tuple(map(Column, features)), fix, raw.messages)
-        raw.features = _fill(source.name, _pick(numbers, rows, np.nan), features, missing, raw)
-        raw.feature_names = tuple(features)
+    raw.features, raw.feature_names = table_features(
+        table.source, table.frame, table.rows, numbers, asked.categorical, asked.missing, raw.messages
+    )
 
 
-def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, pd.DataFrame]:
+def _automatic(raw: RawGraph, table: _Table, asked: NodeRequest) -> list[str]:
+    usual = [str(name) for name in table.frame.columns if str(name).casefold() in _NAMES]
+    taken = [name for name in (table.key, asked.label, *usual, *asked.categorical) if name is not None]
+    found, gaps = number_columns(table.frame, taken), asked.missing == "error"
+    if found and gaps and (table.rows < 0).any():
+        raw.messages.note(f"columns of {table.source.name} are no features, for some nodes lack a row.")
+        return []
+    lacking = [name for name in found if gaps and bool(table.frame[name].iloc[table.rows].isna().any())]
+    if lacking:
+        raw.messages.note(f'columns with gaps are no features: {quoted(lacking)}; use missing="mean" to fill them.')
+    found = [name for name in found if name not in lacking]
+    if found:
+        raw.messages.note(f"features are the columns of numbers of {table.source.name}: {quoted(found)}.")
+    return found
+
+
+def _add_matrix(raw: RawGraph, table: _Table | None, asked: NodeRequest) -> None:
+    if asked.columns:
+        raise CurvaeError("features come from features_file=… or from columns of nodes=…; leave out one of them")
+    name, matrix = read_matrix(asked.features_file, raw.messages)
+    rows = matrix_rows(name, matrix.shape[0], raw.names, None if table is None else table.ids)
+    if unused := matrix.shape[0] - len(rows):
+        raw.messages.note(f"left out: {count(unused, 'row')} of {name} without an edge in {raw.source}.")
+    raw.features, raw.feature_names = matrix[rows], feature_names(matrix.shape[1])
+
+
+def names_nodes(nodes: NodeTable, names: Sequence[str]) -> bool:
+    """Whether a column of a table of nodes has all of these names."""
+    _, frame = _read(nodes, (), Messages())
+    return any(set(names) <= set(texts_of(frame[column], strip=True)) for column in frame.columns)
+
+
+def _read(nodes: NodeTable, asked: Sequence[str], messages: Messages) -> tuple[Path, pd.DataFrame]:
     """Read the table; also return its path, or a name in place of it, for messages."""
     if not isinstance(nodes, pd.DataFrame):
         path = Path(nodes)
@@ -219,7 +324,7 @@ def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, 
         except FileNotFoundError:
             raise CurvaeError(f"there is no table of nodes {path}; check the name") from None
         known = _SPELLINGS | set(asked)
-        return path, read_frame(path, known, known, raw.messages, first=True)
+        return path, read_frame(path, known, known, messages, first=True)
     path = Path("the table of nodes")
     frame = named_frame(path, nodes)
     if frame.empty:
@@ -227,8 +332,8 @@ def _read(nodes: NodeTable, asked: Sequence[str], raw: RawGraph) -> tuple[Path, 
     return path, frame
 
 
-def _match(raw: RawGraph, source: Path, frame: pd.DataFrame, isolated: bool) -> NDArray[np.intp]:
-    """Find the row of the table for each node, or −1, (nodes,); add nodes that only the table names."""
+def _match(raw: RawGraph, source: Path, frame: pd.DataFrame, isolated: bool) -> tuple[str, NDArray[np.str_]]:
+    """Find the column of a table with the names of nodes, and these; add nodes that only the table names."""
     places = pd.Index(raw.names)
     # The first column names nodes, unless a column with a usual name matches more of them.
     usual = [name for name in frame.columns if str(name).casefold() in _NAMES]
@@ -244,7 +349,7 @@ def _match(raw: RawGraph, source: Path, frame: pd.DataFrame, isolated: bool) -> 
         )
     if len(added):
         _add(raw, source, added, isolated)
-    return pd.Index(ids).get_indexer(pd.Index(raw.names))
+    return str(name), ids
 
 
 def _add(raw: RawGraph, source: Path, added: NDArray[np.str_], isolated: bool) -> None:
@@ -258,28 +363,3 @@ def _add(raw: RawGraph, source: Path, added: NDArray[np.str_], isolated: bool) -
     raw.names = np.concatenate([raw.names, added])
     if raw.labels is not None:
         raw.labels = np.concatenate([raw.labels, np.full(len(added), "")])
-
-
-def _report(raw: RawGraph, source: Path, absent: NDArray[np.str_], refused: bool) -> None:
-    if absent.size:
-        what = f"{source.name} has no row for {count(len(absent), 'node')} of {raw.source}: {quoted(absent)}"
-        if refused:
-            raise CurvaeError(f'{what}; add them, or use missing="mean"')
-        raw.messages.warn(f"{what}; add them.")
-
-
-def _pick(values: NDArray[Any], rows: NDArray[np.intp], otherwise: Any) -> NDArray[Any]:
-    picked = values[rows]
-    picked[rows < 0] = otherwise
-    return picked
-
-
-def _fill(
-    source: str, x: NDArray[np.float64], names: Sequence[str], missing: Filling, raw: RawGraph
-) -> NDArray[np.float64]:
-    counts, where = missing_counts(x), missing_by_column(x, names)
-    if counts.any() and missing == "error":
-        raise CurvaeError(f'{source} has missing values of nodes, counted by column: {where}; use missing="mean"')
-    if (counts == len(x)).any():
-        raise CurvaeError(f"{source} has columns without a single value: {where}; leave them out of features=…")
-    return resolve(x, names, column_means(x), missing, raw.messages)[0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 from scipy.sparse import issparse
@@ -16,6 +16,7 @@ from ..files import BROKEN_GZIP, fetch, not_found, open_file, places, require_fi
 from ..matrices import read_sparse
 from .edgelist import read_edge_list
 from .graph_data import Graph
+from .node_features import Categories, Filling
 from .objects import (
     from_frame,
     from_geometric,
@@ -26,7 +27,7 @@ from .objects import (
     is_networkx,
     read_graphml,
 )
-from .raw_graph import Filling, NodeTable, RawGraph, describe_nodes
+from .raw_graph import NodeRequest, NodeTable, RawGraph, describe_nodes, names_nodes
 
 __all__ = ["BUILT_IN_GRAPHS", "GRAPH_FILES", "load_graph"]
 
@@ -91,10 +92,14 @@ def load_graph(
     *,
     nodes: NodeTable | None = None,
     label: str | None = None,
-    features: Sequence[str] = (),
+    features: Sequence[str] | None = None,
+    features_file: Any = None,
+    categorical: Categories = (),
     weighted: bool = False,
     isolated: bool = False,
     missing: Filling = "error",
+    header: bool | None = None,
+    known: Collection[str] = (),
 ) -> Graph:
     """Load a graph and make it undirected and free of loops; `notes` of the result say what was done.
 
@@ -106,25 +111,32 @@ def load_graph(
         nodes: a table of nodes, as a file or a pandas frame. A column named id, node or name, or else the first, has
             their names.
         label: column of the table, or attribute of the nodes of GraphML and networkx, with a label for each node.
-        features: columns or attributes of numbers to use as features.
+        features: columns or attributes of numbers to use as features. By default all columns of numbers of the table
+            that have no gaps; an empty list for none.
+        features_file: features in a file of their own, or as an array, sparse matrix or frame. A table (.csv, .tsv,
+            .parquet) names its nodes as `nodes` does, and all its columns of numbers are features, or those that are
+            named. The rows of a matrix (.npz of scipy, which stays sparse, .npy, .mtx) are in the order of `nodes`, or
+            nodes are called by the numbers of their rows.
+        categorical: text columns to use as features, one for each category: names, or a mapping from names to lists of
+            categories.
         weighted: whether to read weights, which must be positive. Weights of repeated edges are summed.
         isolated: whether nodes that only the table names are added to the graph, without edges.
         missing: what to do about missing features: "error" raises, "mean" fills in the mean of the column.
+        header: whether the first line of a list of edges names its columns; None detects it.
+        known: names of nodes, such as those of another graph: a first line that has them is no header. Those in a table
+            of nodes are known too.
 
     Example:
         >>> graph = load_graph([("ann", "ben"), ("ben", "cem"), ("ben", "ann")])
         >>> graph.names.tolist(), graph.edges.tolist(), graph.notes
         (['ann', 'ben', 'cem'], [[0, 1], [1, 2]], ('given in both directions and merged: 1 edge.',))
     """
-    if missing not in get_args(Filling):
-        raise CurvaeError(f"missing is {missing!r}; use one of {', '.join(get_args(Filling))}")
-    if isinstance(features, str):
-        raise CurvaeError(f"features is the text {features!r}; give a list of columns")
-    if isolated and nodes is None:
-        raise CurvaeError("only a table of nodes can name nodes without edges; give it with nodes=…")
+    asked = NodeRequest(nodes, label, features, features_file, categorical, isolated, missing)
     try:
-        raw = _read(source, weighted)
-        describe_nodes(raw, nodes, label, features, isolated, missing)
+        raw = _read(source, weighted, header)
+        if raw.header and (set(raw.header) <= set(known) or (nodes is not None and names_nodes(nodes, raw.header))):
+            raw = _read(source, weighted, header=False)
+        describe_nodes(raw, asked)
     except OSError as error:
         raise CurvaeError(
             f"{error.filename or source} cannot be read: {error.strerror or error}; check the file and its permissions"
@@ -132,37 +144,43 @@ def load_graph(
     return raw.finish()
 
 
-def _read(source: Any, weighted: bool) -> RawGraph:
+def _read(source: Any, weighted: bool, header: bool | None) -> RawGraph:
     if isinstance(source, str | Path):
-        return _read_file(_find(source), weighted)
+        return _read_file(_find(source), weighted, header)
+    _refuse_header("the graph", header)
     reader = next((reader for fits, reader in _OBJECTS if fits(source)), from_pairs)
     return reader(source, weighted)
 
 
-def _read_file(path: Path, weighted: bool) -> RawGraph:
+def _refuse_header(source: str, header: bool | None) -> None:
+    if header is not None:
+        raise CurvaeError(f"{source} is no list of edges in a text file, which alone has a header; leave out header=…")
+
+
+def _read_file(path: Path, weighted: bool, header: bool | None) -> RawGraph:
     name = path.name.lower().removesuffix(".gz")
-    for ending, reader in GRAPH_FILES.items():
-        if name.endswith(ending):
-            return reader(path, weighted)
-    if name.endswith(_UNREAD):
+    reader = next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)
+    if reader is None and name.endswith(_UNREAD):
         raise CurvaeError(
             f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
         )
-    # An edge list would read the sizes of a matrix as an edge.
-    start = _start(path)
-    if start.startswith(b"%%matrixmarket"):
-        return _read_matrix(path, weighted)
-    if start.startswith((b"<?xml", b"<graphml")):
-        return read_graphml(path, weighted)
-    return read_edge_list(path, weighted)
+    reader = reader or _reader_by_content(path)
+    if reader is None:
+        return read_edge_list(path, weighted, header)
+    _refuse_header(path.name, header)
+    return reader(path, weighted)
 
 
-def _start(path: Path) -> bytes:
+def _reader_by_content(path: Path) -> Callable[[Path, bool], RawGraph] | None:
+    """What reads a file by how it starts. As a list of edges the sizes of a matrix would be an edge."""
     try:
         with open_file(path) as stream:
-            return stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+            start = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     except BROKEN_GZIP:  # the reader raises the error
-        return b""
+        return None
+    if start.startswith(b"%%matrixmarket"):
+        return _read_matrix
+    return read_graphml if start.startswith((b"<?xml", b"<graphml")) else None
 
 
 def _find(source: str | Path) -> Path:

@@ -11,9 +11,13 @@ from ...errors import CurvaeError
 from ..messages import count
 from .graph_data import Graph
 
-__all__ = ["EdgeSplit", "absent_pairs", "split_edges"]
+__all__ = ["EdgeSplit", "absent_pairs", "matched_pairs", "split_edges"]
 
 Edges = NDArray[np.int64]
+
+_ROUNDS = 100  # draws for an edge before it is left out
+_ALIKE = 8  # nodes of about equal degree that are enough to draw from
+_NEAR = 1.25  # how many times larger the degree of a node of about equal degree may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,3 +90,66 @@ def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: st
     pairs = ranks + np.searchsorted(present - np.arange(graph.n_edges), ranks, side="right")
     row = np.searchsorted(starts, pairs, side="right") - 1
     return np.stack([row, pairs - starts[row] + row + 1], axis=1)
+
+
+def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed: int = 0) -> tuple[Edges, Edges]:
+    """For each edge a pair without one whose ends have as many neighbours, so that popularity alone tells nothing.
+
+    The ends of a pair are ends of the given edges, drawn at random: for each end of an edge one of about the same
+    degree, so that degrees, and how they meet, are those of the edges. Pairs may repeat.
+
+    References:
+        Aiyappa et al. (2024), Implicit degree bias in the link prediction task, draw pairs in proportion to degrees.
+
+    Arguments:
+        graph: whose edges are no such pairs.
+        edges: edges to match, (edges, 2).
+        degree: number of neighbours of each node, (nodes,), as a model may know it.
+        seed: of the draws.
+
+    Returns:
+        The edges that have a match, which the others lack because their ends are joined to all alike, and the matches.
+
+    Example:
+        >>> ring = Graph(np.array(list("abcd")), np.array([[0, 1], [0, 3], [1, 2], [2, 3]]))
+        >>> matched_pairs(ring, ring.edges[:1], np.full(4, 2))
+        (array([], shape=(0, 2), dtype=int64), array([], shape=(0, 2), dtype=int64))
+        >>> matched_pairs(ring, ring.edges, np.full(4, 2))[1].shape
+        (4, 2)
+    """
+    random = np.random.default_rng(seed)
+    kind = _kinds(edges, degree)
+    ends = edges.ravel()
+    pool = ends[np.argsort(kind[ends], kind="stable")]
+    sizes = np.bincount(kind[ends])
+    starts = np.cumsum(sizes) - sizes
+    present = graph.edges @ [graph.n_nodes, 1]  # sorted, as edges are
+    drawn = np.full_like(edges, -1)
+    lacking = np.arange(len(edges))
+    for _ in range(_ROUNDS):
+        if not len(lacking):
+            break
+        kinds = kind[edges[lacking]]
+        pairs = np.sort(pool[starts[kinds] + (random.random(kinds.shape) * sizes[kinds]).astype(np.int64)], axis=1)
+        keys = pairs @ [graph.n_nodes, 1]
+        joined = present[np.searchsorted(present, keys).clip(max=len(present) - 1)] == keys
+        good = (pairs[:, 0] < pairs[:, 1]) & ~joined
+        drawn[lacking[good]] = pairs[good]
+        lacking = lacking[~good]
+    matched = drawn[:, 0] >= 0
+    return edges[matched], drawn[matched]
+
+
+def _kinds(edges: Edges, degree: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Which nodes have about the same degree: a number for each, (nodes,), from 0 for the highest.
+
+    A degree that few ends of edges have is joined with the next lower ones, as long as these are not much lower.
+    """
+    values, counts = np.unique(degree[np.unique(edges)], return_counts=True)
+    number, size, lowest, kinds = -1, 0, np.inf, []
+    for value, nodes in zip(values.tolist()[::-1], counts.tolist()[::-1], strict=True):
+        if size >= _ALIKE or value < lowest:
+            number, size, lowest = number + 1, 0, value / _NEAR
+        size += nodes
+        kinds.append(number)
+    return np.array(kinds[::-1])[np.searchsorted(values, degree).clip(max=len(values) - 1)]

@@ -1,6 +1,7 @@
 """Training and evaluation of models of graphs."""
 
 from ..config import GraphConfig
+from .baselines import link_baselines
 from .build import START, build_graph_model
 from .evaluate import Links, Neighbourhood, embed_graph, link_figures, neighbourhood
 from .fitted import FittedGraph
@@ -18,6 +19,7 @@ __all__ = [
     "embed_graph",
     "fit_graph",
     "fit_graphs",
+    "link_baselines",
     "link_figures",
     "neighbourhood",
 ]

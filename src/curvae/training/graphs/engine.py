@@ -22,6 +22,7 @@ from ..engine import Advance, Engine, EpochResult, Failure
 from ..fitted import Record
 from ..rows import Scaling
 from .build import listed
+from .features import feature_tensor
 
 __all__ = ["DENSE", "GraphEngine", "Observed"]
 
@@ -39,7 +40,7 @@ class Observed:
         n_nodes: number of nodes.
         edges: (2, E), each once.
         weights: of these edges, or None.
-        features: (n, ·), scaled, or None.
+        features: (n, ·), scaled, dense or sparse, or None.
     """
 
     n_nodes: int
@@ -64,7 +65,7 @@ class Observed:
             weights = torch.from_numpy(graph.weights[np.searchsorted(keys, own)]).to(device, dtype)
         features = None
         if graph.features is not None and scaling is not None:
-            features = torch.from_numpy((graph.features - scaling.shift) / scaling.scale).to(device, dtype)
+            features = feature_tensor(graph.features, scaling, device, dtype)
         return cls(graph.n_nodes, edges, weights, features)
 
     def maker(self, dtype: torch.dtype, dense: bool | None = None) -> AdjacencyMaker:

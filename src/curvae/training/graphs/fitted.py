@@ -18,6 +18,7 @@ from ..fitted import FittedModel, Record, RunFiles, Stored, restored_model
 from ..rows import Scaling
 from .build import build_graph_model
 from .engine import Observed
+from .features import feature_arrays, restored_features
 
 __all__ = ["FittedGraph", "graph_facts"]
 
@@ -60,7 +61,7 @@ class FittedGraph(FittedModel):
         if data.labels is not None:
             arrays["labels"] = _packed(data.labels)
         if data.features is not None and self.scaling is not None:
-            arrays |= {"features": data.features, **self.scaling.to_arrays()}
+            arrays |= {**feature_arrays(data.features), **self.scaling.to_arrays()}
         split = {}
         if self.split is not None:
             split = {f"split.{name}": np.ascontiguousarray(getattr(self.split, name).T) for name in _SPLIT}
@@ -101,11 +102,12 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
 
 
 def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
+    names = _unpacked(tensors["names"])
     graph = Graph(
-        names=_unpacked(tensors["names"]),
+        names=names,
         edges=_columns(tensors["edges"]),
         weights=tensors["weights"].numpy() if "weights" in tensors else None,
-        features=tensors["features"].numpy() if "features" in tensors else None,
+        features=restored_features(tensors, len(names), len(facts["features"])),
         feature_names=tuple(facts["features"]),
         labels=_unpacked(tensors["labels"]) if "labels" in tensors else None,
         label_name=facts["label"],

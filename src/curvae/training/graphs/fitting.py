@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 
 from ...data import EdgeSplit, Graph, split_edges
 from ...models import FermiDirac, GraphVAE
@@ -24,6 +25,7 @@ from ..rows import Scaling
 from .build import build_graph_model, listed
 from .engine import DENSE, GraphEngine, Observed
 from .evaluate import embed_graph, hidden_links
+from .features import feature_scaling
 from .fitted import FittedGraph
 
 __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
@@ -36,11 +38,13 @@ Build = Callable[[GraphConfig, int, int | None], GraphVAE]
 
 @dataclass(frozen=True, eq=False)
 class GraphTask(Task):
-    """A model of a graph to be trained; `sizes` are nodes, edges that are trained on, and features."""
+    """A model of a graph to be trained; `sizes` are nodes, edges that are trained on, and features, `sparse` those that
+    no stack of models can share."""
 
     config: GraphConfig
     split: EdgeSplit | None
     sizes: tuple[Any, ...]
+    sparse: bool = False
 
     @property
     def patience(self) -> int | None:
@@ -54,7 +58,7 @@ class GraphTask(Task):
             together = nodes <= DENSE
         else:
             together = nodes <= _TOGETHER if listed(self.config) else exact(nodes)
-        return self.config.architecture, self.sizes, None if together else self.place
+        return self.config.architecture, self.sizes, None if together and not self.sparse else self.place
 
 
 def plan_graphs(
@@ -78,7 +82,8 @@ def plan_graphs(
         split = None if splits is None else splits[i]
         edges = graph.n_edges if split is None else len(split.train)
         sizes = graph.n_nodes, edges, None if graph.features is None else graph.features.shape[1]
-        tasks.append(GraphTask(i, Task.label(i, len(configs), config), config, numbers[id(graph)], split, sizes))
+        label, sparse = Task.label(i, len(configs), config), issparse(graph.features)
+        tasks.append(GraphTask(i, label, config, numbers[id(graph)], split, sizes, sparse))
     return GraphProblem(distinct, **problem), tasks
 
 
@@ -121,7 +126,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
 
     def _scaling(self, task: GraphTask) -> Scaling | None:
         features = self.sources[task.source].features
-        return None if features is None else Scaling.standard(features)
+        return None if features is None else feature_scaling(features)
 
     def judge(self, tasks: Sequence[GraphTask], fitted: Sequence[FittedGraph]) -> list[Judged]:
         judged = []

@@ -1,0 +1,352 @@
+"""How well hidden edges of many graphs are found: by Curvae in the ball and the plane, by rules, and by other programs.
+
+python -m benchmarks.graph_census                             all that is not there yet, into results/graphs.json
+python -m benchmarks.graph_census --graphs cora,csphd --methods ball,plane --dims 16 --splits 3 --out F
+
+Each graph is split ten times, 85/5/10 % of the edges, and every method is judged on the same hidden edges, against
+pairs drawn uniformly and against pairs of equal degrees. Graphs with a hierarchy are fitted as a whole too: how well do
+the nearest nodes turn out to be the neighbours? A cell (graph, method, dimension, split) is a file in `PATH.cells`,
+written at once or not at all; an interrupted run goes on. Delete the files of a method to measure it again.
+
+`ball` and `plane` are trained with the defaults of `GraphConfig`. `vgae` needs torch-geometric, `node2vec` and
+`poincare` a Python with the packages of these names and gensim, given with --rivals. The mammals need WordNet, see
+`benchmarks.wordnet`; Cora and the disease tree are read from CURVAE_DATA/benchmark_graphs. What cannot be had is left
+out, and said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.manifold import spectral_embedding
+
+from curvae.data import Graph, load_graph, split_edges
+from curvae.data.graphs.baselines import BASELINES, Rule, rules
+from curvae.data.graphs.graph_data import link_matrix
+from curvae.data.graphs.ranking import neighbourhood_map
+from curvae.data.graphs.splits import matched_pairs
+from curvae.training.files import read_json, write_json
+from curvae.training.graphs import GraphConfig, embed_graph, fit_graph
+from curvae.training.graphs.evaluate import link_scores
+from curvae.training.graphs.features import feature_scaling, feature_tensor
+from curvae.training.paired import mean_interval
+from curvae.training.storage import versions
+
+from . import wordnet
+
+__all__ = ["GRAPHS", "METHODS", "Cell", "compute", "main", "summary"]
+
+RESULT = Path(__file__).parent.parent / "results" / "graphs.json"
+DIMS = (2, 5, 16)
+SPLITS = 10
+WHOLE = -1  # in place of a split: all edges are fitted
+
+Edges = NDArray[np.int64]
+
+
+# --- graphs ---------------------------------------------------------------------------------------------------------
+
+
+def _benchmark(name: str, features: bool = False) -> Graph:
+    folder = Path(os.environ.get("CURVAE_DATA", "")) / "benchmark_graphs"
+    beside = folder / f"{name}.features.npz" if features else None
+    return load_graph(folder / f"{name}.edges.csv.gz", features_file=beside, header=False)
+
+
+def _mammals() -> Graph:
+    with wordnet.find().open(encoding="ascii") as lines:
+        nouns = wordnet.read(lines)
+    return load_graph([(noun, up) for noun, above in enumerate(nouns.ancestors()) for up in above])
+
+
+@dataclass(frozen=True)
+class Source:
+    """A graph of the census; defaults are chosen on some, the verdict comes from the others."""
+
+    load: Callable[[], Graph]
+    half: str
+    whole: bool = False
+    """whether it is fitted as a whole too"""
+
+
+GRAPHS: dict[str, Source] = {
+    "karate": Source(lambda: load_graph(nx.karate_club_graph()), "choice"),
+    "davis": Source(lambda: load_graph(nx.davis_southern_women_graph()), "verdict"),
+    "miserables": Source(lambda: load_graph(nx.les_miserables_graph()), "verdict"),
+    "phylogenetic": Source(partial(load_graph, "phylogenetic"), "choice", whole=True),
+    "csphd": Source(partial(load_graph, "csphd"), "verdict"),
+    "diseases": Source(partial(load_graph, "diseases"), "choice"),
+    "mammals": Source(_mammals, "verdict", whole=True),
+    "disease_lp": Source(partial(_benchmark, "disease_lp"), "choice"),
+    "disease_lp+features": Source(partial(_benchmark, "disease_lp", True), "choice"),
+    "cora": Source(partial(_benchmark, "cora"), "verdict"),
+    "cora+features": Source(partial(_benchmark, "cora", True), "verdict"),
+}
+
+
+# --- methods --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """A graph of which some edges may be seen; `rivals` is the Python that has other programs."""
+
+    graph: Graph
+    seen: Edges
+    split: Any
+    dim: int
+    seed: int
+    rivals: str | None
+
+
+def _dot(vectors: NDArray[Any]) -> Rule:
+    return lambda pairs: np.einsum("pk,pk->p", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
+
+
+def _rule(name: str, asked: Question) -> Rule:
+    return rules(asked.seen, asked.graph.n_nodes, asked.dim)[name]
+
+
+def _spectral(asked: Question) -> Rule:
+    """Products of the vectors of a spectral embedding (Tang and Liu, 2011), as Kipf and Welling (2016) have them."""
+    adjacency = link_matrix(asked.seen, asked.graph.n_nodes)
+    vectors = spectral_embedding(adjacency, n_components=asked.dim, random_state=asked.seed, drop_first=False)
+    return _dot(vectors)
+
+
+def _ours(curvature: float, asked: Question) -> Rule:
+    config = GraphConfig(dim=asked.dim, curvature=curvature, seed=asked.seed)
+    fitted = fit_graph(config, asked.graph, split=asked.split)
+    return embed_graph(fitted, asked.graph).nearness_of
+
+
+def _vgae(asked: Question) -> Rule:
+    """Kipf and Welling (2016): 32 hidden units, 200 steps of Adam with learning rate 0.01."""
+    from torch_geometric.nn import VGAE, GCNConv
+
+    class Encoder(torch.nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.first = GCNConv(width, 32)
+            self.means, self.scales = GCNConv(32, asked.dim), GCNConv(32, asked.dim)
+
+        def forward(self, x: torch.Tensor, edges: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            hidden = self.first(x, edges).relu()
+            return self.means(hidden, edges), self.scales(hidden, edges)
+
+    torch.manual_seed(asked.seed)
+    x = torch.eye(asked.graph.n_nodes)
+    if asked.graph.features is not None:
+        scaling = feature_scaling(asked.graph.features)
+        x = feature_tensor(asked.graph.features, scaling, "cpu", torch.float32)
+    x = x.to_dense() if x.is_sparse else x
+    edges = torch.from_numpy(np.concatenate([asked.seen, asked.seen[:, ::-1]]).T.copy())
+    model: Any = VGAE(Encoder(x.shape[1]))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(200):
+        optimiser.zero_grad()
+        z = model.encode(x, edges)
+        loss = model.recon_loss(z, edges) + model.kl_loss() / asked.graph.n_nodes
+        loss.backward()
+        optimiser.step()
+    model.eval()
+    with torch.no_grad():
+        return _dot(model.encode(x, edges).numpy())
+
+
+def _rival(name: str, asked: Question) -> Rule:
+    if asked.rivals is None:
+        raise ImportError(f"{name} needs a Python that has it; give --rivals")
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "edges.npy"), Path(folder, "vectors.npy")
+        np.save(source, asked.seen)
+        script = Path(__file__).with_name("graph_rivals.py")
+        words = [asked.rivals, script, name, asked.dim, asked.seed, source, asked.graph.n_nodes, target]
+        plain = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        subprocess.run([*map(str, words)], check=True, env=plain, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        vectors = np.load(target)
+    return _ball_nearness(vectors) if name == "poincare" else _dot(vectors)
+
+
+def _ball_nearness(places: NDArray[Any]) -> Rule:
+    """Minus the distance in the unit ball."""
+    room = 1 - (places**2).sum(1)
+
+    def nearness(pairs: Edges) -> NDArray[np.float64]:
+        a, b = pairs.T
+        gaps = ((places[a] - places[b]) ** 2).sum(1)
+        return -np.arccosh(1 + 2 * gaps / np.maximum(room[a] * room[b], 1e-15))
+
+    return nearness
+
+
+@dataclass(frozen=True)
+class Method:
+    """How to score pairs; `flat` ones are the same for all dimensions, `featured` ones see features."""
+
+    make: Callable[[Question], Rule]
+    flat: bool = False
+    featured: bool = False
+
+
+METHODS: dict[str, Method] = {
+    **{name: Method(partial(_rule, name), flat=name != "singular vectors") for name in BASELINES},
+    "spectral": Method(_spectral),
+    "node2vec": Method(partial(_rival, "node2vec")),
+    "poincare": Method(partial(_rival, "poincare")),
+    "vgae": Method(_vgae, featured=True),
+    "ball": Method(partial(_ours, 1.0), featured=True),
+    "plane": Method(partial(_ours, 0.0), featured=True),
+}
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A graph, a method, a dimension and a split, or `WHOLE`."""
+
+    graph: str
+    method: str
+    dim: int
+    split: int
+
+    @property
+    def name(self) -> str:
+        parts = (self.graph, self.method, self.dim, "whole" if self.split == WHOLE else self.split)
+        return f"{'-'.join(str(part).replace(' ', '_') for part in parts)}.json"
+
+
+def cells(graphs: Sequence[str], methods: Sequence[str], dims: Sequence[int], splits: int) -> Iterator[Cell]:
+    """Those that there are: rules are the same for all dimensions, and only some methods see features."""
+    for name in graphs:
+        for method in methods:
+            kind = METHODS[method]
+            if "features" in name and not kind.featured:
+                continue
+            for dim in dims[:1] if kind.flat else dims:
+                for split in (*range(splits), *([WHOLE] if GRAPHS[name].whole else [])):
+                    yield Cell(name, method, dim, split)
+
+
+@cache
+def _graph(name: str) -> Graph:
+    return GRAPHS[name].load()
+
+
+def compute(cell: Cell, rivals: str | None = None) -> dict[str, Any]:
+    """The figures of a cell, and the CPU seconds of what was trained for it."""
+    graph = _graph(cell.graph)
+    split = None if cell.split == WHOLE else split_edges(graph, seed=cell.split)
+    seen = graph.edges if split is None else split.train
+    began = _cpu()
+    score = METHODS[cell.method].make(Question(graph, seen, split, cell.dim, max(cell.split, 0), rivals))
+    spent = {"cpu_seconds": round(_cpu() - began, 3)}
+    if split is None:
+        return {"map": _neighbourhoods(graph, score), **spent}
+    edges, absent = matched_pairs(graph, split.test, np.bincount(seen.ravel(), minlength=graph.n_nodes))
+    auc, ap = link_scores(score(split.test), score(split.test_absent))
+    equal = link_scores(score(edges), score(absent)) if len(edges) else (None, None)
+    return {"auc": auc, "ap": ap, "auc_matched": equal[0], "ap_matched": equal[1], **spent}
+
+
+def _neighbourhoods(graph: Graph, score: Rule) -> float:
+    """Mean average precision with which the nodes of the highest scores are the neighbours."""
+
+    def rows(start: int, stop: int) -> NDArray[np.float64]:
+        pairs = np.stack(np.meshgrid(np.arange(start, stop), np.arange(graph.n_nodes), indexing="ij"), -1)
+        found = -score(pairs.reshape(-1, 2)).reshape(stop - start, -1)
+        found[np.arange(stop - start), np.arange(start, stop)] = np.inf  # a node is no neighbour of its own
+        return found
+
+    return neighbourhood_map(graph, rows)
+
+
+def _cpu() -> float:
+    return sum(os.times()[:4])
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """All cells by graph, method and dimension: every figure, its mean and the half-width of its 95 % interval."""
+    found: dict[str, Any] = {}
+    for file in sorted(folder.glob("*.json")):
+        one = read_json(file)
+        graph, method, dim = one["graph"], one["method"], one["dim"]
+        place = found.setdefault(graph, {"half": GRAPHS[graph].half, "methods": {}})["methods"]
+        place = place.setdefault(method, {}).setdefault(str(dim), {})
+        if one["split"] == WHOLE:
+            place["whole"] = one["figures"]
+        else:
+            place.setdefault("splits", {})[str(one["split"])] = one["figures"]
+    for graph, entry in found.items():
+        data = _graph(graph)
+        entry |= {"nodes": data.n_nodes, "edges": data.n_edges, "features": len(data.feature_names)}
+        entry["sparse"] = issparse(data.features)
+        for dims in entry["methods"].values():
+            for place in dims.values():
+                place["mean"] = _means(list(place.get("splits", {}).values()))
+    return found
+
+
+def _means(rows: Sequence[Mapping[str, float | None]]) -> dict[str, list[float]]:
+    """Mean and half-width of its interval, 0 for a single split, of each figure."""
+    found = {}
+    for name in rows[0] if rows else ():
+        values = [value for row in rows if (value := row[name]) is not None]
+        if values:
+            found[name] = list(mean_interval(values)) if len(values) > 1 else [values[0], 0.0]
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", type=lambda text: text.split(","), default=list(GRAPHS))
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
+    parser.add_argument("--dims", type=lambda text: [int(dim) for dim in text.split(",")], default=list(DIMS))
+    parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--rivals", help="Python that has node2vec and gensim")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    asked = parser.parse_args(arguments)
+    folder = asked.out.with_suffix(".cells")
+    folder.mkdir(parents=True, exist_ok=True)
+    lacking: set[str] = set()
+    for cell in cells(asked.graphs, asked.methods, asked.dims, asked.splits):
+        if (folder / cell.name).exists() or {cell.graph, cell.method} & lacking:
+            continue
+        began = time.perf_counter()
+        try:
+            figures = compute(cell, asked.rivals)
+        except ImportError as error:
+            lacking.add(cell.method)
+            print(f"left out: {cell.method} ({error})", file=sys.stderr)
+            continue
+        except OSError as error:
+            lacking.add(cell.graph)
+            print(f"left out: {cell.graph} ({error})", file=sys.stderr)
+            continue
+        write_json(folder / cell.name, {**vars(cell), "figures": figures})
+        print(cell.name, figures, f"{time.perf_counter() - began:.1f} s", flush=True)
+    write_json(asked.out, {"graphs": summary(folder), "versions": versions()})
+
+
+if __name__ == "__main__":
+    main()
