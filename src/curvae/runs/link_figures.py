@@ -18,7 +18,7 @@ __all__ = ["LinkFigures", "against_rules", "beside_comparison", "figure_text", "
 
 _TEST_OVER_TRAIN = 10 / 85  # by which the variance over splits is corrected
 _TRY = {
-    "degree product": 'most edges go to few nodes; try popularity="learned", a larger dimension or features',
+    "degree product": "most edges go to few nodes; try a larger dimension or features of the nodes",
     "common neighbours": "try a larger dimension or more epochs",
     "singular vectors": "try a larger dimension, more epochs or features of the nodes",
 }
