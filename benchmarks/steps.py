@@ -72,12 +72,16 @@ def runs(task: Callable[[], None]) -> bool:
 
 
 def tasks(name: str, dim: int, x: Tensor) -> dict[str, Callable[[], None]]:
-    """A step of the ordinary VAE in bare torch, and one of each of ours, on the rows x of a shape."""
+    """A step of the ordinary VAE in bare torch, and one of each of ours, on the rows x of a shape.
+
+    All have the prior scale 1, so that they are the same model in every version.
+    """
     _, columns, hidden, likelihood = SHAPES[name][:4]
     plain = OrdinaryVAE(columns, hidden, dim, likelihood)
     made = {"ordinary": step(plain, lambda: plain.loss(x))}
     for law, settings in LAWS.items():
-        model = build(Config(dim=dim, hidden=(hidden,), likelihood=likelihood, **settings), columns)
+        config = Config(dim=dim, hidden=(hidden,), likelihood=likelihood, prior_scale=1.0, **settings)
+        model = build(config, columns)
         made[law] = step(model, lambda m=model: -m.elbo(x).mean())
     return made
 
