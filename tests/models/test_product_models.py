@@ -489,4 +489,4 @@ def test_a_product_of_all_pairs_is_refused_where_memory_is_short(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 2e9)
     require_buildable_graph(GraphConfig(samples=10), 2000)
     with pytest.raises(CurvaeError, match="memory"):
-        require_buildable_graph(GraphConfig(space="h2,e2", samples=10), 2000)
+        require_buildable_graph(GraphConfig(space="h2,e2", samples=10, pairs="all"), 2000)

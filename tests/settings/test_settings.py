@@ -74,7 +74,7 @@ def test_defaults_of_graphs_are_their_own():
     differ = {name for name in vars(graph).keys() & vars(rows).keys() if vars(graph)[name] != vars(rows)[name]}
     steps = {"epochs", "learning_rate", "adam_beta2", "cooldown", "beta", "patience"}
     assert differ == {"posterior", "hidden", "prior_scale", *steps} and graph.prior_scale == 1.0
-    assert (graph.posterior, graph.hidden, graph.epochs, graph.learning_rate) == ("wrapped", (32,), 600, 0.01)
+    assert (graph.posterior, graph.hidden, graph.epochs, graph.learning_rate) == ("wrapped", (32,), 400, 0.01)
 
 
 @pytest.mark.parametrize(("estimator", "kind"), [(PoincareVAE, RowSettings), (PoincareGraphVAE, GraphSettings)])

@@ -361,12 +361,12 @@ class GraphDrawSettings(DrawSettings):
 class GraphStepSettings(StepSettings):
     """The training of a model of a graph."""
 
-    epochs: int = again(StepSettings, "epochs", 600, help="Steps over the whole graph.")
+    epochs: int = again(StepSettings, "epochs", 400, help="Steps over the whole graph.")
     learning_rate: float = again(StepSettings, "learning_rate", 1e-2)
     adam_beta2: float = again(StepSettings, "adam_beta2", 0.999)
     cooldown: float = again(StepSettings, "cooldown", 0.0)
     patience: int | None = setting(
-        300,
+        200,
         "Stop after so many steps without progress on validation edges, where edges are hidden, and keep the best "
         "weights; or never, and keep the last.",
         words={"never": None},
