@@ -158,11 +158,16 @@ class Gone(io.StringIO):
         return True
 
 
+def streams(*given):
+    """Commands write to these, and nothing else does: what is first imported meanwhile keeps the names of `io`."""
+    return mock.patch("running.io", mock.Mock(StringIO=mock.Mock(side_effect=given)))
+
+
 @pytest.mark.parametrize("left", [0, 3, 7])
 def test_a_terminal_that_is_gone_does_not_end_a_training(left):
     screen = Gone()
     screen.left = left
-    with mock.patch("running.io.StringIO", side_effect=[io.StringIO(), screen]):
+    with streams(io.StringIO(), screen):
         found = curvae(*FIT)
     assert found.code == 0 and "report: run/report.html" in found.out
     assert screen.left < 0
@@ -170,7 +175,7 @@ def test_a_terminal_that_is_gone_does_not_end_a_training(left):
     # The same of the output: what was trained is there, and the exit code says that the rest was not told.
     output = Gone()
     output.left = 0
-    with mock.patch("running.io.StringIO", side_effect=[output, io.StringIO()]):
+    with streams(output, io.StringIO()):
         found = curvae(*FIT, "--force")
     assert found.code == 2 and found.err.splitlines()[-1].startswith("curvae: cannot write to the output: Input/output")
     assert json.loads(Path("run/config.json").read_text())["summary"]
