@@ -25,6 +25,7 @@ __all__ = ["engine", "learned", "memory", "products", "resident", "stacks"]
 
 ROWS, COLUMNS, HIDDEN, LIKELIHOOD = SHAPES["synthetic"][:4]
 STEPS = 8  # of an epoch
+_EPOCHS = 100_000  # of the training that the steps are the first of: more than are timed
 COUNTS = (1, 10, 40, 100)
 OVER_PEER, OVER_ALONE = 25.0, 3.0  # what a stack of 100 Riemannian models on two cores should reach
 OVER_FIXED = 1.3  # the most that learning a curvature may cost
@@ -34,8 +35,8 @@ OVER_SINGLE = 1.5  # the most that a product of three factors may cost over one 
 def engine(count: int, posterior: str, shape: str = "synthetic", steps: int = STEPS, **settings: Any) -> BatchEngine:
     """A stack on random rows of an experiment's shape."""
     rows, columns, hidden, likelihood = SHAPES[shape][:4]
-    common = {"posterior": posterior, "hidden": (hidden,), "likelihood": likelihood, "batch_size": rows, **settings}
-    configs = [Config(seed=i, **common) for i in range(count)]
+    common = {"posterior": posterior, "hidden": (hidden,), "likelihood": likelihood, "batch_size": rows}
+    configs = [Config(seed=i, epochs=_EPOCHS, **common, **settings) for i in range(count)]
     values = torch.rand(steps * rows, columns) if likelihood == "bernoulli" else torch.randn(steps * rows, columns)
     data = Rows(values.numpy(), Scaling.identity(columns))
     index = torch.arange(steps * rows).expand(count, -1)
