@@ -152,12 +152,12 @@ def _build(dim: int) -> tuple[Any, ...]:
     omega = radial.quantile_slopes(t, rows, *tails, dim)[0] / t
     # dτ/da from ρ(x; 0)·dx = ρ(t; q)·dt, and dω/da from (ρ·∂t/∂q)′ = −ρ·(g − E[g]).
     rise = (radial.log_kernel(x, zero, dim) + x.log() - radial.log_kernel(t, rows, dim) - tau - log_i[0] + log_i).exp()
-    tilt = radial.tilt(t, rows, dim)
+    tilt, mean_tilt = radial.tilt(t, rows, dim), radial.mean_tilt(q, dim)
     force = n + 2 * rows * tilt - t * t  # t·(log ρ)′
-    omega_rise = (radial.mean_tilt(q, dim).unsqueeze(-1) - tilt - (1 + force) * omega) * rise
+    omega_rise = (mean_tilt.unsqueeze(-1) - tilt - (1 + force) * omega) * rise
 
     cells = _cells(tau - a, (rise - 1) * width), _cells(omega, omega_rise * width)  # of the value and the slope
-    lines = [_quintics(line) for line in (linear[:, 0], radial.mean_tilt(q, dim) / dim)]
+    lines = [_quintics(line) for line in (linear[:, 0], mean_tilt / dim)]
     quintics = [_quintics(cell).transpose(1, 2).flatten(2) for cell in cells]
     return dim, near, bend, y[0].item(), step, root**2, top, *lines, *quintics
 
