@@ -50,11 +50,21 @@ def _sharpness(squares: Tensor, counts: Tensor, p: Tensor) -> Tensor:
     return beta
 
 
-class _NearDivergence(Primitive):
-    """`near_divergence`, with its derivative ∂KL_i/∂d_ij = (P_ij − Q_ij·Σ_k P_ik)·2β·d_ij/(1 + β·d_ij²)."""
+class _OfRows(Primitive):
+    """What rows miss, given the distances of a map and what they should be; `forward` gives that and what `backward`
+    needs besides."""
 
     events = (2, 2)
     results = 1
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs, *output[1:])
+
+
+class _NearDivergence(_OfRows):
+    """`near_divergence`, with its derivative ∂KL_i/∂d_ij = (P_ij − Q_ij·Σ_k P_ik)·2β·d_ij/(1 + β·d_ij²)."""
 
     @classmethod
     def traced(cls, distances: Tensor, near: Tensor) -> tuple[Tensor]:
@@ -70,11 +80,6 @@ class _NearDivergence(Primitive):
         beta = _sharpness(squares, counts, p)
         scaled, fall, q = _falls(squares, counts, beta)
         return _divergence(p, scaled, fall, counts), p, q, fall, beta
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
@@ -107,15 +112,12 @@ def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
     return _NearDivergence.call(distances, near)[0]
 
 
-class _FarStress(Primitive):
+class _FarStress(_OfRows):
     """`far_stress`, with its derivative in closed form: with r = d − α·T, w = 1/T, N rows, S = Σw·d² and gradients g_i
     of what rows add,
 
     (2N/S)·(g_i·w_ij·r_ij − Σ_kl g_k·r_kl/ΣT − w_ij·d_ij·Σ_kl g_k·w_kl·r_kl²/S).
     """
-
-    events = (2, 2)
-    results = 1
 
     @staticmethod
     def forward(distances: Tensor, far: Tensor) -> tuple[Tensor, ...]:
@@ -127,11 +129,6 @@ class _FarStress(Primitive):
         r = torch.addcmul(d, _total(d) / size, t, value=-1.0)
         wr, scale = weight * r, _total(counts.any(-1, keepdim=True)) / square
         return (scale * wr * r).sum(-1), counts, wd, r, wr, square, size, scale
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
