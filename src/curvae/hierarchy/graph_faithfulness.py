@@ -165,7 +165,7 @@ def _figures(
     counts = [Agreement(count - 1, min(15, (count - 1) // 2)) for _ in maps]
     pairs: list[list[NDArray[np.float64]]] = [[] for _ in range(len(maps) + 1)]
     for rows in np.array_split(asked, -(-len(asked) * count // _BLOCK)):
-        steps = dijkstra(links, directed=False, unweighted=True, indices=rows)
+        steps = dijkstra(links, unweighted=True, indices=rows)
         some = some_pairs(steps.shape, rows, len(asked), random)
         pairs[0].append(steps[some])
         for (places, number), tally, drawn in zip(maps, counts, pairs[1:], strict=True):
