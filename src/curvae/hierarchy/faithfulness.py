@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
-from sklearn.decomposition import PCA
 
 from ..data import memory
 from ..data.neighbours import graph_of_table
+from ..data.principal import principal_axes
 from ..errors import CurvaeError
 from .coranking import Agreement, Array, Index, neighbour_ranks
 from .distances import Rows, check_squares
@@ -301,7 +301,7 @@ def _principal(points: Array, train: NDArray[np.bool_], dim: int) -> Array:
     used = points[train] if train.sum() > 1 else points
     if not np.ptp(used, axis=0).any():
         return np.zeros((len(points), 1))
-    return PCA(min(dim, *used.shape), random_state=0).fit(used).transform(points)
+    return principal_axes(used, dim).place(points)
 
 
 def _figures(
