@@ -25,7 +25,12 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
                 f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
                 "estimated too low or by luck; raise --samples"
             )
-    return lines if found["faithfulness"] is None else [*lines, found["faithfulness"]["verdict"]]
+    return [*lines, *_faithful(found)]
+
+
+def _faithful(found: dict[str, Any]) -> list[str]:
+    """How faithful the map is, if that was measured."""
+    return [] if found["faithfulness"] is None else [found["faithfulness"]["verdict"]]
 
 
 def link_lines(found: dict[str, Any]) -> list[str]:
@@ -37,7 +42,7 @@ def link_lines(found: dict[str, Any]) -> list[str]:
             lines.insert(0, f"{told[name]} are found {part['remark']}")
         lines.append(f"{part['edges']:,} {told[name]}: {_found(part)}")
         lines += [f"  {rule}, without a model: {_found(figures)}" for rule, figures in part["baselines"].items()]
-    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}"]
+    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}", *_faithful(found)]
 
 
 def _found(figures: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from .delta import Delta, estimate_delta, exact_delta
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .distances import Metric, Rows
 from .faithfulness import Faithfulness, Figures, faithfulness, figures_of_maps
+from .graph_faithfulness import GraphFaithfulness, GraphFigures, graph_faithfulness
 from .nesting import Nesting, examine_points
 from .recovery import Match, Recovery, match_rows, recover
 from .tree_of_map import Embedded, tree_of_embedding
@@ -17,6 +18,8 @@ __all__ = [
     "Embedded",
     "Faithfulness",
     "Figures",
+    "GraphFaithfulness",
+    "GraphFigures",
     "Match",
     "Metric",
     "NamedTree",
@@ -33,6 +36,7 @@ __all__ = [
     "faithfulness",
     "faithfulness_yardstick",
     "figures_of_maps",
+    "graph_faithfulness",
     "match_rows",
     "neighbourhood_map",
     "parse_newick",

@@ -16,6 +16,7 @@ from ..data import EdgeSplit, Graph
 from ..data.messages import count as counted
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
+from ..hierarchy import GraphFaithfulness
 from ..models import FermiDirac
 from ..models.pairs import exact
 from ..plotting import graph_map, project_from
@@ -80,7 +81,9 @@ def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
     }
 
 
-def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
+def verdict(
+    graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness | None
+) -> str:
     """What was found; first whether a rule without a model would have done."""
     text = f"{against_rules(links)} " if links.splits else ""
     text += (
@@ -93,7 +96,7 @@ def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighb
             f"{links.text('auc')} and average precision {links.text('ap')}; from pairs whose nodes have as many edges, "
             f"where popularity alone gives 50 %, with AUC {links.text('auc_matched')}."
         )
-    return text
+    return text if faithful is None else f"{text} {faithful.verdict}"
 
 
 def map_picture(graph: Graph, embedding: Embedding, frame: Frame, centre: Centre) -> Picture:

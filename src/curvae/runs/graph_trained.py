@@ -18,6 +18,7 @@ from ..data.messages import count as counted
 from ..data.messages import quoted
 from ..data.missing import Missing
 from ..errors import CurvaeError
+from ..hierarchy import graph_faithfulness
 from ..training.graphs.baselines import contest
 from ..training.graphs.evaluate import embed_graph, neighbourhood
 from .folders import embedding_table, output_file, write_table
@@ -154,7 +155,8 @@ class TrainedGraph(TrainedRun):
                 absent = absent_pairs(whole, len(part), random, fix="give fewer edges")
                 found = contest(score, whole, own.edges, part, absent, embedding.space.shape[1])
                 parts[name] = {"edges": len(part), **found, "remark": remark(found)}
-        near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
+        asked = Graph(own.names, edges)
+        near, faithful = neighbourhood(embedding, asked, seed=seed), graph_faithfulness(asked, embedding, seed=seed)
         return {
             "run": run.resolve().name,
             "data": Path(path).name,
@@ -164,6 +166,7 @@ class TrainedGraph(TrainedRun):
             "neighbourhood_map": near.map,
             "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
+            "faithfulness": None if faithful is None else faithful.to_json(),
         }
 
 
