@@ -334,5 +334,12 @@ def test_a_new_setting_is_declared_for_old_files():
     added = {"network": "mlp", "encode_covariates": False, "space": None}
     added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15}
     added |= {"adam_beta2": 0.999, "cooldown": 0.0, "steps": None, "epoch_steps": None}
-    added |= {"encoder": "convolutions", "popularity": "off", "directed": False, "pairs": "all", "hide": 0.0, "patience": None}
+    added |= {
+        "encoder": "convolutions",
+        "popularity": "off",
+        "directed": False,
+        "pairs": "all",
+        "hide": 0.0,
+        "patience": None,
+    }
     assert added == ADDED and FORMAT == 3

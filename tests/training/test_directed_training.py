@@ -111,7 +111,7 @@ def test_directions_are_learned():
 
 
 def test_heavier_edges_end_up_nearer():
-    """Where nothing but the likelihood knows the weights: vectors are free, and all nodes have the same total weight."""
+    """Where only the likelihood knows the weights: vectors are free, and all nodes have the same total weight."""
     heavy = np.array([[k, (k + 1) % 24] for k in range(24)])
     light = np.array([[k, (k + 9) % 24] for k in range(24)])
     edges = np.sort(np.concatenate([heavy, light]), axis=1)

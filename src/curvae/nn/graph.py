@@ -208,14 +208,25 @@ def _product(adjacency: Tensor, transpose: Tensor, x: Tensor) -> Tensor:
     return full_precision(_SparseProduct.apply)(adjacency, transpose, x.to(adjacency.dtype))
 
 
-def _propagate(adjacency: Adjacency, x: Tensor) -> Tensor:
-    """Â x. In a directed graph the first half of the columns hears of nodes along edges from, the other along edges to
-    every node, at the cost of one product."""
+def _propagate(adjacency: Adjacency, x: Tensor, again: bool = False) -> Tensor:
+    """Â x. In a directed graph the first half of the columns hears along edges from, the other along edges to every
+    node, at the cost of one product.
+
+    What such a product made may be propagated `again`: then a half of each half goes either way, and all paths of two
+    edges are heard of, those that turn round among them.
+    """
     if not isinstance(adjacency, Arcs):
         return _product(adjacency, adjacency, x)
     out, into, _ = adjacency
-    sent, received = x.tensor_split(2, -1)
+    sent, received = _halves(x)
+    if again:
+        sent, received = (torch.cat(both, -1) for both in zip(_halves(sent), _halves(received), strict=True))
     return torch.cat([_product(out, into, sent), _product(into, out, received)], -1)
+
+
+def _halves(x: Tensor) -> tuple[Tensor, ...]:
+    half = (x.shape[-1] + 1) // 2
+    return x.split([half, x.shape[-1] - half], -1)
 
 
 def _mixed(x: Tensor, weight: Tensor) -> Tensor:
@@ -262,13 +273,12 @@ class GraphEncoder(nn.Module):
     """Graph convolutions with ReLU, then Â once more: what a linear head makes of it is a last convolution,
     (Â h)W = Â(hW). With one hidden layer and a `curvae.models.Posterior` the two-layer encoder of Kipf and Welling.
 
-    In a directed graph half of the features of a node come from nodes that it has an edge to, the other half from those
-    that have one to it; a last linear layer mixes both kinds before they are passed on.
+    In a directed graph half of what a layer tells a node comes from nodes that it has an edge to, the other half from
+    those that have one to it.
 
     Arguments:
         in_features: features of a node; the number of nodes if they have none.
         hidden: widths of the hidden layers.
-        directed: whether there is such a layer.
 
     References:
         Kipf and Welling (2016), Variational graph auto-encoders.
@@ -279,18 +289,17 @@ class GraphEncoder(nn.Module):
         torch.Size([3, 32])
     """
 
-    def __init__(self, in_features: int, hidden: Sequence[int] = (32,), directed: bool = False) -> None:
+    def __init__(self, in_features: int, hidden: Sequence[int] = (32,)) -> None:
         super().__init__()
         if not hidden:
             raise ValueError("an encoder needs at least one hidden layer, for example hidden=(32,)")
         self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise((in_features, *hidden)))
-        self.last = GraphConv(hidden[-1], hidden[-1], bias=False) if directed else None
 
     def forward(self, adjacency: Adjacency, x: Tensor | None = None) -> Tensor:
         for layer in self.layers:
             x = layer(adjacency, x).relu()
         assert x is not None  # there is a layer
-        return _propagate(adjacency, x) if self.last is None else self.last(adjacency, x)
+        return _propagate(adjacency, x, again=True)
 
 
 class FreeVectors(nn.Module):

@@ -94,7 +94,7 @@ def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighb
             f"where popularity alone gives 50 %, with AUC {links.text('auc_matched')}."
         )
         if graph.directed:
-            text += f" Of {links.text('direction')} of the hidden edges they tell which way it runs."
+            text += f" The direction is right for {links.text('direction')} of the hidden edges."
     return text
 
 

@@ -49,14 +49,13 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
     """
     require_buildable_graph(config, nodes, features)
     inputs, convolved = nodes if features is None else features, config.encoder == "convolutions"
-    directed = config.directed
     with seeded(config.seed):
         return GraphVAE(
-            GraphEncoder(inputs, config.hidden, directed) if convolved else FreeVectors(nodes, config.hidden[-1]),
+            GraphEncoder(inputs, config.hidden) if convolved else FreeVectors(nodes, config.hidden[-1]),
             Posterior(config.hidden[-1], make_space(config)).start(START if config.pairs == "all" else _START_BALANCED),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
-            popularity=Popularity(config.hidden[-1], directed) if config.popular else None,
+            popularity=Popularity(config.hidden[-1], config.directed) if config.popular else None,
         )
 
 

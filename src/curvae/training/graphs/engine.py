@@ -73,7 +73,8 @@ class Observed:
     def maker(self, dtype: torch.dtype, dense: bool | None = None) -> AdjacencyMaker:
         """Makes Â of these edges or some of them, dense for small graphs or where asked for."""
         weights = torch.ones_like(self.edges[0], dtype=dtype) if self.weights is None else self.weights.to(dtype)
-        dense = self.n_nodes <= DENSE if dense is None else dense
+        if dense is None:  # two products with half of the features each are the slower, the larger the matrix
+            dense = self.n_nodes <= (DENSE // 4 if self.directed else DENSE)
         return AdjacencyMaker(self.edges, self.n_nodes, weights, dense, self.directed)
 
     def adjacency(self, dtype: torch.dtype) -> Adjacency:
