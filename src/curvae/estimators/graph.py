@@ -213,7 +213,7 @@ class PoincareGraphVAE(MapEstimator):
 
     def link_probability(self, pairs: ArrayLike) -> Array:
         """Probability of an edge between the centres of nodes, of a directed graph from the first to the second. Of a
-        weighted graph the odds are those of an edge of mean weight.
+        weighted graph the odds are intensities, in units of the mean weight.
 
         Arguments:
             pairs: (·, 2), names of nodes, or whole numbers for their places in `nodes_`.

@@ -329,7 +329,7 @@ class EdgeSettings(Part):
         shown="auto: learned with fermi_dirac edges",
     )
     directed: bool = setting(
-        False, "Keep the direction of edges, from the first node to the second: who depends on whom."
+        False, "Keep directions: an edge leads from the first node to the second, as in package,dependency."
     )
     pairs: PairKind = setting(
         "balanced", "Pairs of nodes that are fitted: all, or the edges and as many random pairs that are not joined."
