@@ -16,6 +16,7 @@ from curvae.data.graphs import baselines
 from curvae.data.graphs.ranking import neighbourhood_map
 from curvae.data.graphs.splits import absent_pairs, matched_pairs
 from curvae.errors import CurvaeError
+from curvae.hierarchy import diagnose_graph
 
 
 def arcs(graph: Graph) -> set[tuple[str, str]]:
@@ -68,6 +69,8 @@ def test_graphs_without_directions_are_refused_or_warned_of() -> None:
     assert both.warnings == ("every edge runs both ways, and no direction can be learned; leave out directed=True.",)
     with pytest.raises(CurvaeError, match="sorted pairs i ≠ j"):
         Graph(np.array(["a", "b"]), np.array([[1, 1]]), directed=True)
+    with pytest.raises(CurvaeError, match="load it without directed=True"):
+        diagnose_graph(example()[1])
     assert Graph(np.array(["a", "b"]), np.array([[0, 1], [1, 0]]), directed=True).components.tolist() == [0, 0]
 
 
