@@ -129,8 +129,12 @@ def test_heavier_edges_end_up_nearer():
 def test_units_of_weights_do_not_matter_to_the_likelihood():
     data = graph(weighted=True)
     one, other = (Observed.of(replace(data, weights=unit * data.weights)) for unit in (1.0, 1000.0))
-    torch.testing.assert_close(one.all_pairs.weight, other.all_pairs.weight)
-    assert float(one.all_pairs.weight.mean()) == pytest.approx(1.0)
-    drawn = one.sampler(joined=True).balanced()
-    torch.testing.assert_close(drawn.times[: data.n_edges], one.all_pairs.weight)
+    weights = one.all_pairs(balanced=True).weight
+    torch.testing.assert_close(weights, other.all_pairs(balanced=True).weight)
+    assert float(weights.mean()) == pytest.approx(1.0)
+    drawn = one.sampler(balanced=True).balanced()
+    torch.testing.assert_close(drawn.times[: data.n_edges], weights)
     assert (drawn.times[data.n_edges :] == 1).all()
+    # The model of the paper is one of edges, whatever their weights.
+    assert torch.equal(one.all_pairs(balanced=False), one.edges)
+    assert (one.sampler(balanced=False).draw(5).weight[: data.n_edges] == 1).all()

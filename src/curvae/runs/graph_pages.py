@@ -290,10 +290,12 @@ def data_section(graph: Graph, config: GraphConfig) -> Section:
     """What was done to a graph for a model with these settings."""
     text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
     if graph.weights is not None:
-        text.append(
-            "Weights are intensities: an edge of twice the mean weight counts as two edges. They also say how much a "
-            "node hears of each neighbour."
-        )
+        intense = "Weights are intensities: an edge of twice the mean weight counts as two edges."
+        existing = "Whether there is an edge is what is modelled, whatever its weight."
+        text += [
+            intense if config.pairs == "balanced" else existing,
+            "Weights also say how much a node hears of each neighbour.",
+        ]
     if graph.features is not None:
         how = (
             "divided by one number, for they are sparse"

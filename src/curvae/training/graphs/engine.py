@@ -86,14 +86,16 @@ class Observed:
         """How often each edge counts: its weight beside the mean weight, which so has no unit."""
         return None if self.weights is None else self.weights / self.weights.mean()
 
-    def sampler(self, joined: bool) -> PairSampler:
-        """Draws pairs of nodes, of all or of those with an edge."""
-        return PairSampler(self.edges, self.n_nodes, joined, self.directed, self.intensities)
+    def sampler(self, balanced: bool) -> PairSampler:
+        """Draws balanced pairs of nodes with edges, which count by their weights, or any pairs, whose edges all count
+        alike."""
+        weights = self.intensities if balanced else None
+        return PairSampler(self.edges, self.n_nodes, balanced, self.directed, weights)
 
-    @property
-    def all_pairs(self) -> AnyPairs:
-        """All pairs of nodes, without drawing any."""
-        return self.edges if self.intensities is None else WeightedEdges(self.edges, self.intensities)
+    def all_pairs(self, balanced: bool) -> AnyPairs:
+        """All pairs of nodes in their place."""
+        weights = self.intensities if balanced else None
+        return self.edges if weights is None else WeightedEdges(self.edges, weights)
 
 
 class GraphEngine(Engine[GraphVAE, GraphConfig]):
@@ -154,7 +156,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
     def _pairs(self, place: int, epoch: int, generator: torch.Generator) -> AnyPairs:
         """The pairs that a step is fitted to."""
         if not self._samplers:
-            return self.seen[place].all_pairs
+            return self.seen[place].all_pairs(self.config.pairs == "balanced")
         if self.config.pairs == "all":  # from one generator after the noise
             return self._samplers[place].step(generator)
         return self._samplers[place].balanced(self._generator(self.configs[place].seed, epoch, 1))
