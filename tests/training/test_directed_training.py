@@ -81,6 +81,22 @@ def test_saved_and_loaded(tmp_path):
     assert near.asked == len(np.unique(i))
 
 
+def test_nodes_that_were_not_there_have_both_popularities():
+    """With features a node is placed by its edges, and by which way they run."""
+    data = graph()
+    features = np.random.default_rng(0).normal(size=(30, 2))
+    fitted = fit_graph(replace(SMALL, epochs=30), replace(data, features=features, feature_names=("x", "y")))
+    names = np.append(data.names, "new")
+    placed = []
+    for arc in ([30, 0], [0, 30]):
+        edges = np.concatenate([data.edges, [arc]])
+        edges = edges[np.lexsort(edges.T[::-1])]
+        more = Graph(names, edges, None, np.append(features, [[0.1, 0.2]], axis=0), ("x", "y"), directed=True)
+        placed.append(embed_graph(fitted, more).popularity[30])
+    (sends, _), (_, receives) = placed
+    assert np.isfinite(placed).all() and sends > placed[1][0] and receives > placed[0][1]
+
+
 def test_graph_and_settings_must_agree():
     data = graph()
     with pytest.raises(CurvaeError, match="edges of the graph have a direction; set directed=True"):
