@@ -47,7 +47,8 @@ def link_lines(found: dict[str, Any]) -> list[str]:
 
 def _found(figures: dict[str, Any]) -> str:
     matched = "" if figures["auc_matched"] is None else f" ({100 * figures['auc_matched']:.1f} % at equal degrees)"
-    return f"AUC {100 * figures['auc']:.1f} %{matched}, average precision {100 * figures['ap']:.1f} %"
+    way = "" if figures.get("direction") is None else f", direction {100 * figures['direction']:.1f} %"
+    return f"AUC {100 * figures['auc']:.1f} %{matched}, average precision {100 * figures['ap']:.1f} %{way}"
 
 
 def covariate_values(run: Path) -> tuple[str, ...]:

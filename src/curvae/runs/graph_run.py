@@ -57,7 +57,7 @@ class GraphRun(Run):
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
         super().__init__(source, config)
-        self.data = source.load()
+        self.data = source.load(directed=config.directed)
         self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property

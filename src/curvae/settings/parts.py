@@ -342,6 +342,9 @@ class EdgeSettings(Part):
         "Learn how far each node reaches, so that nodes with many edges need not lie near all their neighbours.",
         shown="auto: learned with fermi_dirac edges",
     )
+    directed: bool = setting(
+        False, "Keep directions: an edge leads from the first node to the second, as in package,dependency."
+    )
     pairs: PairKind = setting(
         "balanced", "Pairs of nodes that are fitted: all, or the edges and as many random pairs that are not joined."
     )
@@ -357,6 +360,10 @@ class EdgeSettings(Part):
         super().check()
         if self.popular and self.edges != "fermi_dirac":
             raise CurvaeError(f'popularity="learned" needs edges="fermi_dirac", not {self.edges}; change one of them')
+        if self.directed and not self.popular:
+            raise CurvaeError(
+                'directed=True needs popularity="learned", which alone tells the two directions of an edge apart'
+            )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...data import memory
 from ...errors import CurvaeError
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
-from ...models.pairs import exact
+from ...models.pairs import exact, pair_count
 from ...nn import FreeVectors, GraphEncoder, Popularity
 from ..build import make_space, seeded
 from ..config import GraphConfig
@@ -30,7 +30,7 @@ def require_buildable_graph(config: GraphConfig, nodes: int, features: int | Non
     inputs, factors = nodes if features is None else features, len(config.factors)
     # Models of products, or with popularity, hold numbers of all pairs that they see.
     all_pairs = config.pairs == "all" and listed(config) and exact(nodes, listed=True)
-    pairs = 300 * factors * config.samples * nodes * (nodes - 1) // 2 if all_pairs else 0
+    pairs = 300 * factors * config.samples * pair_count(nodes, config.directed) if all_pairs else 0
     memory.require(
         16 * inputs * config.layers[0] + nodes * (64 * sum(config.layers) + 8 * config.samples * config.dim) + pairs,
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
@@ -55,7 +55,7 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
             Posterior(config.layers[-1], make_space(config)).start(START if config.pairs == "all" else _START_BALANCED),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
-            popularity=Popularity(config.layers[-1]) if config.popular else None,
+            popularity=Popularity(config.layers[-1], config.directed) if config.popular else None,
         )
 
 

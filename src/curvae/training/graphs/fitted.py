@@ -94,6 +94,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
         "edges": graph.n_edges,
         "components": int(graph.components.max()) + 1,
         "weighted": graph.weights is not None,
+        "directed": graph.directed,
         "features": list(graph.feature_names),
         "label": graph.label_name,
         "notes": list(graph.notes),
@@ -113,6 +114,7 @@ def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
         label_name=facts["label"],
         notes=tuple(facts["notes"]),
         warnings=tuple(facts["warnings"]),
+        directed=facts.get("directed", False),  # which older runs do not say
     )
     if graph.fingerprint != facts["fingerprint"]:
         raise ValueError("its graph is not the one that was trained on")
