@@ -276,7 +276,7 @@ def test_options_of_data_are_refused_with_a_run(run, words):
 
 
 def test_runs_that_cannot_be_looked_at(run):
-    refused("diagnose", run, says=["run is a run", "--tree FILE", "--newick FILE"])
+    refused("diagnose", run, says=["run is a run", "--tree", "--newick"])
     refused("diagnose", run, "--tree", "nothing.nwk", says=["nothing.nwk cannot be read"])
     Path("bad.nwk").write_text("((a,b);")
     refused("diagnose", run, "--tree", "bad.nwk", says=["bad.nwk is not a tree in Newick format", "not closed"])
