@@ -40,6 +40,8 @@ def _alone() -> None:
     # Commands train in one process a core; their start takes longer than all trainings here. Tests that want some say
     # so.
     joblib.cpu_count = lambda: 1
+    # Processes are killed here, machines are not: what was written is there for the next one without waiting for a disk.
+    os.fsync = lambda descriptor: None
 
 
 @pytest.fixture(autouse=True)

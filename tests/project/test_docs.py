@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import tables
 from benchmarks.examples import fill_outputs, pages_with_examples, run_page
+from curvae.data import branching_diffusion, flat
 
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
@@ -50,6 +51,9 @@ def test_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("curvae.hierarchy.surrogates._COUNT", 9)  # what is found does not matter here
     monkeypatch.setattr("curvae.hierarchy.diagnosis._DRAWN", 9)
+    # Built-in data of fewer rows: a tree of 31 nodes, observed three times each.
+    monkeypatch.setattr(branching_diffusion, "__defaults__", (50, 4, 2, 3, *branching_diffusion.__defaults__[4:]))
+    monkeypatch.setattr(flat, "__defaults__", (93, *flat.__defaults__[1:]))
     with undrawn():
         found = run_page(text, tiny)
     assert any(example["printed"] for example in found)

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
-from sklearn.decomposition import PCA
+from scipy.special import stdtrit
 
 from ..data import memory
 from ..data.neighbours import graph_of_table
@@ -312,6 +311,8 @@ def _principal(points: Array, train: NDArray[np.bool_], dim: int) -> Array:
     used = points[train] if train.sum() > 1 else points
     if not np.ptp(used, axis=0).any():
         return np.zeros((len(points), 1))
+    from sklearn.decomposition import PCA  # takes long to import
+
     return PCA(min(dim, *used.shape), random_state=0).fit(used).transform(points)
 
 
@@ -394,6 +395,6 @@ def _mean(each: Sequence[Figures | None]) -> Figures | None:
         values = [value for one in found if (value := getattr(one, name)) is not None]
         means[name] = float(np.mean(values)) if values else None
         if len(values) > 1:
-            t = float(stats.t.ppf(0.975, len(values) - 1))
+            t = float(stdtrit(len(values) - 1, 0.975))
             halves[name] = t * float(np.std(values, ddof=1)) / len(values) ** 0.5
     return Figures(**means, rows=sum(one.rows for one in found), intervals=halves)

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from ..data.graphs.ranking import average_precision
 from ..data.messages import count, quoted
@@ -226,6 +225,8 @@ def rank_correlation(truth: Array, latent: Array) -> float:
     """
     if not np.ptp(truth):
         return math.nan
+    from scipy.stats import spearmanr  # takes long to import
+
     return float(spearmanr(truth, latent).statistic) if np.ptp(latent) else 0.0
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.decomposition import PCA
 
 from ..geometry import Lorentz
 from ..geometry.frames import Frame, align, picture_frame, seen_from
@@ -46,6 +45,8 @@ def principal_scores(x: Matrix) -> Array:
 
     Missing values count as the mean of their column.
     """
+    from sklearn.decomposition import PCA  # takes long to import
+
     scaling = Scaling.standard(x)
     if sparse.issparse(x) and min(x.shape) > 3:
         scaled: Any = sparse.csr_array(x.multiply(1 / scaling.scale))

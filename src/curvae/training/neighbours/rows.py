@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 from ...data.neighbours import bridged, neighbour_graph
@@ -73,7 +72,7 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
         graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
         marks, far = landmark_paths(bridged(graph, bridge_between(x)), most)
-    points = x if x.shape[1] <= _COORDINATES else PCA(_COORDINATES, random_state=0).fit_transform(x)
+    points = x if x.shape[1] <= _COORDINATES else _principal(_COORDINATES).fit_transform(x)
     landmarks = None if marks is None or count <= _ALL_PAIRS else index[marks]
     return Neighbourhood(near, far, landmarks, points.astype(np.float32))
 
@@ -92,5 +91,11 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
     draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, _SEEN // width)]
     some = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
     known = np.concatenate([seen(block) for block in some])
-    components = PCA(min(COMPONENTS, len(known)), random_state=0).fit(known)
+    components = _principal(min(COMPONENTS, len(known))).fit(known)
     return np.concatenate([components.transform(seen(block)).astype(np.float32) for block in blocks])
+
+
+def _principal(components: int) -> Any:
+    from sklearn.decomposition import PCA  # takes long to import
+
+    return PCA(components, random_state=0)
