@@ -47,7 +47,10 @@ def _alone() -> None:
     import joblib
     import torch
 
+    from curvae.plotting import figure_bytes
+
     torch.set_num_threads(1)
+    figure_bytes.__defaults__ = ("png", 48)  # coarse pictures, a third as many dots an inch
     # Commands train in one process a core; their start takes longer than all trainings here. Tests that want some say
     # so.
     joblib.cpu_count = lambda: 1
