@@ -21,8 +21,19 @@ pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stac
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with forked processes first, so that one worker has them all: the server takes long to start."""
-    items.sort(key=lambda item: not {"child", "killed_at_write"} & vars(item.module).keys())  # type: ignore[attr-defined]
+    """What takes long to start is started by one of two workers only, and long tests are not the last.
+
+    The first worker begins with the tests that have forked processes, for which there is a server; the other begins in
+    the middle of the list, with those that compile.
+    """
+    forked, compiled, others = [], [], []
+    for item in items:
+        if {"child", "killed_at_write"} & vars(item.module).keys():  # type: ignore[attr-defined]
+            forked.append(item)
+        else:
+            (compiled if item.get_closest_marker("compiled") else others).append(item)
+    middle = max(0, len(items) // 2 - len(forked))
+    items[:] = [*forked, *others[:middle], *compiled, *others[middle:]]
 
 
 def pytest_collection_finish() -> None:
@@ -36,10 +47,15 @@ def _alone() -> None:
     import joblib
     import torch
 
+    from curvae.plotting import figure_bytes
+
     torch.set_num_threads(1)
+    figure_bytes.__defaults__ = ("png", 48)  # coarse pictures, a third as many dots an inch
     # Commands train in one process a core; their start takes longer than all trainings here. Tests that want some say
     # so.
     joblib.cpu_count = lambda: 1
+    # Processes are killed here, machines are not: what was written is there without waiting for a disk.
+    os.fsync = lambda descriptor: None
 
 
 @pytest.fixture(autouse=True)

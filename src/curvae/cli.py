@@ -72,12 +72,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     "label",
     *_GRAPH,
     "categorical",
-    option(
-        "--missing",
-        choices=("error", "mean"),
-        default="error",
-        help="Missing features of nodes: error, or fill in the mean (error).",
-    ),
+    "missing_features",
     option("--splits", help="How often to hide edges and find them again (5).", type=click.IntRange(min=0)),
     option("--reconstruct", is_flag=True, help="Show the edges as closely as possible: --encoder free, --splits 0."),
     "root",
@@ -308,12 +303,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", "header")
     ),
     option("--newick", help="Of a run: write the tree read off its map to this file.", type=FILE),
     *_TABLE,
-    option(
-        "--covariate",
-        "covariates",
-        help="Column of the circumstances, such as the batch, left out of the distances; repeatable.",
-        multiple=True,
-    ),
+    "covariates_left_out",
     "missing_filled",
     "force",
     "seed",
@@ -323,7 +313,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     """Is there a hierarchy in data? Of a run: how well does its map recover a known tree?"""
     if tree is not None or newick is not None or runs.is_run(data):
         refuse("with a run", _OF_DATA)
-        return _recovered(reporter, data, tree, newick, asked["seed"], asked["force"])
+        return Answer(*runs.diagnose_run(Path(data), tree, newick, asked["seed"], asked["force"], reporter))
     graph, header = asked.pop("graph"), asked.pop("header")
     refuse(*(("with --graph", (*_OF_TABLES, "distances")) if graph else ("without --graph", ("header",))))
     if asked["distances"]:
@@ -336,22 +326,6 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     report = None if request.output is None else str(request.output)
     lines = [found.sentence, *runs.figures(found), *([] if report is None else [f"report: {report}"])]
     return Answer({"report": report, **found.to_json()}, lines, request.following(found))
-
-
-def _recovered(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, seed: int, force: bool) -> Answer:
-    """How well the map of a run recovers a tree, or the tree of the map in a file, or both."""
-    if tree is None and newick is None:
-        raise CurvaeError(f"{data} is a run; compare it with --tree FILE, or write its tree with --newick FILE")
-    result: dict[str, Any] = {}
-    lines = []
-    if tree is not None:
-        match, found = runs.recover_run(Path(data), tree, seed=seed, reporter=reporter)
-        result, lines = {"match": match.to_json(), **found.to_json()}, runs.recovered(match, found)
-    if newick is not None:
-        result |= runs.export_tree(Path(data), newick, seed=seed, force=force)
-        lines.append(f"newick: {newick}")
-    following = runs.Step("diagnose", (data,), {"newick": "tree.nwk"}) if newick is None else runs.Step("view", (data,))
-    return Answer(result, lines, following)
 
 
 @command(

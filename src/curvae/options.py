@@ -62,6 +62,12 @@ SHARED: dict[str, click.Parameter] = {
         multiple=True,
         help="Column of the circumstances, such as the batch, told to the decoder; repeatable.",
     ),
+    "covariates_left_out": option(
+        "--covariate",
+        "covariates",
+        multiple=True,
+        help="Column of the circumstances, such as the batch, left out of the distances; repeatable.",
+    ),
     "exposure": option("--exposure", help="Column with the exposure of each row, for counts (poisson)."),
     "missing": option(
         "--missing", choices=("error", "drop", "mean", "model"), default="error", help=f"{_ROWS} (error)."
@@ -74,6 +80,12 @@ SHARED: dict[str, click.Parameter] = {
         choices=("error", "drop", "mean"),
         default="error",
         help="Rows that lack values: error, drop, or fill in the mean (error).",
+    ),
+    "missing_features": option(
+        "--missing",
+        choices=("error", "mean"),
+        default="error",
+        help="Missing features of nodes: error, or fill in the mean (error).",
     ),
     "nodes": option("--nodes", help="Table of nodes: names, labels, features."),
     "features": option(

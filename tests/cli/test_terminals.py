@@ -185,15 +185,7 @@ def test_a_terminal_that_is_gone_does_not_end_a_training(left):
 
 
 def started(words):
-    """The program itself."""
-    command = [sys.executable, "-m", "curvae", *words]
-    with Path("out").open("w") as out, Path("err").open("w") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err)
-    return process.pid, lambda: process.wait(120)
-
-
-def forked(words):
-    """The same from a process that has imported everything already."""
+    """The program, in a process that has imported everything already."""
 
     def work():
         for number, name in ((1, "out"), (2, "err")):
@@ -211,16 +203,16 @@ def forked(words):
 
 
 @pytest.mark.parametrize(
-    ("start", "signals", "code", "word"),
+    ("signals", "code", "word"),
     [
-        (forked, [signal.SIGTERM], 143, "terminated"),
-        (started, [signal.SIGINT, signal.SIGINT], 130, "interrupted"),
-        (forked, [signal.SIGINT] * 5, 130, "interrupted"),
+        ([signal.SIGTERM], 143, "terminated"),
+        ([signal.SIGINT, signal.SIGINT], 130, "interrupted"),
+        ([signal.SIGINT] * 5, 130, "interrupted"),
     ],
     ids=["SIGTERM", "SIGINT twice", "SIGINT five times"],
 )
-def test_signals_end_a_training_that_can_be_resumed(often, start, signals, code, word):
-    pid, end = start((*FIT[:-4], "--epochs", "100000", "--batch-size", "16"))
+def test_signals_end_a_training_that_can_be_resumed(often, signals, code, word):
+    pid, end = started((*FIT[:-4], "--epochs", "100000", "--batch-size", "16"))
     checkpoint, began = Path("run/checkpoint/state.safetensors"), time.monotonic()
     while not checkpoint.exists():
         assert time.monotonic() < began + 120, Path("err").read_text()

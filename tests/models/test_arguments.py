@@ -79,6 +79,7 @@ def test_curvature_must_be_finite_and_not_negative(chart, bad):
             chart(2, c)
 
 
+@pytest.mark.compiled
 @CHARTS
 def test_curvature_is_not_looked_at_inside_transforms(chart):
     x = torch.tensor([0.1, 0.2])

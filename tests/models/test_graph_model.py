@@ -588,6 +588,7 @@ def test_vmap_over_one_argument():
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 @pytest.mark.parametrize("sampled", [False, True])
 def test_compiles_whole(sampled):
     network, adjacency, noise = model(0.7), normalised_adjacency(EDGES, NODES), torch.randn(1, NODES, 3)
@@ -600,7 +601,8 @@ def test_compiles_whole(sampled):
     torch._dynamo.reset()
     results = []
     # That the graph is whole shows without the next stage, which is taken once.
-    for f in (torch.compile(loss, fullgraph=True, backend="aot_eager" if sampled else "eager"), loss):
+    backend = "aot_eager_default_partitioner" if sampled else "eager"
+    for f in (torch.compile(loss, fullgraph=True, backend=backend), loss):
         value = f()
         results.append([value, *torch.autograd.grad(value, list(network.parameters()))])
     for a, b in zip(*results, strict=True):

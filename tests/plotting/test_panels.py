@@ -157,10 +157,10 @@ def test_curves_do_with_what_they_have():
         curves(axes(1, 2), [])
 
 
-@pytest.mark.parametrize(("c", "law"), [(0.0, "riemannian"), (1.0, "riemannian"), (1.0, "wrapped")])
-def test_radius_histogram_beside_the_prior(c, law):
-    radii = HyperbolicRadius(3, 0.8, c if law == "riemannian" else 0.0).sample((4000,))
-    ax = radius_histogram(axes(), radii, torch.tensor(c), 0.8, dim=3, law=law)
+@pytest.mark.parametrize(("c", "distribution"), [(0.0, "riemannian"), (1.0, "riemannian"), (1.0, "wrapped")])
+def test_radius_histogram_beside_the_prior(c, distribution):
+    radii = HyperbolicRadius(3, 0.8, c if distribution == "riemannian" else 0.0).sample((4000,))
+    ax = radius_histogram(axes(), radii, torch.tensor(c), 0.8, dim=3, distribution=distribution)
     area = sum(bar.get_width() * bar.get_height() for bar in ax.patches)
     assert math.isclose(area, 1, rel_tol=1e-6) and ("hyperbolic" in ax.get_xlabel()) == (c > 0)
     x, density = (np.asarray(values) for values in ax.lines[0].get_data())
@@ -177,6 +177,15 @@ def test_radius_histogram_of_small_cases():
         radius_histogram(axes(), [], 1.0)
     with pytest.raises(CurvaeError, match="got 3 of which 2"):
         radius_histogram(axes(), [1.0, -1.0, math.nan], 1.0)
+
+
+def test_the_old_name_of_the_distribution_of_radii_still_works():
+    new = radius_histogram(axes(), [0.5, 1.0], 1.0, 0.8, distribution="wrapped")
+    with pytest.warns(DeprecationWarning, match="use distribution"):
+        old = radius_histogram(axes(), [0.5, 1.0], 1.0, 0.8, law="wrapped")
+    riemannian = radius_histogram(axes(), [0.5, 1.0], 1.0, 0.8)
+    drawn = [np.asarray(ax.lines[0].get_ydata()) for ax in (new, old, riemannian)]
+    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
 
 
 def test_reconstructions_as_images_or_features():

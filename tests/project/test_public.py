@@ -38,6 +38,7 @@ def imported_lazily():
         f"names = {SUBMODULES}\n"
         "print(set(names) <= set(dir(curvae)), [name for name in names if f'curvae.{name}' in sys.modules])\n"
         "print([getattr(curvae, name) is sys.modules[f'curvae.{name}'] for name in names])\n"
+        "print({'networkx', 'scipy.stats', 'sklearn'} & set(sys.modules))\n"
         "for name in curvae.__all__:\n    getattr(curvae, name)\n"
         "print('pyro' in sys.modules, 'torch' in sys.modules)\n"
         "sys.modules['pyro'] = None\n"
@@ -48,6 +49,10 @@ def imported_lazily():
 
 def test_submodules_are_imported_when_they_are_used(imported_lazily):
     assert imported_lazily[:2] == ["True []", f"{[True] * len(SUBMODULES)}"]
+
+
+def test_what_takes_long_to_import_is_imported_by_the_functions_that_use_it(imported_lazily):
+    assert imported_lazily[2] == "set()"
 
 
 def test_every_name_leads_to_something():
@@ -95,11 +100,11 @@ def test_help_imports_nothing_heavy(words):
 
 
 def test_pyro_is_not_imported(imported_lazily):
-    assert imported_lazily[2] == "False True"
+    assert imported_lazily[3] == "False True"
 
 
 def test_pyro_is_asked_for_where_it_is_needed(imported_lazily):
-    assert imported_lazily[3:] == ['to_pyro needs Pyro: pip install "curvae[pyro]"']
+    assert imported_lazily[4:] == ['to_pyro needs Pyro: pip install "curvae[pyro]"']
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------

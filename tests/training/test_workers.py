@@ -270,7 +270,7 @@ quiet = pytest.mark.filterwarnings(
 def cluster(tmp_path_factory):
     # Workers are forked from a server that has imported everything already.
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(["distributed", "curvae.training", "torch._dynamo"])
+        get_mp_context().set_forkserver_preload(["distributed", "warm"])
         with distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from ..errors import CurvaeError
 
@@ -140,6 +139,8 @@ def estimate_delta(
     """
     if size < 4:
         raise CurvaeError(f"δ needs four points, got {size}; give more")
+    from scipy import stats  # takes long to import
+
     random = np.random.default_rng(seed)
     chosen = quadruples(size, count, random)
     sums = np.concatenate([four_sums(distance, chosen[k : k + _BLOCK]) for k in range(0, count, _BLOCK)], 1)

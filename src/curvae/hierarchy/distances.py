@@ -10,7 +10,6 @@ from scipy.sparse import issparse
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from ..data import Graph
 from ..errors import CurvaeError
@@ -70,6 +69,8 @@ class Rows:
 
     def normal_scores(self) -> Rows:
         """With every column turned into quantiles of a normal distribution by its ranks; equal values stay equal."""
+        from scipy.stats import rankdata  # takes long to import
+
         return Rows(ndtri((rankdata(self.x, axis=0) - 0.5) / len(self)), self.metric, blocks=self.blocks)
 
     def take(self, place: Index) -> Array:

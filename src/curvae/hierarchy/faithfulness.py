@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
+from scipy.special import stdtrit
 
 from ..data import memory
 from ..data.neighbours import graph_of_table
@@ -383,6 +383,6 @@ def _mean(each: Sequence[Figures | None]) -> Figures | None:
         values = [value for one in found if (value := getattr(one, name)) is not None]
         means[name] = float(np.mean(values)) if values else None
         if len(values) > 1:
-            t = float(stats.t.ppf(0.975, len(values) - 1))
+            t = float(stdtrit(len(values) - 1, 0.975))
             halves[name] = t * float(np.std(values, ddof=1)) / len(values) ** 0.5
     return Figures(**means, rows=sum(one.rows for one in found), intervals=halves)

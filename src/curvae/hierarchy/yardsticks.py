@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from sklearn.decomposition import PCA
 
 from ..errors import CurvaeError
 from ..training.comparison import Comparison
@@ -48,6 +47,8 @@ def faithfulness_yardstick(data: Rows, found: Comparison, splits: Mapping[int, S
         train = data.scaled(among)
         if dim > min(train.shape) or not np.ptp(train, axis=0).any():
             return None
+        from sklearn.decomposition import PCA  # takes long to import
+
         fitted, places = PCA(dim, random_state=0).fit(train), np.zeros((len(data), dim))
         places[among], places[asked] = fitted.transform(train), fitted.transform(data.scaled(asked))
         return score([places_of(places)], asked, among)[0]

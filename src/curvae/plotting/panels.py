@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -140,7 +141,8 @@ def radius_histogram(
     prior_scale: float | None = None,
     *,
     dim: int = 2,
-    law: Literal["riemannian", "wrapped"] = "riemannian",
+    distribution: Literal["riemannian", "wrapped"] = "riemannian",
+    law: Literal["riemannian", "wrapped"] | None = None,
 ) -> Axes:
     """Draw how far from the origin the embedded points lie, beside the distribution of the prior.
 
@@ -150,8 +152,12 @@ def radius_histogram(
         c: minus the curvature.
         prior_scale: scale of the prior; without it the prior is not drawn.
         dim: dimension of the latent space, for the prior.
-        law: family of the prior.
+        distribution: family of the prior.
+        law: deprecated name of `distribution`.
     """
+    if law is not None:
+        warnings.warn("law is deprecated; use distribution", DeprecationWarning, stacklevel=2)
+        distribution = law
     r, c = tensor(radii).flatten().numpy(), as_number(c)
     if not len(r) or not np.isfinite(r).all() or (r < 0).any():
         raise CurvaeError(
@@ -162,7 +168,8 @@ def radius_histogram(
     ax.hist(r, np.linspace(0, top, min(60, 10 + math.isqrt(len(r))) + 1), density=True, color=GREY)  # type: ignore[arg-type]
     if prior_scale is not None:
         # A wrapped normal at the origin has the radius of the flat normal that it wraps.
-        prior = HyperbolicRadius(dim, torch.tensor(float(prior_scale)).double(), c if law == "riemannian" else 0.0)
+        curved = c if distribution == "riemannian" else 0.0
+        prior = HyperbolicRadius(dim, torch.tensor(float(prior_scale)).double(), curved)
         x = torch.linspace(0, max(top, float(prior.icdf(torch.tensor(0.995).double()))), 400, dtype=torch.float64)
         ax.plot(x, prior.log_prob(x).exp(), color=PALETTE[0], linewidth=1.2, label="prior")
         ax.legend(frameon=False, fontsize=7, labelcolor=INK)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from ..errors import CurvaeError
@@ -142,6 +141,8 @@ def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
     if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
         # Ranks that are all equal have no correlation: either nothing was lost or everything.
         return float(np.allclose(x, y))
+    from scipy.stats import spearmanr  # takes long to import
+
     return float(spearmanr(x, y).statistic)
 
 

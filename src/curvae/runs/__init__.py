@@ -2,7 +2,7 @@
 
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
-from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, figures, is_run, recover_run, recovered
+from .diagnosing import DiagnoseRequest, diagnose_data, diagnose_run, figures, is_run
 from .faithful import faithful_lines
 from .inference import embed_run, evaluate_run, impute_run, sample_run
 from .judging import JudgeRequest, judge_map
@@ -25,17 +25,15 @@ __all__ = [
     "compare_run",
     "demonstrate",
     "diagnose_data",
+    "diagnose_run",
     "embed_run",
     "evaluate_run",
-    "export_tree",
     "faithful_lines",
     "figures",
     "impute_run",
     "is_run",
     "judge_map",
     "open_run",
-    "recover_run",
-    "recovered",
     "sample_run",
     "train_run",
     "view_run",

@@ -34,7 +34,7 @@ from .progress import Reporter
 from .sources import DataSource, Step
 from .trees import known_tree
 
-__all__ = ["DiagnoseRequest", "diagnose_data", "export_tree", "figures", "is_run", "recover_run", "recovered"]
+__all__ = ["DiagnoseRequest", "diagnose_data", "diagnose_run", "figures", "is_run"]
 
 _STEPS = 3
 
@@ -120,13 +120,37 @@ def _open(run: Path) -> tuple[Embedding, NDArray[np.str_], NDArray[np.str_] | No
     return embedding, ids, labels if (labels != "").any() else None
 
 
-def recover_run(
-    run: Path,
-    tree: Path,
-    *,
-    seed: int = 0,
-    reporter: Reporter = Reporter(),  # noqa: B008 - frozen
-) -> tuple[Match, Recovery]:
+def diagnose_run(
+    run: Path, tree: Path | None, newick: Path | None, seed: int, force: bool, reporter: Reporter
+) -> tuple[dict[str, Any], list[str], Step]:
+    """Compare the map of a run with a known tree, write the tree of the map to a file, or both.
+
+    Arguments:
+        run: folder.
+        tree: file with the known tree, or the name of the built-in one.
+        newick: file to write.
+        seed: of what is drawn at random.
+        force: whether `newick` may be overwritten.
+        reporter: for messages and progress.
+
+    Returns:
+        figures for programs, lines for people, and what to do next.
+    """
+    if tree is None and newick is None:
+        raise CurvaeError(f"{run} is a run; compare it with a tree, tree=…, or write its tree to a file, newick=…")
+    result: dict[str, Any] = {}
+    lines = []
+    if tree is not None:
+        match, found = _recover(run, tree, seed, reporter)
+        result, lines = {"match": match.to_json(), **found.to_json()}, _recovered(match, found)
+    if newick is not None:
+        result |= _export(run, newick, seed, force)
+        lines.append(f"newick: {newick}")
+    following = Step("diagnose", (str(run),), {"newick": "tree.nwk"}) if newick is None else Step("view", (str(run),))
+    return result, lines, following
+
+
+def _recover(run: Path, tree: Path, seed: int, reporter: Reporter) -> tuple[Match, Recovery]:
     """Compare the embedding of a run with a known tree, from a file or that of the built-in branching diffusion."""
     points, ids, labels = _open(run)
     known, match = known_tree(tree, str(run), ids, labels)
@@ -136,7 +160,7 @@ def recover_run(
     return match, found
 
 
-def export_tree(run: Path, output: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
+def _export(run: Path, output: Path, seed: int, force: bool) -> dict[str, Any]:
     """Write the tree read off the embedding of a run as Newick."""
     points, ids, _ = _open(run)
     output_file(output, output, force, option="newick")
@@ -155,7 +179,7 @@ def figures(found: Diagnosis) -> list[str]:
     return [*lines, largest if delta.exact else f"{largest} of {delta.count:,} seen"]
 
 
-def recovered(match: Match, found: Recovery) -> list[str]:
+def _recovered(match: Match, found: Recovery) -> list[str]:
     """Lines for people: how well a tree was recovered."""
     return [
         match.sentence,

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from ..data import Dataset, load
 from ..data.files import require_file
@@ -156,6 +155,8 @@ def _curvature(ball: NDArray[np.float64], radius: NDArray[np.float64]) -> float:
     ratio = 2 * ball[far] / radius[far] if radius[far] > 0 else 1.0
     if ratio >= 1 - _FLAT:
         return 0.0
+    from scipy.optimize import brentq  # takes long to import
+
     return float(2 * brentq(lambda u: np.tanh(u) / u - ratio, 1e-9, 1 / ratio + 1) / radius[far]) ** 2
 
 

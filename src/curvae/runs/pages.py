@@ -235,7 +235,8 @@ def training_of(
 
     def radii(part: Embedding, place: int) -> list[Picture]:
         radius, scale = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.figures[place].prior_scale
-        radius_histogram(radius.subplots(), part.radius, part.c, scale, dim=part.dim, law=fitted.config.posterior)
+        distribution = fitted.config.posterior
+        radius_histogram(radius.subplots(), part.radius, part.c, scale, dim=part.dim, distribution=distribution)
         caption = "Distances of the posterior centres from the origin, and the prior's."
         return [picture(radius, caption, "histogram of radii")]
 

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 
 from ..data import Arrays
 from ..data.missing import has_missing
@@ -303,6 +302,8 @@ def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | 
         return None
     if has_missing(x):
         return None
+    from sklearn.decomposition import PCA  # takes long to import
+
     scaled = scaling_for(config, layout, data, split).apply(x)
     if data.context is not None:
         scaled = Effects.of(scaled[split.train], data.context[split.train]).removed(scaled, data.context)

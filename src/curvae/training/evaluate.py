@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import spearmanr
 
 from ..data import Arrays
 from ..models import Batch, Stack, marginal_likelihood
@@ -302,6 +301,8 @@ def stability(embeddings: Sequence[Embedding], neighbours: int = 10, rows: int =
     """
     if len(embeddings) < 2:
         return None
+    from scipy.stats import spearmanr  # takes long to import
+
     chosen = np.random.default_rng(0).permutation(len(embeddings[0].space))[:rows]
     k = min(neighbours, len(chosen) - 1)
     tables = [embedding.take(chosen).distances() for embedding in embeddings]

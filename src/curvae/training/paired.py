@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 from ..errors import CurvaeError
 from ..settings import Settings
@@ -56,14 +56,14 @@ class Paired:
     @property
     def interval(self) -> float:
         """Half-width of the 95 % interval of the mean."""
-        return float(stats.t.ppf(1 - LEVEL / 2, len(self.differences) - 1) * self.error)
+        return float(stdtrit(len(self.differences) - 1, 1 - LEVEL / 2) * self.error)
 
     @property
     def p_value(self) -> float:
         """Of the two-sided t-test."""
         if self.error == 0:
             return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stats.t.sf(abs(self.mean) / self.error, len(self.differences) - 1))
+        return float(2 * stdtr(len(self.differences) - 1, -abs(self.mean) / self.error))
 
     @property
     def outcome(self) -> Outcome:
@@ -87,7 +87,7 @@ class Paired:
 
 def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
     """Mean, and half-width of its 95 % interval over repeats."""
-    half = stats.t.ppf(1 - LEVEL / 2, len(figures) - 1) * np.std(figures, ddof=1) / math.sqrt(len(figures))
+    half = stdtrit(len(figures) - 1, 1 - LEVEL / 2) * np.std(figures, ddof=1) / math.sqrt(len(figures))
     return float(np.mean(figures)), float(half)
 
 

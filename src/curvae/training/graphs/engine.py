@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
@@ -211,4 +210,6 @@ def _auc(scores: NDArray[np.float64]) -> float:
     half = len(scores) // 2
     if not np.isfinite(scores).all():
         return float("nan")
+    from scipy.stats import rankdata  # takes long to import
+
     return float((rankdata(scores)[:half].mean() - (half + 1) / 2) / half)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from ...data import EdgeSplit, Graph
 from ...data.graphs.ranking import neighbourhood_ranks
@@ -57,6 +56,8 @@ def link_scores(scores_present: ArrayLike, scores_absent: ArrayLike) -> tuple[fl
         raise CurvaeError("scores of edges and of pairs without an edge are needed; give at least one of each")
     if not np.isfinite(scores).all():
         raise CurvaeError("scores are not finite; the model has diverged: lower the learning rate")
+    from sklearn.metrics import average_precision_score, roc_auc_score  # takes long to import
+
     truth = np.repeat([1, 0], [len(present), len(absent)])
     return float(roc_auc_score(truth, scores)), float(average_precision_score(truth, scores))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from ...data.neighbours import Bridge
@@ -25,8 +26,14 @@ def nearest(x: Points, k: int, device: torch.device) -> tuple[NDArray[np.int64],
         return _by_blocks(torch.from_numpy(x).to(device), k)
     if len(x) > _EXACT and (found := _approximate(x, k)) is not None:
         return found
-    distances, index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x).kneighbors()
+    distances, index = _among(x, k).kneighbors()
     return index.astype(np.int64), distances.astype(np.float64)
+
+
+def _among(x: Points, k: int) -> Any:
+    from sklearn.neighbors import NearestNeighbors  # takes long to import
+
+    return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x)
 
 
 def _approximate(x: Points, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
@@ -64,7 +71,7 @@ def bridge_between(x: Points) -> Bridge:
             one if len(one) <= most else draw.choice(one, most, replace=False)
             for one, most in ((np.flatnonzero(inside), _BRIDGED), (np.flatnonzero(~inside), _REST))
         )
-        distances, index = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(x[rest]).kneighbors(x[own])
+        distances, index = _among(x[rest], 1).kneighbors(x[own])
         best = distances[:, 0].argmin()
         return own[best], rest[index[best, 0]], float(distances[best, 0])
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 from ...data.neighbours import bridged, neighbour_graph
@@ -82,6 +81,8 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
     blocks = index.split(_BLOCK)
     if width <= COMPONENTS:
         return np.concatenate([seen(block) for block in blocks])
+    from sklearn.decomposition import PCA  # takes long to import
+
     draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, _SEEN // width)]
     some = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
     known = np.concatenate([seen(block) for block in some])
