@@ -136,7 +136,8 @@ def _rule(name: str, asked: Question) -> Rule:
 def _spectral(asked: Question) -> Rule:
     """Products of the vectors of a spectral embedding (Tang and Liu, 2011), as Kipf and Welling (2016) have them."""
     adjacency = link_matrix(asked.seen, asked.graph.n_nodes)
-    vectors = spectral_embedding(adjacency, n_components=asked.dim, random_state=asked.seed, drop_first=False)
+    dim = min(asked.dim, asked.graph.n_nodes - 1)
+    vectors = spectral_embedding(adjacency, n_components=dim, random_state=asked.seed, drop_first=False)
     return _dot(vectors)
 
 
