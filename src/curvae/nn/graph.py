@@ -126,18 +126,23 @@ def _log_degrees(adjacency: Tensor) -> Tensor:
     return -adjacency.values()[rows == columns].log()
 
 
+def _times(adjacency: Tensor, x: Tensor) -> Tensor:
+    """Â x for a sparse Â. On a CPU a reduction does it in half the time of a product."""
+    return torch.sparse.mm(adjacency, x, "sum") if x.device.type == "cpu" else adjacency @ x
+
+
 class _SparseProduct(torch.autograd.Function):
     """Â x for a sparse Â, which is symmetric, so that its own transpose need not be made for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, adjacency: Tensor, x: Tensor) -> Tensor:
         ctx.adjacency = adjacency
-        return adjacency @ x
+        return _times(adjacency, x)
 
     @staticmethod
     @full_precision
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.adjacency @ grad.contiguous()
+        return None, _times(ctx.adjacency, grad.contiguous())
 
 
 def _propagate(adjacency: Tensor, x: Tensor) -> Tensor:
