@@ -112,9 +112,13 @@ class AdjacencyMaker:
         shape = self.n_nodes, self.n_nodes
         if self.dense:
             return values.new_zeros(shape).index_put((self._rows, self._columns), values)
+        starts, columns = self._starts, self._columns
+        if factor is not None:  # products need not look at edges that are left out
+            kept = values.nonzero().squeeze(1)
+            starts, columns, values = torch.searchsorted(kept, starts), columns[kept], values[kept]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-            return torch.sparse_csr_tensor(self._starts, self._columns, values, shape, check_invariants=False)
+            return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
 
 def _log_degrees(adjacency: Tensor) -> Tensor:
