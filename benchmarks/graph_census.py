@@ -302,10 +302,11 @@ def summary(folder: Path, graphs: Path) -> dict[str, Any]:
         graph, method, dim = one["graph"], one["method"], one["dim"]
         place = found.setdefault(graph, {"half": GRAPHS[graph].half, "methods": {}})["methods"]
         place = place.setdefault(method, {}).setdefault(str(dim), {})
+        figures = {name: None if value is None else round(value, 5) for name, value in one["figures"].items()}
         if one["split"] == WHOLE:
-            place["whole"] = one["figures"]
+            place["whole"] = figures
         else:
-            place.setdefault("splits", {})[str(one["split"])] = one["figures"]
+            place.setdefault("splits", {})[str(one["split"])] = figures
     for graph, entry in found.items():
         data = _graph(graphs, graph)
         entry |= {"nodes": data.n_nodes, "edges": data.n_edges, "features": len(data.feature_names)}
