@@ -104,8 +104,8 @@ def _equal_degrees(half: str, result: Mapping[str, Any]) -> str:
 def _methods(result: Mapping[str, Any]) -> str:
     """AUC of every method at its best dimension."""
     graphs = result["graphs"]
-    methods = [*BASELINES, "spectral", "node2vec", "poincare", "vgae", *OURS]
-    methods = [method for method in methods if any(_splits(entry, method, d) for entry in graphs.values() for d in DIMS)]
+    every = (*BASELINES, "spectral", "node2vec", "poincare", "vgae", *OURS)
+    methods = [one for one in every if any(_splits(entry, one, dim) for entry in graphs.values() for dim in DIMS)]
     rows = []
     for name in (name for name in GRAPHS if name in graphs):
         entry = graphs[name]
