@@ -42,7 +42,7 @@ ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 Record = list[dict[str, str]]
 
-_MAPS = {"guide-graph": {"runs/diseases": "demo-graph.png"}}
+_MAPS = {"guide-graph": {"runs/miserables": "guide-graph.png"}}
 
 _EXAMPLE = re.compile(
     r"(?P<skip><!-- not run -->\n)?```(?P<kind>python|sh)\n(?P<code>.*?)```\n"

@@ -1,34 +1,38 @@
 """How well hidden edges of many graphs are found: by Curvae in the ball and the plane, by rules, and by other programs.
 
-python -m benchmarks.graph_census                             all that is not there yet, into results/graphs.json
-python -m benchmarks.graph_census --graphs cora,csphd --methods ball,plane --dims 16 --splits 3 --out F
+python -m benchmarks.census_graphs FOLDER …                   the graphs, see there
+python -m benchmarks.graph_census FOLDER                      all that is not there yet, into results/graphs.json
+python -m benchmarks.graph_census FOLDER --graphs cora,csphd --methods ball,plane --dims 16 --splits 3 --out F
+python -m benchmarks.graph_census FOLDER --jobs 15 --seconds 400       that many cells at once, none begun after that
 
 Each graph is split ten times, 85/5/10 % of the edges, and every method is judged on the same hidden edges, against
 pairs drawn uniformly and against pairs of equal degrees. Graphs with a hierarchy are fitted as a whole too: how well do
 the nearest nodes turn out to be the neighbours? A cell (graph, method, dimension, split) is a file in `PATH.cells`,
 written at once or not at all; an interrupted run goes on. Delete the files of a method to measure it again.
 
-`ball` and `plane` are trained with the defaults of `GraphConfig`. `vgae` needs torch-geometric, `node2vec` and
-`poincare` a Python with the packages of these names and gensim, given with --rivals. The mammals need WordNet, see
-`benchmarks.wordnet`; Cora and the disease tree are read from CURVAE_DATA/benchmark_graphs. What cannot be had is left
-out, and said.
+`ball` and `plane` are trained with the defaults of `GraphConfig`, of whole graphs with `encoder="free"`, as `curvae
+graph` and `curvae graph --reconstruct` do. `vgae` needs torch-geometric, `node2vec` and `poincare` a Python with the
+packages of these names and gensim, given with --rivals. What cannot be had is left out, and said.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -38,7 +42,7 @@ from sklearn.manifold import spectral_embedding
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs.baselines import BASELINES, Rule, rules
 from curvae.data.graphs.graph_data import link_matrix
-from curvae.data.graphs.ranking import neighbourhood_map
+from curvae.data.graphs.ranking import neighbourhood_ranks
 from curvae.data.graphs.splits import matched_pairs
 from curvae.training.files import read_json, write_json
 from curvae.training.graphs import GraphConfig, embed_graph, fit_graph
@@ -47,7 +51,7 @@ from curvae.training.graphs.features import feature_scaling, feature_tensor
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import wordnet
+from .census_graphs import EDGES, FEATURES
 
 __all__ = ["GRAPHS", "METHODS", "Cell", "compute", "main", "summary"]
 
@@ -62,41 +66,48 @@ Edges = NDArray[np.int64]
 # --- graphs ---------------------------------------------------------------------------------------------------------
 
 
-def _benchmark(name: str, features: bool = False) -> Graph:
-    folder = Path(os.environ.get("CURVAE_DATA", "")) / "benchmark_graphs"
-    beside = folder / f"{name}.features.npz" if features else None
-    return load_graph(folder / f"{name}.edges.csv.gz", features_file=beside, header=False)
-
-
-def _mammals() -> Graph:
-    with wordnet.find().open(encoding="ascii") as lines:
-        nouns = wordnet.read(lines)
-    return load_graph([(noun, up) for noun, above in enumerate(nouns.ancestors()) for up in above])
-
-
 @dataclass(frozen=True)
 class Source:
-    """A graph of the census; defaults are chosen on some, the verdict comes from the others."""
+    """A graph of the census: defaults were chosen on one half of them, on the other they are judged."""
 
-    load: Callable[[], Graph]
     half: str
     whole: bool = False
     """whether it is fitted as a whole too"""
 
 
 GRAPHS: dict[str, Source] = {
-    "karate": Source(lambda: load_graph(nx.karate_club_graph()), "choice"),
-    "davis": Source(lambda: load_graph(nx.davis_southern_women_graph()), "verdict"),
-    "miserables": Source(lambda: load_graph(nx.les_miserables_graph()), "verdict"),
-    "phylogenetic": Source(partial(load_graph, "phylogenetic"), "choice", whole=True),
-    "csphd": Source(partial(load_graph, "csphd"), "verdict"),
-    "diseases": Source(partial(load_graph, "diseases"), "choice"),
-    "mammals": Source(_mammals, "verdict", whole=True),
-    "disease_lp": Source(partial(_benchmark, "disease_lp"), "choice"),
-    "disease_lp+features": Source(partial(_benchmark, "disease_lp", True), "choice"),
-    "cora": Source(partial(_benchmark, "cora"), "verdict"),
-    "cora+features": Source(partial(_benchmark, "cora", True), "verdict"),
+    "karate": Source("choice"),
+    "phylogenetic": Source("choice", whole=True),
+    "csphd": Source("choice"),
+    "diseases": Source("choice"),
+    "mammals": Source("choice", whole=True),
+    "disease_lp": Source("choice"),
+    "disease_lp+features": Source("choice"),
+    "cora": Source("choice"),
+    "cora+features": Source("choice"),
+    "python_packages": Source("choice"),
+    "florentine": Source("verdict"),
+    "davis": Source("verdict"),
+    "miserables": Source("verdict"),
+    "fly": Source("verdict"),
+    "airports": Source("verdict"),
+    "munin": Source("verdict"),
+    "r_packages": Source("verdict"),
+    "birds": Source("verdict", whole=True),
+    "grid": Source("verdict"),
+    "metabolism": Source("verdict"),
 }
+_FEATURED = "+features"
+
+
+def _edges_file(folder: Path, name: str) -> Path:
+    return folder / f"{name.removesuffix(_FEATURED)}{EDGES}"
+
+
+@cache
+def _graph(folder: Path, name: str) -> Graph:
+    beside = folder / f"{name.removesuffix(_FEATURED)}{FEATURES}" if _FEATURED in name else None
+    return load_graph(_edges_file(folder, name), features_file=beside, header=False)
 
 
 # --- methods --------------------------------------------------------------------------------------------------------
@@ -125,12 +136,15 @@ def _rule(name: str, asked: Question) -> Rule:
 def _spectral(asked: Question) -> Rule:
     """Products of the vectors of a spectral embedding (Tang and Liu, 2011), as Kipf and Welling (2016) have them."""
     adjacency = link_matrix(asked.seen, asked.graph.n_nodes)
-    vectors = spectral_embedding(adjacency, n_components=asked.dim, random_state=asked.seed, drop_first=False)
+    dim = min(asked.dim, asked.graph.n_nodes - 1)
+    vectors = spectral_embedding(adjacency, n_components=dim, random_state=asked.seed, drop_first=False)
     return _dot(vectors)
 
 
 def _ours(curvature: float, asked: Question) -> Rule:
     config = GraphConfig(dim=asked.dim, curvature=curvature, seed=asked.seed)
+    if asked.split is None:
+        config = replace(config, encoder="free")
     fitted = fit_graph(config, asked.graph, split=asked.split)
     return embed_graph(fitted, asked.graph).nearness_of
 
@@ -238,36 +252,31 @@ def cells(graphs: Sequence[str], methods: Sequence[str], dims: Sequence[int], sp
     for name in graphs:
         for method in methods:
             kind = METHODS[method]
-            if "features" in name and not kind.featured:
+            if _FEATURED in name and not kind.featured:
                 continue
             for dim in dims[:1] if kind.flat else dims:
                 for split in (*range(splits), *([WHOLE] if GRAPHS[name].whole else [])):
                     yield Cell(name, method, dim, split)
 
 
-@cache
-def _graph(name: str) -> Graph:
-    return GRAPHS[name].load()
-
-
-def compute(cell: Cell, rivals: str | None = None) -> dict[str, Any]:
+def compute(cell: Cell, folder: Path, rivals: str | None = None) -> dict[str, Any]:
     """The figures of a cell, and the CPU seconds of what was trained for it."""
-    graph = _graph(cell.graph)
+    graph = _graph(folder, cell.graph)
     split = None if cell.split == WHOLE else split_edges(graph, seed=cell.split)
     seen = graph.edges if split is None else split.train
     began = _cpu()
     score = METHODS[cell.method].make(Question(graph, seen, split, cell.dim, max(cell.split, 0), rivals))
     spent = {"cpu_seconds": round(_cpu() - began, 3)}
     if split is None:
-        return {"map": _neighbourhoods(graph, score), **spent}
+        return {**_neighbourhoods(graph, score), **spent}
     edges, absent = matched_pairs(graph, split.test, np.bincount(seen.ravel(), minlength=graph.n_nodes))
     auc, ap = link_scores(score(split.test), score(split.test_absent))
     equal = link_scores(score(edges), score(absent)) if len(edges) else (None, None)
     return {"auc": auc, "ap": ap, "auc_matched": equal[0], "ap_matched": equal[1], **spent}
 
 
-def _neighbourhoods(graph: Graph, score: Rule) -> float:
-    """Mean average precision with which the nodes of the highest scores are the neighbours."""
+def _neighbourhoods(graph: Graph, score: Rule) -> dict[str, float]:
+    """Mean average precision with which the nodes of the highest scores are the neighbours, and their mean rank."""
 
     def rows(start: int, stop: int) -> NDArray[np.float64]:
         pairs = np.stack(np.meshgrid(np.arange(start, stop), np.arange(graph.n_nodes), indexing="ij"), -1)
@@ -275,7 +284,7 @@ def _neighbourhoods(graph: Graph, score: Rule) -> float:
         found[np.arange(stop - start), np.arange(start, stop)] = np.inf  # a node is no neighbour of its own
         return found
 
-    return neighbourhood_map(graph, rows)
+    return dict(zip(("map", "rank"), neighbourhood_ranks(graph, rows), strict=True))
 
 
 def _cpu() -> float:
@@ -285,7 +294,7 @@ def _cpu() -> float:
 # --- results --------------------------------------------------------------------------------------------------------
 
 
-def summary(folder: Path) -> dict[str, Any]:
+def summary(folder: Path, graphs: Path) -> dict[str, Any]:
     """All cells by graph, method and dimension: every figure, its mean and the half-width of its 95 % interval."""
     found: dict[str, Any] = {}
     for file in sorted(folder.glob("*.json")):
@@ -293,12 +302,13 @@ def summary(folder: Path) -> dict[str, Any]:
         graph, method, dim = one["graph"], one["method"], one["dim"]
         place = found.setdefault(graph, {"half": GRAPHS[graph].half, "methods": {}})["methods"]
         place = place.setdefault(method, {}).setdefault(str(dim), {})
+        figures = {name: None if value is None else round(value, 5) for name, value in one["figures"].items()}
         if one["split"] == WHOLE:
-            place["whole"] = one["figures"]
+            place["whole"] = figures
         else:
-            place.setdefault("splits", {})[str(one["split"])] = one["figures"]
+            place.setdefault("splits", {})[str(one["split"])] = figures
     for graph, entry in found.items():
-        data = _graph(graph)
+        data = _graph(graphs, graph)
         entry |= {"nodes": data.n_nodes, "edges": data.n_edges, "features": len(data.feature_names)}
         entry["sparse"] = issparse(data.features)
         for dims in entry["methods"].values():
@@ -319,33 +329,55 @@ def _means(rows: Sequence[Mapping[str, float | None]]) -> dict[str, list[float]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="with the graphs")
     parser.add_argument("--graphs", type=lambda text: text.split(","), default=list(GRAPHS))
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
     parser.add_argument("--dims", type=lambda text: [int(dim) for dim in text.split(",")], default=list(DIMS))
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--rivals", help="Python that has node2vec and gensim")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, of one thread each")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further cell is begun")
     parser.add_argument("--out", type=Path, default=RESULT)
     asked = parser.parse_args(arguments)
-    folder = asked.out.with_suffix(".cells")
-    folder.mkdir(parents=True, exist_ok=True)
-    lacking: set[str] = set()
-    for cell in cells(asked.graphs, asked.methods, asked.dims, asked.splits):
-        if (folder / cell.name).exists() or {cell.graph, cell.method} & lacking:
-            continue
-        began = time.perf_counter()
-        try:
-            figures = compute(cell, asked.rivals)
-        except ImportError as error:
-            lacking.add(cell.method)
-            print(f"left out: {cell.method} ({error})", file=sys.stderr)
-            continue
-        except OSError as error:
-            lacking.add(cell.graph)
-            print(f"left out: {cell.graph} ({error})", file=sys.stderr)
-            continue
-        write_json(folder / cell.name, {**vars(cell), "figures": figures})
-        print(cell.name, figures, f"{time.perf_counter() - began:.1f} s", flush=True)
-    write_json(asked.out, {"graphs": summary(folder), "versions": versions()})
+    done = asked.out.with_suffix(".cells")
+    done.mkdir(parents=True, exist_ok=True)
+    for graph in asked.graphs:
+        if not _edges_file(asked.folder, graph).exists():
+            print(f"left out: {graph} (no {_edges_file(asked.folder, graph)})", file=sys.stderr)
+    known = [graph for graph in asked.graphs if _edges_file(asked.folder, graph).exists()]
+    every = cells(known, asked.methods, asked.dims, asked.splits)
+    _run([cell for cell in every if not (done / cell.name).exists()], asked, done)
+    write_json(asked.out, {"graphs": summary(done, asked.folder), "versions": versions()})
+
+
+def _run(cells: Sequence[Cell], asked: argparse.Namespace, done: Path) -> None:
+    """Compute cells in the order given, and store each at once."""
+    began, waiting, lacking = time.perf_counter(), deque(cells), set[str]()
+    running: dict[Future[dict[str, Any]], Cell] = {}
+    one: Any = {"initializer": torch.set_num_threads, "initargs": (1,)}
+    several = asked.jobs > 1
+    with (
+        ProcessPoolExecutor(asked.jobs, multiprocessing.get_context("spawn"), **one)
+        if several
+        else ThreadPoolExecutor(1, **one)
+    ) as pool:
+        while waiting or running:
+            while waiting and len(running) < asked.jobs and time.perf_counter() - began < asked.seconds:
+                cell = waiting.popleft()
+                if cell.method not in lacking:
+                    running[pool.submit(compute, cell, asked.folder, asked.rivals)] = cell
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                cell = running.pop(future)
+                try:
+                    write_json(done / cell.name, {**vars(cell), "figures": future.result()})
+                except ImportError as error:
+                    if cell.method not in lacking:
+                        print(f"left out: {cell.method} ({error})", file=sys.stderr)
+                    lacking.add(cell.method)
+                else:
+                    print(f"{time.perf_counter() - began:.0f} s", cell.name, future.result(), flush=True)
 
 
 if __name__ == "__main__":

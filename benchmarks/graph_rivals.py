@@ -25,10 +25,15 @@ def node2vec(edges: np.ndarray, nodes: int, dim: int, seed: int) -> np.ndarray:
 
 
 def poincare(edges: np.ndarray, nodes: int, dim: int, seed: int) -> np.ndarray:
-    """With the defaults of gensim, every edge in both directions; nodes without an edge lie at the origin."""
+    """With the defaults of gensim, every edge in both directions; nodes without an edge lie at the origin.
+
+    It draws 10 nodes that a node is not joined to: edges of nodes that have fewer count in the other direction only.
+    """
     from gensim.models.poincare import PoincareModel
 
-    relations = [(str(a), str(b)) for pair in edges.tolist() for a, b in (pair, pair[::-1])]
+    degree = np.bincount(edges.ravel(), minlength=nodes)
+    both = ((a, b) for pair in edges.tolist() for a, b in (pair, pair[::-1]))
+    relations = [(str(a), str(b)) for a, b in both if degree[a] < nodes - 11]
     model: Any = PoincareModel(relations, size=dim, seed=seed)
     model.train(epochs=50)
     found = np.zeros((nodes, dim))

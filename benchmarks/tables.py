@@ -6,8 +6,9 @@ python -m benchmarks.tables --run           first run the demonstration and all 
 python -m benchmarks.tables --run demo      only this one; or README, guide-table, …
 
 `<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, `table:paper_NAME` from
-`results/paper/NAME.json`, `table:gallery_NAME` from `results/gallery.json` and `table:maps_NAME` from
-`results/maps.json`; the outputs of examples come from `results/examples.json`.
+`results/paper/NAME.json`, and `table:gallery_NAME`, `table:maps_NAME` and `table:graphs_NAME` from
+`results/gallery.json`, `results/maps.json` and `results/graphs.json`; the outputs of examples come from
+`results/examples.json`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from curvae.paper.experiment import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import covariates, gallery, images, missing, variance, viewer
+from . import covariates, gallery, graph_tables, images, missing, variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
 
@@ -164,6 +165,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "images": images.table,
     "missing": missing.table,
     **maps.TABLES,
+    **graph_tables.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
 }
 
@@ -174,7 +176,7 @@ def fill(name: str, text: str) -> str:
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
-        file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps)_.*", r"\1", match[2]))
+        file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps|graphs)_.*", r"\1", match[2]))
         path = RESULTS / f"{file}.json"
         if not path.exists():
             command = "curvae paper " if path.parent.name == "paper" else "python -m benchmarks."

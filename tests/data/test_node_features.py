@@ -118,6 +118,10 @@ def test_a_table_beside_the_edges(tmp_path: Path) -> None:
     text = write(tmp_path, "id,type\nann,x\nben,y\ncem,x\ndan,z\n", "t.csv")
     assert "no column of numbers" in refusal(edges, features_file=text)
     assert load_graph(edges, features_file=text, categorical=["type"]).feature_names == ("type=x", "type=y", "type=z")
+    gap = write(tmp_path, "id,age\nann,1\ndan,4\nben,NaN\ncem,3\n", "g.csv")
+    said = refusal(edges, features_file=gap)
+    assert "g.csv has no value in column 'age' of row 3, node 'ben'" in said and 'missing="mean"' in said
+    assert load_graph(edges, features_file=gap, missing="mean").feature_names == ("age",)
     missing = write(tmp_path, "id,age\nann,1\nben,2\n", "m.csv")
     assert "m.csv has no row for 2 nodes of g.edges: 'cem', 'dan'" in refusal(edges, features_file=missing)
 

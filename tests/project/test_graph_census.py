@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 
@@ -16,6 +17,7 @@ from paths import ROOT
 
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import census_graphs
 from benchmarks import graph_census as census
 
 
@@ -25,10 +27,20 @@ def small(monkeypatch):
     monkeypatch.setattr(census, "GraphConfig", lambda **how: GraphConfig(**how, epochs=2, hidden=(4,)))
 
 
-def test_figures_are_those_of_the_hidden_edges():
-    graph = load_graph(nx.les_miserables_graph())
+@pytest.fixture
+def graphs(tmp_path):
+    """A folder of some graphs of the census."""
+    for name in ("karate", "miserables", "davis"):
+        edges = census_graphs.SOURCES[name](census_graphs.Places(tmp_path, tmp_path))
+        text = "".join(f"{a},{b}\n" for a, b in edges)
+        (tmp_path / f"{name}.edges.csv.gz").write_bytes(gzip.compress(text.encode()))
+    return tmp_path
+
+
+def test_figures_are_those_of_the_hidden_edges(graphs):
+    graph = load_graph(graphs / "miserables.edges.csv.gz", header=False)
     split = split_edges(graph, seed=1)
-    found = census.compute(census.Cell("miserables", "common neighbours", 2, 1))
+    found = census.compute(census.Cell("miserables", "common neighbours", 2, 1), graphs)
     seen = nx.Graph(split.train.tolist())
     seen.add_nodes_from(range(graph.n_nodes))
     pairs = np.concatenate([split.test, split.test_absent]).tolist()
@@ -39,9 +51,9 @@ def test_figures_are_those_of_the_hidden_edges():
     assert 0 <= found["auc_matched"] <= 1 and found["cpu_seconds"] >= 0
 
 
-def test_a_census_goes_on_where_it_was(tmp_path, small, monkeypatch, capsys):
+def test_a_census_goes_on_where_it_was(tmp_path, graphs, small, monkeypatch, capsys):
     out = tmp_path / "graphs.json"
-    words = ["--graphs", "karate", "--dims", "2,3", "--splits", "2", "--out", str(out)]
+    words = [str(graphs), "--graphs", "karate", "--dims", "2,3", "--splits", "2", "--out", str(out)]
     methods = ["--methods", "degree product,singular vectors,spectral,ball,plane,node2vec"]
     census.main([*words, *methods])
     assert "left out: node2vec" in capsys.readouterr().err
@@ -55,7 +67,7 @@ def test_a_census_goes_on_where_it_was(tmp_path, small, monkeypatch, capsys):
     cell = tmp_path / "graphs.cells" / "karate-ball-3-1.json"
     cell.unlink()
     asked, figures = [], dict.fromkeys(place["mean"], 0.25)
-    monkeypatch.setattr(census, "compute", lambda cell, rivals: asked.append(cell) or figures)
+    monkeypatch.setattr(census, "compute", lambda cell, folder, rivals: asked.append(cell) or figures)
     census.main([*words, "--methods", "degree product,singular vectors,spectral,ball,plane"])
     assert asked == [census.Cell("karate", "ball", 3, 1)]
 
@@ -65,7 +77,7 @@ def test_which_cells_there_are():
     assert len({cell.name for cell in every}) == len(every)
     featured = {cell.method for cell in every if cell.graph == "cora+features"}
     assert featured == {"vgae", "ball", "plane"}
-    assert {cell.graph for cell in every if cell.split == census.WHOLE} == {"phylogenetic", "mammals"}
+    assert {cell.graph for cell in every if cell.split == census.WHOLE} == {"phylogenetic", "mammals", "birds"}
     halves = {source.half for source in census.GRAPHS.values()}
     assert halves == {"choice", "verdict"}
 
@@ -77,4 +89,25 @@ def test_nearness_in_the_ball_and_neighbourhoods():
     np.testing.assert_allclose(-found[:2], expected)
     path = load_graph(nx.path_graph(4))
     line = np.arange(4.0)
-    assert census._neighbourhoods(path, lambda pairs: -abs(line[pairs[:, 0]] - line[pairs[:, 1]])) == 1.0
+    near = census._neighbourhoods(path, lambda pairs: -abs(line[pairs[:, 0]] - line[pairs[:, 1]]))
+    assert near == {"map": 1.0, "rank": 1.0}
+
+
+def test_no_cell_is_begun_after_the_time_is_up_and_graphs_may_be_missing(tmp_path, graphs, capsys):
+    out = tmp_path / "graphs.json"
+    words = [str(graphs), "--methods", "degree product", "--splits", "2", "--out", str(out), "--graphs", "davis,grid"]
+    census.main([*words, "--seconds", "0"])
+    assert not json.loads(out.read_text())["graphs"]
+    census.main(words)
+    found = json.loads(out.read_text())["graphs"]
+    assert list(found) == ["davis"] and len(found["davis"]["methods"]["degree product"]["2"]["splits"]) == 2
+    assert "left out: grid" in capsys.readouterr().err
+
+
+def test_edges_between_packages_of_a_kind(tmp_path):
+    file = tmp_path / "packages.txt"
+    file.write_text(
+        "Package: python3-a\nDepends: python3-b (>= 2), libc6, python3-c | other\n\nPackage: b\nDepends: python3-a\n"
+    )
+    found = census_graphs.SOURCES["python_packages"](census_graphs.Places(tmp_path, file))
+    assert list(found) == [("python3-a", "python3-b"), ("python3-a", "python3-c")]

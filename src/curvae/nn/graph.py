@@ -162,13 +162,17 @@ class AdjacencyMaker:
         if self.dense:
             matrix = values.new_zeros(self.n_nodes, self.n_nodes).index_put((self._rows, self._columns), values)
             return Arcs(matrix, matrix.mT, torch.stack([degree, to])) if self.directed else matrix
-        matrix = self._sparse(self._starts, self._columns, values)
+        thinned = factor is not None
+        matrix = self._sparse(self._starts, self._columns, values, thinned)
         if not self.directed:
             return matrix
-        turned = self._sparse(self._turned_starts, self._rows[self._turned], values[self._turned])
+        turned = self._sparse(self._turned_starts, self._rows[self._turned], values[self._turned], thinned)
         return Arcs(matrix, turned, torch.stack([degree, to]))
 
-    def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor, thinned: bool) -> Tensor:
+        if thinned:  # products need not look at edges that are left out
+            kept = values.nonzero().squeeze(1)
+            starts, columns, values = torch.searchsorted(kept, starts), columns[kept], values[kept]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
             shape = self.n_nodes, self.n_nodes
@@ -187,18 +191,23 @@ def _log_degrees(adjacency: Adjacency) -> Tensor:
     return -adjacency.values()[rows == columns].log()
 
 
+def _times(adjacency: Tensor, x: Tensor) -> Tensor:
+    """Â x for a sparse Â. On a CPU a reduction does it in half the time of a product."""
+    return torch.sparse.mm(adjacency, x, "sum") if x.device.type == "cpu" else adjacency @ x
+
+
 class _SparseProduct(torch.autograd.Function):
     """Â x for a sparse Â, whose transpose is at hand for the gradient: itself where it is symmetric."""
 
     @staticmethod
     def forward(ctx: Any, adjacency: Tensor, transpose: Tensor, x: Tensor) -> Tensor:
         ctx.transpose = transpose
-        return adjacency @ x
+        return _times(adjacency, x)
 
     @staticmethod
     @full_precision
     def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
-        return None, None, ctx.transpose @ grad.contiguous()
+        return None, None, _times(ctx.transpose, grad.contiguous())
 
 
 def _product(adjacency: Tensor, transpose: Tensor, x: Tensor) -> Tensor:

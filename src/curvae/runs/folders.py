@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from ..data.text import EXACT
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
-from ..report import Report, Section
+from ..report import Picture, Report, Section
 from ..report.page import Tone
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes, write_text
@@ -38,6 +38,7 @@ __all__ = [
     "output_file",
     "read_embedding",
     "today",
+    "write_map",
     "write_report",
     "write_table",
 ]
@@ -213,6 +214,13 @@ def embedding_path(folder: Path, rows: int = 0) -> Path:
     parquet = folder / "embedding.parquet"
     asked = rows >= PARQUET_ROWS and find_spec("pyarrow") is not None
     return parquet if asked or parquet.exists() else folder / "embedding.csv"
+
+
+def write_map(folder: Path, table: pd.DataFrame, pictures: Mapping[str, Picture]) -> None:
+    """Write the table of a map, and pictures by the names of their files."""
+    write_table(embedding_path(folder, len(table)), table)
+    for name, picture in pictures.items():
+        write_bytes(folder / f"{name}.png", picture.png)
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:

@@ -145,9 +145,10 @@ def map_section(
     curved = any(factor.c for factor in embedding.placed)
     bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
     text = [
-        "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours; each "
-        f"line is an edge, drawn as the shortest path of the space{bent}. The model expects an edge where nodes are "
-        f"near; long edges, which it did not expect, are fainter. {colours}",
+        "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours (on a "
+        "map that can be moved, where it is more popular); each line is an edge, drawn as the shortest path of the "
+        f"space{bent}. The model expects an edge where nodes are near; long edges, which it did not expect, are "
+        f"fainter. {colours}",
         orientation,
         f"{capital(centre.sentence(graph))}. The first has a ring, the second a square.",
         f"The map by itself, with names, search and selection: {view_command}",
@@ -229,7 +230,7 @@ def _lost(graph: Graph, links: LinkFigures) -> list[str]:
         text = (
             f"The graph is a {kind}: whatever edge is taken out, its ends fall into two parts, and the training edges "
             f"do not tell how these lie to each other. So {share}, and an AUC far from 100 % is a property of the "
-            "task, not of the map."
+            "task, not of the map; against pairs of equal degrees expect about 50 % of any method without features."
         )
     else:
         text = f"{share}. Of how these parts lie to each other the training edges tell nothing."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -17,7 +18,7 @@ from ..data.messages import count as counted
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Metric, diagnose_graph, graph_faithfulness
-from ..report import Section
+from ..report import Picture, Section
 from ..training.config import require_count
 from ..training.evaluate import Embedding, map_health
 from ..training.files import read_tensors
@@ -32,7 +33,7 @@ from ..training.storage import MODEL
 from . import graph_pages as pages
 from .factors import map_files
 from .faithful import graph_section
-from .folders import embedding_table
+from .folders import embedding_table, write_map
 from .graph_trained import TrainedGraph
 from .link_figures import LinkFigures, beside_comparison
 from .progress import Forecast, Reporter
@@ -43,6 +44,21 @@ __all__ = ["GraphRun"]
 
 _SPLITS = 5  # by default
 _FAITHFUL = 0.3  # mean average precision of neighbourhoods below which a map is warned of
+
+
+@dataclass(frozen=True)
+class MappedGraph:
+    """The map of a graph, from the model of all edges: where nodes lie, how they are seen, as a table and pictures."""
+
+    embedding: Embedding
+    frames: tuple[Frame, ...]
+    centre: pages.Centre
+    table: pd.DataFrame
+    section: Section
+
+    @property
+    def pictures(self) -> dict[str, Picture]:
+        return map_files(self.embedding, self.section)
 
 
 class GraphRun(Run):
@@ -90,7 +106,7 @@ class GraphRun(Run):
         return {"splits": count, "data": graph_facts(graph)}
 
     def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
-        """One model of all edges, whose map is shown, and for each split one that predicts hidden edges."""
+        """One model of all edges, whose map is written at once, and for each split one that predicts hidden edges."""
         config, graph, splits = self.config, self.data, self.splits
         jobs = min(place.jobs, max(1, len(splits)))
         forecast = Forecast(reporter, "training")
@@ -104,8 +120,11 @@ class GraphRun(Run):
             progress=progress,
             estimate=lambda made: forecast(made.left + later * made.epoch),
         )
+        self.map = self._mapped(reporter.command(place.view_step))
         self.predicting = []
         if splits:
+            write_map(place.folder, self.map.table, self.map.pictures)
+            reporter.say(f"the map is in {place.folder}; models that predict hidden edges follow")
             self.predicting = fit_graphs(
                 [replace(config, seed=config.seed + i) for i in range(len(splits))],
                 graph,
@@ -118,6 +137,14 @@ class GraphRun(Run):
                 estimate=lambda made: forecast(made.left),
             )
 
+    def _mapped(self, view_command: str) -> MappedGraph:
+        graph, embedding = self.data, embed_graph(self.model, self.data)
+        frames = self.orient(embedding)
+        centre = self._centre(embedding, frames)
+        table = embedding_table(embedding, graph.names, graph.labels, "train", "node", frames)
+        section = pages.map_section(graph, embedding, frames, centre, self.orientation_sentence, view_command)
+        return MappedGraph(embedding, frames, centre, table, section)
+
     def _links(self) -> LinkFigures:
         """Figures of every split whose training ended well."""
         rows = []
@@ -129,16 +156,15 @@ class GraphRun(Run):
 
     def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
         graph, fitted, config, last = self.data, self.model, self.config, self.model.last
-        embedding = embed_graph(fitted, graph)
+        embedding, frames, centre = self.map.embedding, self.map.frames, self.map.centre
         links, near = self._links(), neighbourhood(embedding, graph, seed=config.seed)
         faithful = graph_faithfulness(graph, embedding, seed=config.seed)
-        frames = self.orient(embedding)
-        centre = self._centre(embedding, frames)
         warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
         if near.map < _FAITHFUL:
+            other = "a larger weight" if config.pairs == "all" else 'a vector for each node, encoder="free"'
             warnings.append(
                 f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); try a "
-                "larger dimension, more epochs or a larger weight"
+                f"larger dimension, more epochs or {other}"
             )
         warnings += [] if faithful is None else faithful.warnings
         summary = {
@@ -155,12 +181,10 @@ class GraphRun(Run):
             **{name: value for name, value in geometry(fitted).items() if name != "identifiable"},
             "seconds": round(seconds, 2),
         }
-        table = embedding_table(embedding, graph.names, graph.labels, "train", "node", frames)
-        settings = comparable(given(config))
+        # Where hidden edges are to be found, only the encoder can place the nodes that lost theirs.
+        settings = comparable(given(replace(config, encoder="convolutions")))
         sections = [
-            pages.map_section(
-                graph, embedding, frames, centre, self.orientation_sentence, reporter.command(place.view_step)
-            ),
+            self.map.section,
             graph_section(faithful),
             pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings)), config.popular),
             pages.training_section(fitted, embedding),
@@ -174,11 +198,11 @@ class GraphRun(Run):
         else:
             asked = str(place.folder), self.source.path
             following = Step("evaluate", asked, why="which of the edges does it find?")
-        pictures = {**map_files(embedding, sections[0]), "curves": sections[3].pictures[0]}
+        pictures = {**self.map.pictures, "curves": sections[3].pictures[0]}
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
         said = [verdict, centre.sentence(graph)]
         good = not links.splits or links.beats_rules
-        return Outcome(fitted, embedding, frames, table, summary, *report, said, following, good)
+        return Outcome(fitted, embedding, frames, self.map.table, summary, *report, said, following, good)
 
     def _centre(self, embedding: Embedding, frames: Sequence[Frame]) -> pages.Centre:
         """The middle of the map and of the graph."""

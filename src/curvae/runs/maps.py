@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,4 +65,7 @@ def _placed(table: pd.DataFrame, summary: Mapping[str, Any], units: bool) -> Emb
     embedding = Embedding.from_tangent(tangent, sigmas if len(factors) > 1 else sigmas[:, 0], factors)
     if not all(np.allclose(table[name], values) for name, values in coordinate_columns(embedding).items()):
         raise ValueError("its coordinates contradict one another")
-    return embedding
+    popularity = table.filter(regex="^popularity(_out|_in)?$").to_numpy(np.float64)
+    if not popularity.size:
+        return embedding
+    return replace(embedding, popularity=popularity.squeeze(1) if popularity.shape[1] == 1 else popularity)

@@ -74,9 +74,11 @@ def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
     if (hierarchy := more.pop("hierarchy", None)) is not None:
         more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
     # A standard deviation says nothing about the spread of a projection.
-    return View(
-        projection.space, Lorentz(2, embedding.c), sigma=embedding.sigma if embedding.dim <= 2 else None, **more
-    )
+    sigma = embedding.sigma if embedding.dim <= 2 else None
+    sizes = embedding.popularity
+    if sizes is not None and sizes.ndim > 1:  # as a sender and as a receiver
+        sizes = sizes.mean(1)
+    return View(projection.space, Lorentz(2, embedding.c), sigma=sigma, sizes=sizes, **more)
 
 
 def node_places(tree: Tree, ball: PoincareBall, points: Tensor) -> Tensor:

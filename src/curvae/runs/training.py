@@ -12,12 +12,11 @@ from typing import Any
 import torch
 
 from ..training.evaluate import Embedding
-from ..training.files import write_bytes
 from ..training.fitted import FittedModel
 from ..training.orientation import frames_to_json
 from ..training.storage import save_fitted
 from ..training.workers import processes
-from .folders import embedding_path, write_report, write_table
+from .folders import embedding_path, write_map, write_report
 from .kinds import RUNS
 from .progress import Reporter
 from .run import Place, Run
@@ -99,9 +98,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     found = run.outcome(place, run.source.named(description["source"]), time.perf_counter() - began, reporter)
     warnings = [*run.warnings, *found.warnings]
     summary = {**found.summary, "warnings": warnings}
-    write_table(embedding_path(folder, len(found.table)), found.table)
-    for name, picture in found.pictures.items():
-        write_bytes(folder / f"{name}.png", picture.png)
+    write_map(folder, found.table, found.pictures)
     write_report(
         folder / "report.html",
         found.title,

@@ -36,7 +36,8 @@ from .run import stored_frames
 
 __all__ = ["ViewRequest", "view_run"]
 
-_OWN = ("split", "radius", "spread")  # columns of embedding.csv that may be shown, besides standard deviations
+# Columns of embedding.csv that may be shown, besides standard deviations.
+_OWN = ("split", "radius", "spread", "popularity", "popularity_out", "popularity_in")
 _LARGEST = 1_000_000
 _WRITERS: dict[str, Callable[[View, int], bytes]] = {
     ".html": lambda view, names: view.html().encode(errors="backslashreplace"),

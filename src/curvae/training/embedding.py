@@ -125,7 +125,9 @@ class Embedding:
         if len(self.placed) == 1:
             return [self]
         found = zip(by_factor(self.space, self.placed), self.sigma.T, self.placed, strict=True)
-        return [Embedding(np.ascontiguousarray(space), sigma, (factor,)) for space, sigma, factor in found]
+        return [
+            Embedding(np.ascontiguousarray(space), sigma, (factor,), self.popularity) for space, sigma, factor in found
+        ]
 
     @property
     def dim(self) -> int:

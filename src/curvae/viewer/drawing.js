@@ -115,12 +115,13 @@ class Painter {
     return { array, length: values.length / size };
   }
 
-  /** Send the entry of the legend of each point, and which points are selected. */
+  /** Send the entry of the legend of each point, its size, and in the lowest bit of that whether it is selected. */
   setLooks(entries, selected) {
     const { gl, looks } = this;
+    const { sizes } = this.store;
     for (let i = 0; i < this.store.count; i++) {
       looks[2 * i] = entries[i];
-      looks[2 * i + 1] = selected ? selected[i] : 0;
+      looks[2 * i + 1] = 2 * (sizes ? sizes[i] : 0) + (selected ? selected[i] : 0);
     }
     gl.activeTexture(gl.TEXTURE1);
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RG8UI, WIDTH, looks.length / 2 / WIDTH, 0, gl.RG_INTEGER, gl.UNSIGNED_BYTE, looks);
@@ -182,6 +183,7 @@ class Painter {
     const grown = Math.min(2.5, Math.max(1, zoom) ** 0.3);
     const diameter = Math.max(1.5, size * Math.min(width, height) * grown) * density;
     const places = this.use(this.points, pole, scale, width, height);
+    gl.uniform1i(places.u_sized, Boolean(store.sizes));
     if (this.nodes) {
       gl.uniform1f(places.u_size, Math.max(3.4, 0.0085 * Math.min(width, height) * grown) * density);
       gl.uniform1f(places.u_opacity, 1);

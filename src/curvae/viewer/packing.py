@@ -23,7 +23,18 @@ from ..errors import CurvaeError
 from ..markup import writable
 from ..plotting.style import Levels, levels
 
-__all__ = ["EACH", "FARTHEST", "FEW", "Blocks", "pack_column", "pack_points", "pack_sigma", "sheets", "shortened"]
+__all__ = [
+    "EACH",
+    "FARTHEST",
+    "FEW",
+    "Blocks",
+    "pack_column",
+    "pack_points",
+    "pack_sigma",
+    "pack_sizes",
+    "sheets",
+    "shortened",
+]
 
 FEW = 100_000  # up to so many points space is no concern
 FARTHEST = 40.0  # radius at which points beyond it are drawn, since products of two cosh must fit in float32
@@ -86,6 +97,15 @@ def pack_sigma(blocks: Blocks, sigma: NDArray[np.float64]) -> dict[str, float]:
     step = (high - low) / (2**bits - 1)
     blocks.add_numbers("sigma", np.rint((np.log(sigma) - low) / (step or 1.0)), bits)
     return {"low": low, "step": step}
+
+
+def pack_sizes(blocks: Blocks, sizes: NDArray[np.float64]) -> bool:
+    """Add how large points are drawn, on a scale of 128 levels from the smallest to the largest."""
+    if not bool(np.isfinite(sizes).all()):
+        raise CurvaeError("sizes must be finite; leave them out where there are none")
+    low, high = float(sizes.min()), float(sizes.max())
+    blocks.add_numbers("size", np.rint(127 * (sizes - low) / ((high - low) or 1.0)), 7)
+    return high > low
 
 
 def pack_column(blocks: Blocks, block: str, name: str, values: ArrayLike, count: int) -> dict[str, Any]:

@@ -70,6 +70,7 @@ const vec4 NOWHERE = vec4(2.0, 2.0, 2.0, 1.0);
 const POINT_SHADER = `${COMMON}
 layout(location = 0) in uint a_index;
 uniform float u_size;         // diameter in device pixels
+uniform bool u_sized;         // it is that of a middling point, and others differ
 uniform float u_opacity;
 uniform bool u_selecting;     // those not selected are faint
 uniform bool u_nodes;
@@ -81,9 +82,10 @@ void main() {
   vec3 at = place(point(a_index));
   uvec2 look = style(a_index);
   v_colour = u_nodes ? u_face : texelFetch(u_palette, ivec2(int(look.x), 0), 0);
-  bool faint = u_selecting && look.y == 0u && !u_nodes;
+  bool faint = u_selecting && (look.y & 1u) == 0u && !u_nodes;
   v_colour.a *= u_opacity * (faint ? 0.12 : 1.0);
   v_size = u_size * (u_flat ? 1.0 : 0.7 + 0.6 / (1.0 + at.x));
+  if (u_sized && !u_nodes) v_size *= 0.6 + 2.4 * float(look.y >> 1) / 127.0;
   gl_PointSize = v_size + 1.0;
   gl_Position = v_colour.a > 0.0 ? vec4(disc(at) * u_scale, 0.0, 1.0) : NOWHERE;
 }`;
@@ -169,7 +171,7 @@ void main() {
   float radius = u_flat ? s : s * 2.0 / (1.0 + at.x) / below;
   v_at = vec2(float(gl_VertexID & 1), float(gl_VertexID >> 1)) * 2.0 - 1.0;
   v_colour = texelFetch(u_palette, ivec2(int(look.x), 0), 0);
-  bool drawn = v_colour.a > 0.0 && !(u_selecting && look.y == 0u);
+  bool drawn = v_colour.a > 0.0 && !(u_selecting && (look.y & 1u) == 0u);
   gl_Position = drawn ? vec4((centre + v_at * radius) * u_scale, 0.0, 1.0) : NOWHERE;
 }`;
 

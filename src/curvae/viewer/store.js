@@ -39,6 +39,7 @@ class Store {
       const levels = await this.numbers("sigma");
       this.sigma = Float32Array.from(levels, (level) => Math.exp(sigma.low + sigma.step * level));
     }
+    this.sizes = this.facts.sizes ? await this.numbers("size", Uint8Array) : null;
     this.edges = this.facts.edges ? [await this.numbers("edge_from"), await this.numbers("edge_to")] : null;
     this.columns = this.facts.columns.map((facts, k) => new Column(this, facts, `column${k}`));
     this.sortIntoCells();

@@ -31,7 +31,7 @@ from ..markup import escaped, writable
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
 from ..plotting.disc import Points, as_number, fit_window, half_width, tensor
 from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
-from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma, sheets, shortened
+from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma, pack_sizes, sheets, shortened
 
 __all__ = ["View", "page", "policy", "script", "style"]
 
@@ -51,6 +51,7 @@ class View:
         columns: N categories or numbers each, by name; the first colours the map (see `plotting.style.levels`).
         ids: names of the points; their numbers by default.
         sigma: standard deviation of the posterior of each point, shown as discs of that radius.
+        sizes: a number a point, which is drawn the larger the higher it is, such as the popularity of a node.
         edges: indices of points that are joined by geodesics, shape (2, E).
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn under the points.
         images: shown beside the pointer, shape (N, height, width).
@@ -72,6 +73,7 @@ class View:
     columns: Mapping[str, ArrayLike | Tensor] = field(default_factory=dict)
     ids: ArrayLike | None = None
     sigma: ArrayLike | None = None
+    sizes: ArrayLike | None = None
     edges: ArrayLike | None = None
     hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None
     images: NDArray[Any] | None = None
@@ -83,7 +85,8 @@ class View:
         if self.manifold.dim != 2:
             raise CurvaeError(f"a map needs points of dimension 2, got {self.manifold}; see project_to_disc")
         count = len(self._space)
-        given: dict[str, Any] = {"ids": self.ids, "sigma": self.sigma, "images": self.images, **self.columns}
+        given: dict[str, Any] = {"ids": self.ids, "sigma": self.sigma, "sizes": self.sizes, "images": self.images}
+        given |= self.columns
         for name, values in given.items():
             if values is not None and len(values) != count:
                 raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
@@ -102,7 +105,7 @@ class View:
         order = _secret_order(len(self._space))
         columns = {name: _taken(values, order) for name, values in self.columns.items()}
         hidden: dict[str, Any] = {"points": _taken(tensor(self.points), order), "columns": columns, "ids": None}
-        given = {"sigma": self.sigma, "images": self.images}
+        given = {"sigma": self.sigma, "sizes": self.sizes, "images": self.images}
         hidden |= {name: _taken(values, order) for name, values in given.items() if values is not None}
         if self.edges is not None:
             ends = np.argsort(order)[np.asarray(self.edges, np.int64)]
@@ -176,6 +179,9 @@ class View:
         if self.sigma is not None:
             facts["sigma"] = pack_sigma(blocks, np.asarray(self.sigma, np.float64) * self._unit)
             inside.append("standard deviations of the posterior (σ)")
+        if self.sizes is not None:
+            facts["sizes"] = pack_sizes(blocks, np.asarray(self.sizes, np.float64))
+            inside.append("sizes of the points")
         facts["columns"] = [
             pack_column(blocks, f"column{k}", name, _array(values), count)
             for k, (name, values) in enumerate(self.columns.items())
@@ -314,7 +320,7 @@ def page(points: Points, manifold: Manifold | None = None, **more: Any) -> str:
     Arguments:
         points: coordinates of N points in the manifold, shape (N, 2).
         manifold: a `PoincareBall` (of curvature −1 by default), `Lorentz` or `Euclidean` of dimension 2.
-        more: as for `View`: columns to colour by, ids, sigma, edges, hierarchy, images, anonymous, title, about.
+        more: as for `View`: columns to colour by, ids, sigma, sizes, edges, hierarchy, images, anonymous, title, about.
 
     Example:
         >>> page([[0.1, 0.2], [-0.3, 0.1]], ids=["left", "right"]).startswith("<!DOCTYPE html>")

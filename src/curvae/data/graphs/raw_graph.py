@@ -307,6 +307,12 @@ def _automatic(raw: RawGraph, table: _Table, asked: NodeRequest) -> list[str]:
         raw.messages.note(f"columns of {table.source.name} are no features, for some nodes lack a row.")
         return []
     lacking = [name for name in found if gaps and bool(table.frame[name].iloc[table.rows].isna().any())]
+    if lacking and lacking == found and asked.features_file is not None:
+        row = int(table.rows[np.argmax(table.frame[lacking[0]].iloc[table.rows].isna())])
+        raise CurvaeError(
+            f"{table.source.name} has no value in column {lacking[0]!r} of row {row + 1}, node "
+            f'{str(table.ids[row])!r}, and no other column of numbers; fill it in, or use missing="mean"'
+        )
     if lacking:
         raw.messages.note(f'columns with gaps are no features: {quoted(lacking)}; use missing="mean" to fill them.')
     found = [name for name in found if name not in lacking]
