@@ -5,6 +5,7 @@ from .graphs import EdgeSplit, Graph, load_graph, split_edges
 from .images import mnist
 from .schema import Column, Schema
 from .sources import load
+from .streams import Stream, open_stream
 from .synthetic import Tree, branching_diffusion, flat
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "EdgeSplit",
     "Graph",
     "Schema",
+    "Stream",
     "Tree",
     "branching_diffusion",
     "flat",
@@ -21,5 +23,6 @@ __all__ = [
     "load",
     "load_graph",
     "mnist",
+    "open_stream",
     "split_edges",
 ]

@@ -173,7 +173,7 @@ class GraphRun(Run):
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
         said = [verdict, centre.sentence(graph)]
         good = not links.splits or links.beats_rules
-        return Outcome(fitted, embedding, frames, table, summary, *report, said, following, good)
+        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good)
 
     def _centre(self, embedding: Embedding, frames: Sequence[Frame]) -> pages.Centre:
         """The middle of the map and of the graph."""

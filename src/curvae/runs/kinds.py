@@ -8,15 +8,27 @@ from typing import Any
 
 import torch
 
+from ..training.config import Config, Settings
 from ..training.storage import kind_of, load_fitted
 from .graph_run import GraphRun
+from .progress import Reporter
 from .rows_run import RowsRun
 from .run import Run, TrainedRun
+from .sources import DataSource, Source, streamed_blocks
+from .stream_run import StreamRun
 
-__all__ = ["RUNS", "open_run", "run_of"]
+__all__ = ["RUNS", "open_run", "run_of", "training_run"]
 
 RUNS: Mapping[str, type[Run]] = {run.fitted.kind: run for run in (RowsRun, GraphRun)}
 """what runs of a kind do, by its name in `config.json`"""
+
+
+def training_run(reporter: Reporter, source: DataSource, config: Settings) -> Run:
+    """The run of a single model; it reads its data in pieces where they are larger than the memory they may take."""
+    blocks = streamed_blocks(source) if isinstance(source, Source) else None
+    if isinstance(source, Source) and isinstance(config, Config) and blocks is not None:
+        return StreamRun(source, config, blocks, reporter)
+    return RUNS[source.kind](source, config)
 
 
 def run_of(description: Mapping[str, Any]) -> type[Run]:

@@ -8,10 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
-from ..data import Dataset, Graph, Schema, load, load_graph
+from ..data import Dataset, Graph, Schema, load, load_graph, memory
+from ..data.messages import quoted
+from ..data.streams import Blocks, find_blocks
+from ..data.tables import Roles
 from ..errors import CurvaeError
 
-__all__ = ["DataSource", "GraphSource", "Source", "Step"]
+__all__ = ["DataSource", "GraphSource", "Source", "Step", "streamed_blocks"]
 
 
 class Step(NamedTuple):
@@ -107,6 +110,8 @@ class Source(DataSource):
     missing: Any = "error"
     exposure: str | None = None
     covariates: tuple[str, ...] = ()
+    memory: str | None = None
+    """bytes that rows may take at a time, such as "2GB"; larger data are read in pieces"""
 
     def load(self) -> tuple[Dataset, Schema]:
         return load(
@@ -122,7 +127,37 @@ class Source(DataSource):
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         # What older runs do not name, they did not have.
-        return super().again({"exposure": None, "covariates": [], **stored})
+        return super().again({"exposure": None, "covariates": [], "memory": None, **stored})
+
+    def step(self, action: str, why: str = "", **options: Any) -> Step:
+        own = self if action == self.action else replace(self, memory=None)  # others read all rows
+        return super(Source, own).step(action, why, **options)
+
+
+def streamed_blocks(source: Source, schema: Schema | None = None) -> Blocks | None:
+    """The blocks of data that are larger than the memory that they may take; None for data that are not.
+
+    A folder of Parquet files is always read in pieces. With the schema of a model, columns are those that it knows.
+    """
+    bound = memory.bound(source.memory)
+    roles, columns = Roles(source.label, source.id), None
+    if schema is not None and schema.kind == "table":
+        roles, columns = Roles(schema.label, schema.id), tuple(schema.column_names)
+    blocks = find_blocks(source.path, bound, roles, columns)
+    if blocks is None or (blocks.footprint <= bound and not blocks.path.is_dir()):
+        return None
+    others: dict[str, Any] = {"group": source.group, "categorical": source.categorical, "exposure": source.exposure}
+    if schema is not None:
+        kinds = tuple(column.name for column in schema.columns if column.categories is not None)
+        others = {"categorical": kinds, "exposure": schema.exposure, "covariates": schema.covariates}
+    elif source.covariates:
+        others["covariates"] = source.covariates
+    if asked := [name for name, value in others.items() if value]:
+        raise CurvaeError(
+            f"{blocks.path.name} needs about {memory.size_text(blocks.footprint)} of memory, more than "
+            f"{memory.size_text(bound)}, and {quoted(asked)} cannot be read in pieces; raise memory=…"
+        )
+    return blocks
 
 
 @dataclass(frozen=True)

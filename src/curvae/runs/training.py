@@ -17,7 +17,7 @@ from ..training.fitted import FittedModel
 from ..training.orientation import frames_to_json
 from ..training.storage import save_fitted
 from ..training.workers import processes
-from .folders import embedding_path, write_report, write_table
+from .folders import embedding_path, write_report, write_tables
 from .kinds import RUNS
 from .progress import Reporter
 from .run import Place, Run
@@ -74,7 +74,7 @@ def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainRe
     with ExitStack() as held:
         started = start_run(
             request,
-            reporter.started,
+            reporter,
             kind,
             {count: request.repeats},
             lambda run, asked, before: {**run.prepare(asked[count], before), **_rooted(run, request.root, before)},
@@ -99,7 +99,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     found = run.outcome(place, run.source.named(description["source"]), time.perf_counter() - began, reporter)
     warnings = [*run.warnings, *found.warnings]
     summary = {**found.summary, "warnings": warnings}
-    write_table(embedding_path(folder, len(found.table)), found.table)
+    write_tables(embedding_path(folder, found.rows), found.tables)
     for name, picture in found.pictures.items():
         write_bytes(folder / f"{name}.png", picture.png)
     write_report(
