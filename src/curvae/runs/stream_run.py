@@ -13,7 +13,7 @@ from ..data import Dataset, Schema, memory, open_stream
 from ..data.streams import Blocks
 from ..errors import CurvaeError
 from ..training import Config, Fitted, fit
-from ..training.stream_problem import held_out_rows, plan_stream
+from ..training.stream_problem import held_out_rows, plan_stream, require_streamable
 from .pieces import embedded_tables, sampled
 from .progress import Reporter
 from .rows_run import RowsRun
@@ -34,6 +34,7 @@ class StreamRun(RowsRun):
     """
 
     def __init__(self, source: Source, config: Config, blocks: Blocks, reporter: Reporter) -> None:
+        require_streamable(config)  # before all is read
         # The memory decides on the order of the rows, so it is part of a run that may be resumed elsewhere.
         bound = source.memory or memory.size_text(memory.bound(None))
         self.stream = open_stream(

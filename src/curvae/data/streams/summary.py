@@ -33,7 +33,8 @@ class Summary:
     Arguments:
         rows: how many.
         present: values of each column that are there, (columns,).
-        mean: of these, (columns,).
+        origin: some number near these, (columns,), so that the digits of their differences are not lost.
+        offset: mean of these less the origin, (columns,).
         squares: sum of their squared differences from the mean, (columns,).
         low, high: the extremes, (columns,); NaN for a column without values.
         other: some value that is neither 0 nor 1, (columns,); NaN where there is none.
@@ -43,7 +44,8 @@ class Summary:
 
     rows: int
     present: Array
-    mean: Array
+    origin: Array
+    offset: Array
     squares: Array
     low: Array
     high: Array
@@ -52,8 +54,8 @@ class Summary:
     digest: str = ""
 
     @classmethod
-    def of(cls, x: NDArray[Any]) -> Summary:
-        """Of a matrix, (rows, columns), in which values may be missing.
+    def of(cls, x: NDArray[Any], origin: Array | None = None) -> Summary:
+        """Of a matrix, (rows, columns), in which values may be missing; those to be merged need the same origin.
 
         Example:
             >>> found = Summary.of(np.array([[1.0, 2.0], [3.0, np.nan]]))
@@ -64,32 +66,42 @@ class Summary:
         where: dict[str, Any] = {} if there is None else {"where": there}
         present = np.full(x.shape[1], len(x), np.float64) if there is None else there.sum(0).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = x.sum(0, dtype=np.float64, **where) / np.maximum(present, 1)
-            squares = ((x - mean) ** 2).sum(0, **where)
+            if origin is None:
+                origin = x.sum(0, dtype=np.float64, **where) / np.maximum(present, 1)
+            apart = x - origin
+            offset = apart.sum(0, **where) / np.maximum(present, 1)
+            apart -= offset
+            squares = np.square(apart, out=apart).sum(0, **where)
         low = x.min(0, initial=np.inf, **where).astype(np.float64)
         high = x.max(0, initial=-np.inf, **where).astype(np.float64)
         low, high = (np.where(present > 0, values, np.nan) for values in (low, high))
         other, broken = _one_of(x, _is_other), _one_of(x, _is_broken)
-        return cls(len(x), present, mean, squares, low, high, other, broken)
+        return cls(len(x), present, origin, offset, squares, low, high, other, broken)
 
     def merge(self, more: Summary) -> Summary:
         """Of the rows of both."""
         present = self.present + more.present
         share = more.present / np.maximum(present, 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            apart = more.mean - self.mean
-            mean = self.mean + apart * share
+            apart = more.offset - self.offset
+            offset = self.offset + apart * share
             squares = self.squares + more.squares + apart**2 * self.present * share
         return Summary(
             self.rows + more.rows,
             present,
-            mean,
+            self.origin,
+            offset,
             squares,
             np.fmin(self.low, more.low),
             np.fmax(self.high, more.high),
             np.where(np.isnan(self.other), more.other, self.other),
             np.where(np.isnan(self.broken), more.broken, self.broken),
         )
+
+    @property
+    def mean(self) -> Array:
+        """Means of the columns, (columns,)."""
+        return self.origin + self.offset
 
     @property
     def deviation(self) -> Array:
@@ -104,9 +116,9 @@ class Summary:
 
     def mean_without(self, x: NDArray[Any]) -> Array:
         """Means of the columns without some of the rows, (columns,)."""
-        left = Summary.of(x)
+        left = Summary.of(x, self.origin)
         present = np.maximum(self.present - left.present, 1)
-        return self.mean + (self.mean - left.mean) * (left.present / present)
+        return self.mean + (self.offset - left.offset) * (left.present / present)
 
 
 def _is_other(x: NDArray[Any]) -> NDArray[np.bool_]:
@@ -139,7 +151,7 @@ def summarise(blocks: Blocks, advance: Callable[[int], None] = lambda rows: None
         for raw in blocks.read(block):
             x: Any = raw.x
             digest.update(x)
-            own = Summary.of(x)
+            own = Summary.of(x, None if found is None else found.origin)
             found = own if found is None else found.merge(own)
             advance(own.rows)
     if found is None or found.rows < 2:
