@@ -68,7 +68,7 @@ def write(folder: Path, rows: int, kind: str) -> Path:
 
 def epochs(folder: Path, batch: int, rows: int, repeats: int) -> dict[str, Any]:
     """Processor seconds of an epoch in memory, from an array and from Parquet, in turn; and their ratios."""
-    config = Config(epochs=1, batch_size=batch, validation=0.0, patience=None)
+    config = Config(epochs=repeats + 1, batch_size=batch, validation=0.0, patience=None)
     engines: dict[str, BatchEngine] = {}
     for kind in ("npy", "parquet"):
         path = write(folder, rows, kind)
@@ -80,7 +80,7 @@ def epochs(folder: Path, batch: int, rows: int, repeats: int) -> dict[str, Any]:
     for number in range(repeats + 1):
         for name, engine in engines.items():
             began = time.process_time()
-            engine.epoch(number)
+            assert not engine.epoch(number).failures
             times[name].append(time.process_time() - began)
     found = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first warms up
     ratios = {f"{name}_ratio": statistics.median(_ratios(times, name)) for name in ("npy", "parquet")}

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..data import Stream
+from ..data import Batches, Stream
 from ..errors import CurvaeError
 from .checkpoints import begun
 from .config import Config
@@ -31,7 +31,7 @@ FittedT = TypeVar("FittedT", bound=FittedModel)
 
 def fit(
     config: Config,
-    x: Data | Stream,
+    x: Data | Stream | Batches,
     *,
     blocks: tuple[int, ...] = (),
     split: Split | HeldOut | None = None,
@@ -54,7 +54,7 @@ def fit(
     Arguments:
         config: what to train; "auto" choices are resolved in the result.
         x: rows in original units: a numpy array, a scipy CSR matrix, a `Dataset`, `curvae.data.Arrays`, or what
-            `curvae.data.open_stream` opened, which is read in pieces.
+            `curvae.data.open_stream` or `open_batches` opened, which is read in pieces.
         blocks: of a plain matrix, for each column the number of its categories, which are one-hot columns; 0 for a
             column of numbers, 1 for one of yes and no.
         split: rows for training and validation; by default at random from the configuration. Of a stream, a `HeldOut`
@@ -77,7 +77,7 @@ def fit(
     """
     problem: Problem[RowsTask, Fitted]
     tasks: Sequence[RowsTask]
-    if isinstance(x, Stream):
+    if isinstance(x, Stream | Batches):
         if isinstance(split, Split):
             raise CurvaeError("the split of a stream is the rows held out; give a HeldOut, as of hold_out")
         problem, tasks = plan_stream([config], x, split, scaling, asked=device, dtype=dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Stream
+from ..data import Batches, Stream
 from ..errors import CurvaeError
 from ..models import VAE
 from .captured import Captured
@@ -17,6 +17,7 @@ from .config import Config
 from .effects import Effects
 from .engine import BatchEngine
 from .fitted import Fitted
+from .loaded import LoadedRows
 from .problems import Judged, ModelInTraining, Task
 from .rows import Scaling
 from .rows_problem import (
@@ -28,7 +29,7 @@ from .rows_problem import (
     settled,
     watched_rows,
 )
-from .sources import Pool, Zipped
+from .sources import Pool, RowSource, Zipped
 from .splits import HeldOut, Split, hold_out
 from .streamed import StreamedRows
 
@@ -54,8 +55,14 @@ class StreamTask(RowsTask):
         return self.config.architecture, self.layout, self.place
 
 
-def held_out_rows(config: Config, stream: Stream) -> HeldOut:
-    """The validation rows of a stream: a share of it, but at most 10,000 and what an eighth of the memory holds."""
+def held_out_rows(config: Config, stream: Stream | Batches) -> HeldOut:
+    """The validation rows of a stream: a share of it, but at most 10,000 and what an eighth of the memory holds.
+
+    Of batches, those that were given: their numbers go on after the others.
+    """
+    if isinstance(stream, Batches):
+        held = 0 if stream.held_out is None else len(stream.held_out)
+        return HeldOut(len(stream) + held, np.arange(len(stream), len(stream) + held))
     most = min(HELD_OUT, stream.memory // (_SHARE * 8 * stream.features))
     return hold_out(len(stream), config.validation, most, config.seed)
 
@@ -71,7 +78,7 @@ def require_streamable(config: Config) -> None:
 
 def plan_stream(
     configs: Sequence[Config],
-    stream: Stream,
+    stream: Stream | Batches,
     split: HeldOut | None = None,
     scaling: Scaling | None = None,
     **problem: Any,
@@ -97,7 +104,7 @@ def plan_stream(
     return StreamProblem([stream], **problem), tasks
 
 
-def _scaling(features: NDArray[np.bool_], stream: Stream) -> Scaling:
+def _scaling(features: NDArray[np.bool_], stream: Stream | Batches) -> Scaling:
     known = stream.known
     if not features.any():
         return Scaling.identity(stream.features)
@@ -106,31 +113,35 @@ def _scaling(features: NDArray[np.bool_], stream: Stream) -> Scaling:
 
 @dataclass(frozen=True)
 class StreamProblem(RowsProblem):
-    """Models of rows that are read in pieces; `sources` are a single `Stream`."""
+    """Models of rows that are read in pieces; `sources` are a single `Stream` or `Batches`."""
 
     @property
-    def stream(self) -> Stream:
+    def stream(self) -> Stream | Batches:
         """The rows."""
         return self.sources[0]
 
     def fingerprints(self, task: RowsTask, known: dict[Any, str]) -> dict[str, str]:
         held = digest(task.split.validation.astype("<i8"))
-        rows = f"{self.stream.fingerprint} {self.stream.memory}"  # which decides on the order
-        return {"rows": rows, "split": held, "scaling": scaling_digest(task.scaling)}
+        return {"rows": self.stream.identity, "split": held, "scaling": scaling_digest(task.scaling)}
 
     def _start(self, task: RowsTask) -> tuple[NDArray[np.float64], Effects | None]:
-        held = task.split.validation
-        known = self.stream.known
-        return (known.mean_without(self.stream.take(held).x) if len(held) else known.mean), None
+        held, known = task.split.validation, self.stream.known
+        if not len(held) or isinstance(self.stream, Batches):
+            return known.mean, None
+        return known.mean_without(self.stream.held(held).x), None
 
     def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         (task,) = tasks
         held_out: Any = task.split
-        rows = StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype)
+        rows: RowSource = (
+            LoadedRows(self.stream, task.scaling, task.layout, self.dtype)
+            if isinstance(self.stream, Batches)
+            else StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype)
+        )
         watched = watched_rows(task)
         validation = None
         if len(watched):
-            held = self.stream.take(watched).arrays
+            held = self.stream.held(watched)
             validation = Pool.of([(held, task.scaling)], self.device, self.dtype, whole=True).part()
         kind = Captured if self.device.type == "cuda" else BatchEngine
         return kind(models, [task.config], Zipped([rows]), validation)

@@ -91,6 +91,11 @@ class Stream:
         parts = [self.known.digest, self.schema.to_json()]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
+    @property
+    def identity(self) -> str:
+        """Of the rows and of their order in a training, on which the memory decides."""
+        return f"{self.fingerprint} {self.memory}"
+
     def arrays(self, block: int) -> Iterator[Arrays]:
         """The inputs of a model for the rows of a block, in one piece or in several."""
         for raw in self._read(block, False):
@@ -112,6 +117,10 @@ class Stream:
             yield raw
         if rows != self.blocks.sizes[block]:
             raise CurvaeError(f"{self.blocks.path.name} has lost rows since it was opened; restore it and resume")
+
+    def held(self, rows: NDArray[np.int64]) -> Arrays:
+        """Rows that are held out, by their numbers in ascending order."""
+        return self.take(rows).arrays
 
     def take(self, rows: NDArray[np.int64]) -> Dataset:
         """Some rows, by their numbers in ascending order."""

@@ -7,19 +7,20 @@ algorithm for computing sample variances): equal to those of all rows at once bu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CurvaeError
+from ..dataset import feature_names
 from ..messages import quoted
 from ..missing import has_missing
 from .blocks import Blocks
 
-__all__ = ["Summary", "summarise"]
+__all__ = ["Summary", "summarise", "summarised"]
 
 Array = NDArray[np.float64]
 
@@ -145,18 +146,34 @@ def _one_of(x: NDArray[Any], holds: Callable[[NDArray[Any]], NDArray[np.bool_]])
 
 def summarise(blocks: Blocks, advance: Callable[[int], None] = lambda rows: None) -> Summary:
     """Read all blocks once; `advance` is told how many more rows were read."""
+    pieces: Iterator[Any] = (raw.x for block in range(len(blocks.sizes)) for raw in blocks.read(block))
+    return summarised(pieces, blocks.path.name, advance, blocks.names)
+
+
+def summarised(
+    pieces: Iterable[NDArray[Any]], source: str, advance: Callable[[int], None], names: Sequence[str] | None = None
+) -> Summary:
+    """Of rows that come in pieces.
+
+    Arguments:
+        pieces: matrices of the same columns.
+        source: what they come from, for messages.
+        advance: told how many more rows there were.
+        names: of the columns; x1, x2, … by default.
+    """
     found: Summary | None = None
     digest = hashlib.sha256()
-    for block in range(len(blocks.sizes)):
-        for raw in blocks.read(block):
-            x: Any = raw.x
-            digest.update(x)
-            own = Summary.of(x, None if found is None else found.origin)
-            found = own if found is None else found.merge(own)
-            advance(own.rows)
+    for x in pieces:
+        if found is not None and x.shape[1] != len(found.low):
+            raise CurvaeError(f"{source} gave {x.shape[1]} columns after {len(found.low)}; give the same")
+        digest.update(x.data)
+        own = Summary.of(x, None if found is None else found.origin)
+        found = own if found is None else found.merge(own)
+        advance(own.rows)
     if found is None or found.rows < 2:
-        raise CurvaeError(f"{blocks.path.name} has fewer than 2 rows to learn from; give more")
+        raise CurvaeError(f"{source} has fewer than 2 rows to learn from; give more")
     if (wide := np.flatnonzero(~np.isfinite(found.squares))).size:
-        names = quoted(blocks.names[int(j)] for j in wide)
-        raise CurvaeError(f"the squares of {names} are too large for a number; divide these columns by a constant")
-    return Summary(**{**vars(found), "digest": digest.hexdigest()})
+        names = feature_names(len(found.low)) if names is None else names
+        large = quoted(names[int(j)] for j in wide)
+        raise CurvaeError(f"the squares of {large} are too large for a number; divide these columns by a constant")
+    return replace(found, digest=digest.hexdigest())
