@@ -17,12 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 import curvae
@@ -56,12 +55,12 @@ def write(folder: Path, rows: int, kind: str) -> Path:
             whole = np.lib.format.open_memmap(path, "w+" if not start else "r+", np.float32, (rows, COLUMNS))
             whole[start : start + len(x)] = x
         return path
-    writer = None
+    pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    writer: Any = None
     for _, x in pieces():
         made = pa.table({f"g{i}": x[:, i] for i in range(COLUMNS)})
         writer = writer or pq.ParquetWriter(path, made.schema)
         writer.write_table(made)
-    assert writer is not None
     writer.close()
     return path
 

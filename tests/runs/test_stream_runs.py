@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvae.runs import folders, pieces
-from curvae.training import embed, random_split, stacks, stream_problem
+from curvae.data import memory
+from curvae.runs import Reporter, Source, folders, kinds, pieces
+from curvae.runs.rows_run import RowsRun
+from curvae.training import Config, embed, random_split, stacks, stream_problem
 from curvae.training.storage import load_fitted
 from running import SMALL, config, curvae, refused, untouched
 from streaming import COLUMNS, MEMORY, numbered, write_parquet
@@ -62,8 +64,8 @@ def test_an_array_that_is_larger_than_the_memory_it_may_take():
 
 def test_data_that_fit_are_held_in_memory_as_ever():
     np.save("few.npy", X[:100])
-    for memory in ((), ("--memory", "1GB")):
-        curvae("fit", "few.npy", *SMALL, *memory, "-o", f"run{len(memory)}")
+    for bound in ((), ("--memory", "1GB")):
+        curvae("fit", "few.npy", *SMALL, *bound, "-o", f"run{len(bound)}")
     plain, asked = (table(f"run{n}/embedding.csv") for n in (0, 2))
     pd.testing.assert_frame_equal(plain, asked)
     assert (plain["split"] == "validation").sum() == len(random_split(100, 0.1).validation)
@@ -88,6 +90,10 @@ def test_new_rows_are_embedded_in_pieces(monkeypatch):
     assert curvae("embed", "run", "new.parquet", "--memory", MEMORY, "-o", "pieces.csv").code == 0
     pd.testing.assert_frame_equal(table("pieces.csv"), table("plain.csv"), rtol=1e-12)
     assert table("pieces.csv")["split"].unique().tolist() == ["new"]
+    write_parquet(Path("bare.parquet"), numbered(700, seed=1), group=64, drop=["cell", "kind"])
+    assert curvae("embed", "run", "bare.parquet", "--memory", MEMORY, "-o", "bare.csv").code == 0
+    assert table("bare.csv")["id"].tolist() == list(map(str, range(700)))
+    np.testing.assert_array_equal(table("bare.csv")["radius"], table("pieces.csv")["radius"])
     monkeypatch.setattr(folders, "PARQUET_ROWS", 700)
     assert "new-embedding.parquet" in curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
     pd.testing.assert_frame_equal(table("new-embedding.parquet"), table("plain.csv"), rtol=1e-12)
@@ -137,8 +143,8 @@ def test_a_run_that_was_interrupted_is_resumed(monkeypatch):
     ("asked", "says"),
     [
         (("--repeats", "2"), "--repeats needs all rows in memory"),
-        (("--neighbours", "both"), "--neighbours both needs all rows in memory"),
-        (("--missing", "drop"), "--missing drop needs all rows in memory"),
+        (("--neighbours", "both"), "--neighbours needs all rows in memory"),
+        (("--missing", "drop", "--repeats", "2"), "--missing, --repeats needs all rows in memory"),
         (("--root", "9999"), "no row '9999'"),
         (("--memory", "lots"), "give a size of at least 1MB"),
     ],
@@ -150,7 +156,16 @@ def test_what_needs_all_rows_is_refused(asked, says):
 @pytest.mark.parametrize("role", [("--group", "kind"), ("--categorical", "kind"), ("--covariate", "kind")])
 def test_columns_that_cannot_be_read_in_pieces(role):
     write_parquet(Path("x.parquet"), X)
-    untouched("fit", "x.parquet", "--id", "cell", *role, *STREAMED, says=["cannot be read in pieces; raise --memory"])
+    untouched("fit", "x.parquet", "--id", "cell", *role, *STREAMED, says=[f"{role[0]} needs all rows in memory"])
+
+
+def test_what_needs_all_rows_is_held_in_memory_unless_a_bound_is_asked_for(monkeypatch):
+    monkeypatch.setattr(memory, "_UNKNOWN", 4 * 10**6)
+    monkeypatch.setattr(memory, "_installed", lambda: None)
+    config = Config()
+    assert kinds.training_run(Source("x.npy"), config, None, Reporter()).source.memory == "1MB"
+    assert kinds.training_run(Source("x.npy"), config, 2, Reporter()).source.memory is None
+    assert type(kinds.training_run(Source("x.npy"), Config(neighbours="near"), 1, Reporter())) is RowsRun
 
 
 def test_constant_data_are_refused():

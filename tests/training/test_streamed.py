@@ -15,6 +15,7 @@ from curvae.data import open_stream
 from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Config, Scaling, build, fit, random_split, stacks
+from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
 from curvae.training.rows import Rows
 from curvae.training.sources import Part, Zipped
@@ -191,6 +192,18 @@ def test_missing_values_are_left_to_the_model():
     )
     np.testing.assert_array_equal(batch.observed.numpy(), ~np.isnan(x[:20]))
     assert math.isfinite(fit(replace(CONFIG, epochs=1), stream).history[-1]["elbo"])
+
+
+@pytest.mark.usefixtures("quick_tracing")
+def test_steps_that_could_be_captured_are_the_plain_ones():
+    config = replace(CONFIG, likelihood="gaussian")
+    held = HeldOut(ROWS, np.arange(5, ROWS, 40))
+    found = []
+    for kind in (BatchEngine, Captured):
+        rows = StreamedRows(opened(), Scaling.standard(X), held, Layout(COLUMNS))
+        one = kind([build(config, Layout(COLUMNS))], [config], Zipped([rows]))
+        found.append(torch.stack([one.epoch(number).means for number in range(5)]))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
 
 
 # --- resume -----------------------------------------------------------------------------------------------------------

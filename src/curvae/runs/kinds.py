@@ -23,11 +23,12 @@ RUNS: Mapping[str, type[Run]] = {run.fitted.kind: run for run in (RowsRun, Graph
 """what runs of a kind do, by its name in `config.json`"""
 
 
-def training_run(reporter: Reporter, source: DataSource, config: Settings) -> Run:
-    """The run of a single model; it reads its data in pieces where they are larger than the memory they may take."""
-    blocks = streamed_blocks(source) if isinstance(source, Source) else None
-    if isinstance(source, Source) and isinstance(config, Config) and blocks is not None:
-        return StreamRun(source, config, blocks, reporter)
+def training_run(source: DataSource, config: Settings, repeats: int | None, reporter: Reporter) -> Run:
+    """The run that trains on some data; it reads rows in pieces where they are larger than the memory they may take."""
+    if isinstance(source, Source) and isinstance(config, Config):
+        needed = {"repeats": repeats not in (None, 1), "neighbours": config.neighbours != "off"}
+        if (blocks := streamed_blocks(source, others=needed)) is not None:
+            return StreamRun(source, config, blocks, reporter)
     return RUNS[source.kind](source, config)
 
 

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
 from ..data import Dataset, Graph, Schema, load, load_graph, memory
-from ..data.messages import quoted
 from ..data.streams import Blocks, find_blocks
 from ..data.tables import Roles
 from ..errors import CurvaeError
@@ -134,30 +133,43 @@ class Source(DataSource):
         return super(Source, own).step(action, why, **options)
 
 
-def streamed_blocks(source: Source, schema: Schema | None = None) -> Blocks | None:
-    """The blocks of data that are larger than the memory that they may take; None for data that are not.
+def streamed_blocks(
+    source: Source, schema: Schema | None = None, others: Mapping[str, Any] = MappingProxyType({})
+) -> Blocks | None:
+    """The blocks of data that are larger than the memory that they may take; None for data to be held in memory.
 
-    A folder of Parquet files is always read in pieces. With the schema of a model, columns are those that it knows.
+    A folder of Parquet files is always read in pieces. What needs all rows is held in memory however large it is,
+    unless a bound is asked for: then it is refused.
+
+    Arguments:
+        source: the data.
+        schema: of the data that a model was trained on, if there is one.
+        others: what else needs all rows, by the names of parameters.
     """
     bound = memory.bound(source.memory)
-    roles, columns = Roles(source.label, source.id), None
+    columns, roles = None, Roles(source.label, source.id)
     if schema is not None and schema.kind == "table":
-        roles, columns = Roles(schema.label, schema.id), tuple(schema.column_names)
+        columns, roles = tuple(schema.column_names), Roles(schema.label, schema.id)
     blocks = find_blocks(source.path, bound, roles, columns)
     if blocks is None or (blocks.footprint <= bound and not blocks.path.is_dir()):
         return None
-    others: dict[str, Any] = {"group": source.group, "categorical": source.categorical, "exposure": source.exposure}
-    if schema is not None:
-        kinds = tuple(column.name for column in schema.columns if column.categories is not None)
-        others = {"categorical": kinds, "exposure": schema.exposure, "covariates": schema.covariates}
-    elif source.covariates:
-        others["covariates"] = source.covariates
-    if asked := [name for name, value in others.items() if value]:
+    needed = [name for name, value in {**_need_all_rows(source, schema), **others}.items() if value]
+    if needed and source.memory is None and not blocks.path.is_dir():
+        return None
+    if needed:
         raise CurvaeError(
-            f"{blocks.path.name} needs about {memory.size_text(blocks.footprint)} of memory, more than "
-            f"{memory.size_text(bound)}, and {quoted(asked)} cannot be read in pieces; raise memory=…"
+            f"{blocks.path.name} is read in pieces and {', '.join(f'{name}=…' for name in needed)} needs all rows in "
+            "memory; leave it out, or give a single file and raise memory=…"
         )
     return blocks
+
+
+def _need_all_rows(source: Source, schema: Schema | None) -> dict[str, Any]:
+    """Roles of columns that are only known when all rows are, and those of a schema that only then can be met."""
+    if schema is None:
+        names = ("group", "categorical", "exposure", "covariates")
+        return {name: getattr(source, name) for name in names} | {"missing": source.missing == "drop"}
+    return {"categorical": schema.categorical, "exposure": schema.exposure, "covariates": schema.covariates}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,8 +76,10 @@ def start_run(
         source, config, asked = _require_same_request(folder, before, source, configs, settings, asked)
         settings = given(config)
         source.check_resumed(folder, before["source"])
-    make = partial(training_run, reporter) if kind == source.kind else runs  # a comparison needs all rows in memory
-    run = make(source, configs(**settings))
+    config = configs(**settings)
+    # A comparison needs all rows in memory, where a run that was started without a bound had them too.
+    whole = kind != source.kind or (before and source.to_json().get("memory") is None)
+    run = runs(source, config) if whole else training_run(source, config, asked.get("repeats"), reporter)
     if before and run.fingerprint != before["data"]["fingerprint"]:
         raise CurvaeError(
             f"{source.path} is not the data that {folder} was started with; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +10,8 @@ from numpy.typing import NDArray
 
 from ..data import Dataset, Schema, memory, open_stream
 from ..data.streams import Blocks
-from ..errors import CurvaeError
 from ..training import Config, Fitted, fit
-from ..training.stream_problem import held_out_rows, plan_stream, require_streamable
+from ..training.stream_problem import held_out_rows, plan_stream
 from .pieces import embedded_tables, sampled
 from .progress import Reporter
 from .rows_run import RowsRun
@@ -34,7 +32,6 @@ class StreamRun(RowsRun):
     """
 
     def __init__(self, source: Source, config: Config, blocks: Blocks, reporter: Reporter) -> None:
-        require_streamable(config)  # before all is read
         # The memory decides on the order of the rows, so it is part of a run that may be resumed elsewhere.
         bound = source.memory or memory.size_text(memory.bound(None))
         self.stream = open_stream(
@@ -59,11 +56,6 @@ class StreamRun(RowsRun):
     @property
     def fingerprint(self) -> str:
         return self.stream.fingerprint
-
-    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
-        if count is not None and count > 1:
-            raise CurvaeError("repeats=… needs all rows in memory; leave it out, raise memory=…, or give a sample")
-        return super().prepare(count, before)
 
     def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.stream.known.low, self.stream.known.high

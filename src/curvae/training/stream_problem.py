@@ -33,7 +33,7 @@ from .sources import Pool, RowSource, Zipped
 from .splits import HeldOut, Split, hold_out
 from .streamed import StreamedRows
 
-__all__ = ["HELD_OUT", "StreamProblem", "held_out_rows", "plan_stream", "require_streamable"]
+__all__ = ["HELD_OUT", "StreamProblem", "held_out_rows", "plan_stream"]
 
 HELD_OUT = 10_000
 """validation rows of a stream at most: they are in memory while a model is trained"""
@@ -67,15 +67,6 @@ def held_out_rows(config: Config, stream: Stream | Batches) -> HeldOut:
     return hold_out(len(stream), config.validation, most, config.seed)
 
 
-def require_streamable(config: Config) -> None:
-    """Raise for what cannot be trained on rows that are read in pieces."""
-    if config.neighbours != "off":
-        raise CurvaeError(
-            f'neighbours="{config.neighbours}" needs all rows in memory to know who is near whom; '
-            'use neighbours="off", raise memory=…, or train on a sample of the rows'
-        )
-
-
 def plan_stream(
     configs: Sequence[Config],
     stream: Stream | Batches,
@@ -94,7 +85,11 @@ def plan_stream(
     """
     tasks = []
     for place, config in enumerate(configs):
-        require_streamable(config)
+        if config.neighbours != "off":
+            raise CurvaeError(
+                f'neighbours="{config.neighbours}" needs all rows in memory to know who is near whom; '
+                'use neighbours="off", or train on a sample of the rows'
+            )
         held = held_out_rows(config, stream) if split is None else split
         likelihood, layout, reason = chosen_likelihood(stream.examples, config.likelihood)
         config = settled(config, likelihood, held, layout.features)

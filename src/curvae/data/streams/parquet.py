@@ -32,7 +32,8 @@ class ParquetBlocks(Blocks):
     Arguments:
         path: the file or folder.
         roles: the columns with ids and labels; all others are features.
-        columns: names of the features, if a model is to be given these; by default all that have no role.
+        columns: names of the features, if a model is to be given these, and then ids and labels may be absent; by
+            default all that have no role.
     """
 
     kind = "table"
@@ -42,13 +43,14 @@ class ParquetBlocks(Blocks):
         if not files:
             raise CurvaeError(f"{path} contains no .parquet files; give another folder")
         super().__init__(path, files)
-        self.roles, kinds = roles, dict[str, str]()
+        kinds: dict[str, str] = {}
         self._places: list[tuple[Path, int]] = []
         sizes = []
         for file in files:
             with _opened(file) as opened:
                 own = {field.name: _kind(field.type) for field in opened.schema_arrow}
                 if not kinds:
+                    roles = self.roles = _roles(file, own, roles, columns is not None)
                     self.names = self._features(file, own, columns)
                     kinds = {name: own[name] for name in (*self.names, *roles.texts)}
                 _require_alike(file, files[0], own, kinds)
@@ -58,8 +60,6 @@ class ParquetBlocks(Blocks):
         self.sizes = np.array(sizes, np.int64)
 
     def _features(self, file: Path, present: dict[str, str], columns: tuple[str, ...] | None) -> tuple[str, ...]:
-        for role in ("label", "id"):
-            require_column(file, role, getattr(self.roles, role), list(present))
         if columns is None:
             return tuple(name for name in present if name not in self.roles.texts and not _INDEX.fullmatch(name))
         if absent := [name for name in columns if name not in present]:
@@ -91,6 +91,17 @@ class ParquetBlocks(Blocks):
                     label_name=self.roles.label,
                     roles={"label": self.roles.label, "id": self.roles.id},
                 )
+
+
+def _roles(file: Path, present: dict[str, str], roles: Roles, known: bool) -> Roles:
+    """The roles whose columns are there; raises for others, unless they are `known` from other data."""
+    found = {}
+    for role in ("label", "id"):
+        found[role] = name = getattr(roles, role)
+        if known and name not in present:
+            found[role] = None
+        require_column(file, role, found[role], list(present))
+    return Roles(found["label"], found["id"])
 
 
 @contextmanager

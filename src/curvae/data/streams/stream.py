@@ -197,6 +197,7 @@ def open_stream(
     bound = machine.bound(memory)
     blocks = source if isinstance(source, Blocks) else _blocks(source, bound, schema, Roles(label, id))
     if schema is not None:
+        _require_columns(blocks, schema)
         return Stream(blocks, schema, bound, missing)
     summary = _remembered(blocks, advance)
     messages = Messages()
@@ -236,12 +237,16 @@ def _blocks(source: str | Path, memory: int, schema: Schema | None, roles: Roles
         roles = Roles(schema.label, schema.id)
     if (found := find_blocks(source, memory, roles, columns)) is None:
         raise CurvaeError(f"{source} cannot be read in pieces; give a .npy array of rows × features or Parquet files")
-    if schema is not None and (found.kind != schema.kind or len(found.names) != len(schema.columns)):
+    return found
+
+
+def _require_columns(blocks: Blocks, schema: Schema) -> None:
+    """Raise unless rows have the columns of a schema."""
+    if blocks.kind != schema.kind or len(blocks.names) != len(schema.columns):
         raise CurvaeError(
-            f"{found.path.name} is a {found.kind} of {len(found.names)} columns and the model was trained on a "
+            f"{blocks.path.name} is a {blocks.kind} of {len(blocks.names)} columns and the model was trained on a "
             f"{schema.kind} of {len(schema.columns)}; give the same"
         )
-    return found
 
 
 def _remembered(blocks: Blocks, advance: Callable[[int], None]) -> Summary:
