@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ __all__ = ["RESULT", "measure", "table"]
 
 RESULT = Path(__file__).parent.parent / "results" / "scale.json"
 COLUMNS, PIECE, BOUND = 50, 100_000, 1.15
+GROUPS = ("epochs", "npy", "parquet")
 
 
 def write(folder: Path, rows: int, kind: str) -> Path:
@@ -121,29 +122,20 @@ def _peak() -> float:
     return int(lines["VmHWM"].split()[0]) / 1e3
 
 
-def measure(sizes: Sequence[int], say: Callable[[str], None] = print) -> dict[str, Any]:
-    """All figures."""
+def measure(group: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """The figures of a group: "epochs", or of files of a kind, "npy" or "parquet"."""
     torch.set_num_threads(1)
-    found: dict[str, Any] = {"epochs": [], "peaks": []}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        for batch, rows in ((64, 32_000), (1024, 200_000)):
-            found["epochs"].append(epochs(folder, batch, rows, 5))
-            say(str(found["epochs"][-1]))
-        for path in folder.iterdir():
-            path.unlink()
-        for kind in ("npy", "parquet"):
-            for rows in sizes:
-                found["peaks"].append(peak(folder, rows, kind, "400MB"))
-                say(str(found["peaks"][-1]))
-    versions = {"curvae": curvae.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    return {"machine": platform.machine(), "columns": COLUMNS, "versions": versions, **found}
+        if group == "epochs":
+            return [epochs(folder, batch, rows, 5) for batch, rows in ((64, 32_000), (1024, 200_000))]
+        return [peak(folder, rows, group, "400MB") for rows in sizes]
 
 
 def table(result: dict[str, Any]) -> str:
     """Time of an epoch beside that in memory, and peak memory."""
     lines = ["| rows | batch | in memory (s) | `.npy` | Parquet |", "|---|---|---|---|---|"]
-    for row in result["epochs"]:
+    for row in result.get("epochs", ()):
         ratios = f"×{row['npy_ratio']:.2f} | ×{row['parquet_ratio']:.2f}"
         lines.append(f"| {row['rows']:,} | {row['batch']:,} | {row['memory']:.2f} | {ratios} |")
     lines += [
@@ -151,7 +143,7 @@ def table(result: dict[str, Any]) -> str:
         "| file | rows | size (MB) | peak memory (MB) | of these before data are opened |",
         "|---|---|---|---|---|",
     ]
-    for row in result["peaks"]:
+    for row in [*result.get("npy", ()), *result.get("parquet", ())]:
         sizes = f"{row['file_mb']:,.0f} | {row['peak_mb']:,.0f} | {row['before_mb']:,.0f}"
         lines.append(f"| {row['kind']} | {row['rows']:,} | {sizes} |")
     return "\n".join(lines)
@@ -159,7 +151,8 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000, 5_000_000])
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; all by default")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000, 5_000_000], help="rows of the files")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--memory", default="400MB", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -168,7 +161,13 @@ def main() -> None:
         os.environ["XDG_CACHE_HOME"] = str(asked.one.parent)
         print(json.dumps(one(asked.one, asked.memory)))
         return
-    RESULT.write_text(json.dumps(measure(asked.sizes), indent=1) + "\n")
+    for group in asked.groups or GROUPS:
+        found = measure(group, asked.sizes)
+        print(group, found)
+        versions = {"curvae": curvae.__version__, "torch": torch.__version__, "python": platform.python_version()}
+        known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+        kept = {"machine": platform.machine(), "columns": COLUMNS, "versions": versions}
+        RESULT.write_text(json.dumps({**known, **kept, group: found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

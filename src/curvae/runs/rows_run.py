@@ -126,6 +126,10 @@ class RowsRun(Run):
         self.config, self.layout, reason = resolve(config, data, self.split)
         return reason
 
+    @property
+    def _train_rows(self) -> int:
+        return len(self.split.train)
+
     def _fit(self, **where: Any) -> Fitted:
         """Train a single model."""
         return fit(self.config, self.data, split=self.split, **where)
@@ -140,7 +144,7 @@ class RowsRun(Run):
         forecast = Forecast(reporter, "training and evaluation")
 
         def estimate(made: Estimate) -> None:
-            sizes = self.layout.features, len(split.train), len(self._scored()[0]), SAMPLES, -(-repeats // jobs)
+            sizes = self.layout.features, self._train_rows, len(self._scored()[0]), SAMPLES, -(-repeats // jobs)
             forecast(made.left + likelihood_seconds(jobs * made.epoch, config, *sizes, place.device))
 
         where: dict[str, Any] = {

@@ -65,6 +65,10 @@ class StreamRun(RowsRun):
         self.config, self.layout = task.config, task.layout
         return task.reason
 
+    @property
+    def _train_rows(self) -> int:
+        return self.held_out.counts[0]
+
     def _fit(self, **where: Any) -> Fitted:
         return fit(self.config, self.stream, split=self.held_out, **where)
 

@@ -62,8 +62,8 @@ class Blocks(ABC):
 
     @property
     def mark(self) -> str:
-        """SHA-256 of the names, sizes and times of the files: another one when a file is changed."""
-        files = [[file.name, *stat] for file, stat in zip(self.files, self._stats, strict=True)]
+        """SHA-256 of the places, sizes and times of the files: another one when a file is changed or moved."""
+        files = [[str(file.resolve()), *stat] for file, stat in zip(self.files, self._stats, strict=True)]
         return hashlib.sha256(json.dumps([files, list(self.names)]).encode()).hexdigest()
 
     def require_unchanged(self, file: Path) -> None:

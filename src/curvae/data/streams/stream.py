@@ -159,12 +159,14 @@ def find_blocks(
         columns: names of the columns that a model was trained on.
     """
     path, roles = Path(source), roles or Roles()
-    if path.is_dir():
-        return ParquetBlocks(path, roles, columns) if any(path.glob("*.parquet")) else None
-    if path.suffix.lower() == ".parquet" and path.is_file():
+    try:
+        folder, ending = path.is_dir(), path.suffix.lower() if path.is_file() else ""
+    except OSError:  # whoever reads all of it says why it cannot be read
+        return None
+    if ending == ".parquet" or (folder and any(path.glob("*.parquet"))):
         return ParquetBlocks(path, roles, columns)
-    if path.suffix.lower() == ".npy" and path.is_file():
-        return NpyBlocks(path, memory) if map_npy(path).ndim == 2 and not roles.asked else None
+    if ending == ".npy" and not roles.asked and map_npy(path).ndim == 2:
+        return NpyBlocks(path, memory)
     return None
 
 
