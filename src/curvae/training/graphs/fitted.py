@@ -72,7 +72,7 @@ class FittedGraph(FittedModel):
         description, tensors, places, history = files
         config, graph = GraphConfig.from_json(description["config"]), _graph(description["data"], tensors)
         nodes, features = graph.n_nodes, None if graph.features is None else graph.features.shape[1]
-        hidden = config.hidden if config.encoder == "convolutions" else config.hidden[-1:]
+        hidden = config.layers if config.encoder == "convolutions" else config.layers[-1:]
         sizes = nodes if features is None else features, *hidden, config.dim
         model = restored_model(tensors, sizes, lambda: build_graph_model(config, nodes, features))
         scaling = None if features is None else Scaling.from_tensors(tensors)
