@@ -27,7 +27,7 @@ from curvae.paper.experiment import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import covariates, gallery, graph_tables, images, missing, variance, viewer
+from . import covariates, gallery, graph_tables, images, missing, scale, variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
 
@@ -164,6 +164,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "viewer": viewer.table,
     "images": images.table,
     "missing": missing.table,
+    "scale": scale.table,
     **maps.TABLES,
     **graph_tables.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},

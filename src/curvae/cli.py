@@ -49,6 +49,7 @@ def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     "folder",
     *_ROWS,
     "missing",
+    "memory",
     option("--repeats", help="Trainings, to see how stable the map is (1).", type=int),
     "root",
     "resume",
@@ -107,8 +108,9 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
 @command(
     "run",
     "data",
-    option("-o", "--output", type=FILE, help="CSV file (<name>-embedding.csv)."),
+    option("-o", "--output", type=FILE, help="CSV or Parquet file (<name>-embedding.csv)."),
     "missing_as_run",
+    "memory",
     "nodes",
     "features_file",
     "force",

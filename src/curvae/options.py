@@ -87,6 +87,7 @@ SHARED: dict[str, click.Parameter] = {
         default="error",
         help="Missing features of nodes: error, or fill in the mean (error).",
     ),
+    "memory": option("--memory", metavar="SIZE", help="Read larger data in pieces of it: 2GB (a quarter of all)."),
     "nodes": option("--nodes", help="Table of nodes: names, labels, features."),
     "features": option(
         "--features", multiple=True, help="Column of numbers of the nodes; repeatable (all of --nodes)."

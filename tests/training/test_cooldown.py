@@ -15,7 +15,7 @@ from curvae.training import engine as engines
 from curvae.training.adam import Adam
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
-from curvae.training.rows_problem import _watched, plan_rows
+from curvae.training.rows_problem import plan_rows, watched_rows
 from curvae.training.sources import Pool
 from trainings import SMALL, assert_all_same, assert_same, interrupted, rows, state
 
@@ -159,10 +159,10 @@ def test_few_validation_rows_are_looked_at_after_a_part_of_a_pass():
     x = rows(400)
     _, (task,) = plan_rows([replace(PARTS, validation=0.5, epochs=None, steps=30)], x)
     assert (task.config.epochs, task.config.epoch_steps) == (8, 4)
-    watched = _watched(task)
+    watched = watched_rows(task)
     assert len(watched) == len(set(watched)) == 8 and set(watched) <= set(task.split.validation)
     assert watched[0] == task.split.validation[0] and watched[-1] == task.split.validation[-1]
-    assert len(_watched(plan_rows([replace(PARTS, validation=0.5, epoch_steps=None)], x)[1][0])) == 200
+    assert len(watched_rows(plan_rows([replace(PARTS, validation=0.5, epoch_steps=None)], x)[1][0])) == 200
 
 
 # --- by default -----------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from .raw import RawData
 from .schema import Column
 from .text import NUMBER
 
-__all__ = ["raw_matrix", "read_npy", "read_sparse", "read_sparse_matrix"]
+__all__ = ["map_npy", "raw_matrix", "read_npy", "read_sparse", "read_sparse_matrix"]
 
 _COLUMN = 500  # bytes for the name and the mean of a column
 
@@ -45,6 +45,14 @@ def raw_matrix(source: str, x: Any) -> RawData:
 
 def read_npy(path: Path) -> RawData:
     """Read a .npy array, (rows, features), or (rows, height, width) for images."""
+    array = map_npy(path)
+    memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
+    array = np.array(array)  # read it now, since the file may change
+    return raw_matrix(path.name, array) if array.ndim == 2 else raw_images(path.name, array)
+
+
+def map_npy(path: Path) -> Any:
+    """A .npy array of two or three dimensions, mapped into memory."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a broken file can make the reader raise anything
@@ -53,9 +61,7 @@ def read_npy(path: Path) -> RawData:
         raise CurvaeError(
             f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images"
         )
-    memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
-    array = np.array(array)  # read it now, since the file may change
-    return raw_matrix(path.name, array) if array.ndim == 2 else raw_images(path.name, array)
+    return array
 
 
 def read_sparse_matrix(path: Path) -> RawData:

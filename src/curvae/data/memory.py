@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from ..errors import CurvaeError
 
-__all__ = ["available", "require"]
+__all__ = ["available", "bound", "require", "size_text"]
 
 _MEMINFO = Path("/proc/meminfo")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_LEAST = 10**6
+_UNKNOWN = 8 * 10**9  # of a machine that does not tell
 _FIX = "use fewer rows or columns, or a sparse matrix (.npz, .mtx)"
 
 
@@ -20,14 +23,52 @@ def available() -> int | None:
         lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
-        try:
-            free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        except (AttributeError, OSError, ValueError):
-            return None
+        return _installed()
+    return min(free, _container() or free)
+
+
+def bound(asked: str | int | None) -> int:
+    """Bytes that data may take: as asked for, by default a quarter of the memory of the machine.
+
+    Example:
+        >>> bound("1.5 GB"), bound("800mb"), bound(10**9)
+        (1500000000, 800000000, 1000000000)
+    """
+    if asked is None:
+        return (_installed() or _UNKNOWN) // 4
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)b?\s*", str(asked), re.IGNORECASE)
+    size = 0 if found is None else int(float(found[1]) * 1000 ** " kmgt".index(found[2].lower() or " "))
+    if size < _LEAST:
+        raise CurvaeError(f'memory is {asked!r}; give a size of at least {size_text(_LEAST)}, such as "2GB"')
+    return size
+
+
+def size_text(size: float) -> str:
+    """A size as `bound` takes it.
+
+    Example:
+        >>> size_text(5.9e9), size_text(64_000_000)
+        ('5.9GB', '64MB')
+    """
+    unit = min(3, (len(str(int(size))) - 1) // 3)
+    return f"{size / 1000**unit:.3g}{('', 'k', 'M', 'G')[unit]}B"
+
+
+def _installed() -> int | None:
+    """Bytes of memory of the machine, or of the container."""
     try:
-        return min(free, int(_CONTAINER_LIMIT.read_text()))
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    return min(total, _container() or total)
+
+
+def _container() -> int | None:
+    """Bytes that the container may take, or None if there is no limit."""
+    try:
+        return int(_CONTAINER_LIMIT.read_text())
     except (OSError, ValueError):
-        return free
+        return None
 
 
 def require(size: float, what: str, limit: int | None = None, fix: str = _FIX) -> None:

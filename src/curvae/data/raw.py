@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from ..settings.columns import yes_no
-from .dataset import Dataset, Matrix, check_ids
+from .dataset import Arrays, Dataset, Matrix, check_ids
 from .messages import Messages, count, quoted
 from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
 from .schema import Column, Kind, NumberColumns, Schema, one_hot
@@ -62,8 +62,8 @@ class RawData:
         """Make the data set, and return it with the given schema or one fitted to the data."""
         self._require_rows(1 if schema else 2)
         given = schema
-        schema = given or self._fit(missing)
-        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages)
+        schema = given or self.fit(missing)
+        x, kept = self._resolved(schema, missing)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         rows: dict[str, Any] = {
@@ -73,15 +73,13 @@ class RawData:
             "exposure": self.exposure,
             "context": self.context,
         }
-        if missing == "model" and (empty := empty_rows(x)).size:
-            raise CurvaeError(f"{self.source} has rows without a single value: {quoted(ids[empty])}; remove them")
         if kept is not None:
             rows = {name: None if values is None else values[kept] for name, values in rows.items()}
         if given is None:
             self._require_rows(2, x.shape[0])
-            self._judge(x)
+            self.judge(x, x.shape[0])
         return Dataset(
-            x=one_hot(x, schema.columns, self.source) if schema.categorical else x,
+            x=self._features(x, schema),
             names=schema.names,
             shape=schema.shape,
             **rows,
@@ -93,6 +91,27 @@ class RawData:
             missing=missing == "model",
         ), schema
 
+    def arrays(self, schema: Schema, missing: Missing) -> Arrays:
+        """The inputs of a model alone, without ids and labels."""
+        x, kept = self._resolved(schema, missing)
+        others = {"context": self.context, "size": self.exposure}
+        if kept is not None:
+            others = {name: None if values is None else values[kept] for name, values in others.items()}
+        shape = schema.shape if len(schema.shape) > 1 else ()
+        x = self._features(x, schema)
+        return Arrays(x, **others, blocks=schema.blocks, shape=shape, missing=missing == "model")
+
+    def _resolved(self, schema: Schema, missing: Missing) -> tuple[Any, NDArray[np.bool_] | None]:
+        """The numbers, with missing ones dealt with, and a mask of the rows that were kept, or None if all were."""
+        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages)
+        if missing == "model" and (empty := empty_rows(x)).size:
+            names = empty if self.ids is None else self.ids[empty]
+            raise CurvaeError(f"{self.source} has rows without a single value: {quoted(names)}; remove them")
+        return x, kept
+
+    def _features(self, x: Any, schema: Schema) -> Any:
+        return one_hot(x, schema.columns, self.source) if schema.categorical else x
+
     def _require_rows(self, least: int, rows: int | None = None) -> None:
         rows = self.x.shape[0] if rows is None else rows
         if rows == 0:
@@ -100,13 +119,14 @@ class RawData:
         if rows < least:
             raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
 
-    def _fit(self, missing: Missing) -> Schema:
+    def fit(self, missing: Missing, means: NDArray[np.float64] | None = None) -> Schema:
+        """A schema for the data; `means` are those of the columns, where x holds only some of the rows."""
         if not self.columns:
             raise CurvaeError(f"{self.source} has no column left to use as a feature; give at least one")
         if (empty := empty_columns(self.x)).size:
             names = quoted(self.columns[int(j)].name for j in empty)
             raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
-        means = column_means(self.x)
+        means = column_means(self.x) if means is None else means
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
@@ -122,9 +142,9 @@ class RawData:
         width = sum(len(column.features) for column in columns)
         return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
 
-    def _judge(self, x: Any) -> None:
-        """Warn about training data that looks wrong."""
-        rows, width = x.shape
+    def judge(self, x: Any, rows: int) -> None:
+        """Warn about training data that looks wrong; x may be fewer `rows` that have the extremes of all."""
+        width = x.shape[1]
         if self.kind == "images":
             return
         if width > _TRANSPOSED * rows:

@@ -73,7 +73,7 @@ def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> Com
     asked = {"curvatures": request.curvatures, "repeats": request.repeats}
     plan = partial(_plan, request.tree)
     with ExitStack() as held:
-        return _compare(request, start_run(request, reporter.started, "comparison", asked, plan, held), reporter)
+        return _compare(request, start_run(request, reporter, "comparison", asked, plan, held), reporter)
 
 
 def _plan(tree: Path | None, run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ from ..geometry.frames import Frame
 from ..report import Picture, Report, Section
 from ..report.page import Tone
 from ..training.evaluate import Embedding
-from ..training.files import write_bytes, write_text
+from ..training.files import replacing, write_bytes, write_text
 from ..training.locks import is_empty, locked
 from ..training.storage import CONFIG, versions
 
@@ -37,10 +38,12 @@ __all__ = [
     "new_folder",
     "output_file",
     "read_embedding",
+    "table_ending",
     "today",
     "write_map",
     "write_report",
     "write_table",
+    "write_tables",
 ]
 
 PARQUET_ROWS = 1_000_000
@@ -207,35 +210,58 @@ def _numbered_columns(name: str, values: NDArray[np.float64]) -> dict[str, NDArr
 
 
 def embedding_path(folder: Path, rows: int = 0) -> Path:
-    """The table of a map: `embedding.csv`, or `embedding.parquet` where there is one or so many rows ask for it.
-
-    Where pyarrow is not installed, it is `embedding.csv` for any number of rows.
-    """
+    """The table of a map: `embedding.csv`, or `embedding.parquet` where there is one or so many rows ask for it."""
     parquet = folder / "embedding.parquet"
-    asked = rows >= PARQUET_ROWS and find_spec("pyarrow") is not None
-    return parquet if asked or parquet.exists() else folder / "embedding.csv"
+    return parquet if parquet.exists() else folder / f"embedding{table_ending(rows)}"
 
 
-def write_map(folder: Path, table: pd.DataFrame, pictures: Mapping[str, Picture]) -> None:
-    """Write the table of a map, and pictures by the names of their files."""
-    write_table(embedding_path(folder, len(table)), table)
+def table_ending(rows: int) -> str:
+    """How the name of a table of so many rows ends: long ones are Parquet files, where pyarrow is installed."""
+    return ".parquet" if rows >= PARQUET_ROWS and find_spec("pyarrow") is not None else ".csv"
+
+
+def write_map(folder: Path, tables: Iterable[pd.DataFrame], rows: int, pictures: Mapping[str, Picture]) -> None:
+    """Write the table of a map of so many rows, in pieces, and pictures by the names of their files."""
+    write_tables(embedding_path(folder, rows), tables)
     for name, picture in pictures.items():
         write_bytes(folder / f"{name}.png", picture.png)
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a Parquet file, or a CSV file in which a spreadsheet finds no formulas, atomically."""
+    write_tables(path, [table])
+
+
+def write_tables(path: Path, tables: Iterable[pd.DataFrame]) -> None:
+    """Write tables of the same columns below each other, as `write_table` does, each when it is made."""
+    with replacing(path) as file:
+        if path.suffix == ".parquet":
+            _write_parquet(file, tables)
+            return
+        for place, table in enumerate(tables):
+            file.write(_csv_text(table, header=not place).encode(errors="backslashreplace"))
+
+
+def _write_parquet(file: IO[bytes], tables: Iterable[pd.DataFrame]) -> None:
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    writer: Any = None
+    for table in tables:
+        texts = table.select_dtypes(exclude="number").astype(str)
+        made = arrow.Table.from_pandas(table.assign(**texts), preserve_index=False)
+        writer = writer or parquet.ParquetWriter(file, made.schema)
+        writer.write_table(made)
+    writer.close()
+
+
+def _csv_text(table: pd.DataFrame, header: bool) -> str:
     texts = table.select_dtypes(exclude="number").astype(str)
-    if path.suffix == ".parquet":
-        write_bytes(path, table.assign(**texts).to_parquet(index=False))
-        return
     # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
     delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)
     table = table.copy(deep=False)
     for name in texts:
         table[name] = texts[name].map(guard)
     table = table.rename(columns=guard)
-    write_text(path, table.to_csv(index=False, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL))
+    return table.to_csv(index=False, header=header, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL)
 
 
 def read_embedding(path: Path) -> pd.DataFrame:

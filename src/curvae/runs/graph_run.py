@@ -123,7 +123,7 @@ class GraphRun(Run):
         self.map = self._mapped(reporter.command(place.view_step))
         self.predicting = []
         if splits:
-            write_map(place.folder, self.map.table, self.map.pictures)
+            write_map(place.folder, [self.map.table], len(self.map.table), self.map.pictures)
             reporter.say(f"the map is in {place.folder}; models that predict hidden edges follow")
             self.predicting = fit_graphs(
                 [replace(config, seed=config.seed + i) for i in range(len(splits))],
@@ -202,7 +202,8 @@ class GraphRun(Run):
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
         said = [verdict, centre.sentence(graph)]
         good = not links.splits or links.beats_rules
-        return Outcome(fitted, embedding, frames, self.map.table, summary, *report, said, following, good)
+        table = self.map.table
+        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good)
 
     def _centre(self, embedding: Embedding, frames: Sequence[Frame]) -> pages.Centre:
         """The middle of the map and of the graph."""

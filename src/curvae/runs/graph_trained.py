@@ -24,7 +24,7 @@ from ..training.graphs.evaluate import embed_graph, neighbourhood
 from .folders import embedding_table, output_file, write_table
 from .link_figures import remark
 from .progress import Reporter
-from .run import Sampled, TrainedRun, missing_as_run
+from .run import EmbeddedData, Sampled, TrainedRun, missing_as_run
 from .sources import GraphSource, Step
 
 __all__ = ["TrainedGraph"]
@@ -42,12 +42,15 @@ class TrainedGraph(TrainedRun):
         features_file: str | None,
         missing: Missing | None,
         reporter: Reporter,
-    ) -> pd.DataFrame:
+        memory: str | None = None,
+    ) -> EmbeddedData:
         """Place the nodes of a graph with other edges.
 
         A model with features places any nodes that have them. One without knows its nodes by their places in the graph,
         so the nodes must be the same.
         """
+        if memory is not None:
+            raise CurvaeError(f"{self.folder} holds a model of a graph, which is read as a whole; leave out memory=…")
         fitted, own = self.loaded.fitted, self.loaded.data
         source = GraphSource(
             path,
@@ -70,7 +73,8 @@ class TrainedGraph(TrainedRun):
         if own.labels is not None:
             places = _places(own, graph)
             labels = np.where(places < 0, "", own.labels[places])
-        return embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node", self.frames)
+        table = embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node", self.frames)
+        return EmbeddedData([table], len(table))
 
     def _feature_columns(self, features_file: str | None) -> dict[str, Any]:
         """Which columns of a table are features, and which categories text columns have, as in the graph of the run."""

@@ -10,7 +10,7 @@ import torch
 
 from ..data.missing import Missing
 from ..errors import CurvaeError
-from .folders import output_file, write_table
+from .folders import output_file, table_ending, write_tables
 from .kinds import open_run
 from .progress import Reporter
 from .run import Imputed, Sampled
@@ -30,15 +30,19 @@ def embed_run(
     device: torch.device | str = "cpu",
     nodes: str | None = None,
     features_file: str | None = None,
+    memory: str | None = None,
     reporter: Reporter = _SILENT,
 ) -> Path:
-    """Embed data with a trained run; returns the CSV file, whose columns are those of `embedding.csv`.
+    """Embed data with a trained run; returns the file, whose columns are those of `embedding.csv`.
 
-    `nodes` is a table of nodes and `features_file` has their features, where the run is one of a graph.
+    It is a CSV file, or a Parquet file if that is asked for or there are a million rows. `nodes` is a table of nodes
+    and `features_file` has their features, where the run is one of a graph. Rows that would take more than so much
+    `memory` are read in pieces.
     """
-    table = open_run(run, device).embed(path, nodes, features_file, missing, reporter)
-    target = output_file(output, Path(f"{Path(path).name.split('.')[0]}-embedding.csv"), force)
-    write_table(target, table)
+    tables, rows = open_run(run, device).embed(path, nodes, features_file, missing, reporter, memory)
+    name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
+    target = output_file(output, Path(name), force, (".csv", ".parquet"))
+    write_tables(target, tables)
     return target
 
 

@@ -8,15 +8,28 @@ from typing import Any
 
 import torch
 
+from ..training.config import Config, Settings
 from ..training.storage import kind_of, load_fitted
 from .graph_run import GraphRun
+from .progress import Reporter
 from .rows_run import RowsRun
 from .run import Run, TrainedRun
+from .sources import DataSource, Source, streamed_blocks
+from .stream_run import StreamRun
 
-__all__ = ["RUNS", "open_run", "run_of"]
+__all__ = ["RUNS", "open_run", "run_of", "training_run"]
 
 RUNS: Mapping[str, type[Run]] = {run.fitted.kind: run for run in (RowsRun, GraphRun)}
 """what runs of a kind do, by its name in `config.json`"""
+
+
+def training_run(source: DataSource, config: Settings, repeats: int | None, reporter: Reporter) -> Run:
+    """The run that trains on some data; it reads rows in pieces where they are larger than the memory they may take."""
+    if isinstance(source, Source) and isinstance(config, Config):
+        needed = {"repeats": repeats not in (None, 1), "neighbours": config.neighbours != "off"}
+        if (blocks := streamed_blocks(source, others=needed)) is not None:
+            return StreamRun(source, config, blocks, reporter)
+    return RUNS[source.kind](source, config)
 
 
 def run_of(description: Mapping[str, Any]) -> type[Run]:

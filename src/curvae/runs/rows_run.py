@@ -65,8 +65,16 @@ class RowsRun(Run):
         super().__init__(source, config)
         self.settings = given(config)
         self.tree: tuple[NamedTree, Match] | None = None
-        self.data, self.schema = source.load()
-        self.data_size = f"{len(self.data)} rows, {self.data.n_columns} columns"
+        self.data, self.schema = self._load(source)
+        self.data_size = f"{self.rows} rows, {self.data.n_columns} columns"
+
+    def _load(self, source: Source) -> tuple[Dataset, Schema]:
+        return source.load()
+
+    @property
+    def rows(self) -> int:
+        """Rows that are trained on or held out."""
+        return len(self.data)
 
     @property
     def names(self) -> NDArray[np.str_]:
@@ -81,13 +89,12 @@ class RowsRun(Run):
         data, config = self.data, self.config
         self.repeats = 1 if count is None else count
         require_count("repeats", self.repeats)
-        low, high = extremes(data.x)
+        low, high = self._extremes()
         if not (low < high).any():
             raise CurvaeError(
                 f"nothing varies in {self.source.path}: every column is constant, so there is nothing to learn"
             )
-        self.split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
-        self.config, self.layout, reason = resolve(config, data, self.split)
+        reason = self._plan()
         require_buildable(self.config, self.layout)
         self.reason = before.get("likelihood_reason", reason)
         self.plan_text = f"{self.data_size}; likelihood {self.config.likelihood}: {self.reason}"
@@ -97,8 +104,8 @@ class RowsRun(Run):
                 "raise validation=…"
             ]
         facts = {
-            "fingerprint": data.fingerprint,
-            "rows": len(data),
+            "fingerprint": self.fingerprint,
+            "rows": self.rows,
             "features": int(data.x.shape[1]),
             "shape": list(data.shape),
             "blocks": list(data.blocks),
@@ -108,6 +115,24 @@ class RowsRun(Run):
             "schema": self.schema.to_json(),
         }
         return {"likelihood_reason": self.reason, "repeats": self.repeats, "data": facts}
+
+    def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return extremes(self.data.x)
+
+    def _plan(self) -> str:
+        """Split the rows and make "auto" choices; returns why this likelihood."""
+        data, config = self.data, self.config
+        self.split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
+        self.config, self.layout, reason = resolve(config, data, self.split)
+        return reason
+
+    @property
+    def _train_rows(self) -> int:
+        return len(self.split.train)
+
+    def _fit(self, **where: Any) -> Fitted:
+        """Train a single model."""
+        return fit(self.config, self.data, split=self.split, **where)
 
     def _scored(self) -> tuple[NDArray[np.int64], str]:
         """Rows whose likelihood the report tells, and what they are."""
@@ -119,7 +144,7 @@ class RowsRun(Run):
         forecast = Forecast(reporter, "training and evaluation")
 
         def estimate(made: Estimate) -> None:
-            sizes = self.layout.features, len(split.train), len(self._scored()[0]), SAMPLES, -(-repeats // jobs)
+            sizes = self.layout.features, self._train_rows, len(self._scored()[0]), SAMPLES, -(-repeats // jobs)
             forecast(made.left + likelihood_seconds(jobs * made.epoch, config, *sizes, place.device))
 
         where: dict[str, Any] = {
@@ -129,7 +154,7 @@ class RowsRun(Run):
             "estimate": estimate,
         }
         if repeats == 1:
-            found = [fit(config, self.data, split=split, **where, progress=progress)]
+            found = [self._fit(**where, progress=progress)]
         else:
             found = fit_many(
                 [replace(config, seed=config.seed + i) for i in range(repeats)],
@@ -142,7 +167,7 @@ class RowsRun(Run):
             )
         if found[0].failure is not None:
             raise CurvaeError(found[0].failure)
-        self.model = replace(found[0], reason=self.reason)
+        self.model = replace(found[0], reason=self.reason, split=split)
         self.maps = [embed(one, self.data) for one in found if one.failure is None]
 
     def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
@@ -193,7 +218,7 @@ class RowsRun(Run):
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
         verdict = (
-            f"{len(data)} rows on {place_text(embedding)}: "
+            f"{self.rows} rows on {place_text(embedding)}: "
             f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
         pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
@@ -202,7 +227,7 @@ class RowsRun(Run):
         if stable is not None:
             said = [*sections[3].text, *said]
         following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
-        return Outcome(fitted, embedding, frames, table, summary, *report, said, following)
+        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following)
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 

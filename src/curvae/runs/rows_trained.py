@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data import Column, Dataset, Schema, load, memory
+from ..data import Column, Dataset, Schema, load, memory, open_stream
 from ..data.covariates import code_values
 from ..data.messages import quoted
 from ..data.missing import Missing, places
@@ -23,12 +23,15 @@ from ..training import impute
 from ..training.config import require_count
 from ..training.evaluate import embed, likelihoods
 from ..training.files import write_bytes
+from ..training.splits import HeldOut
+from ..training.stream_problem import held_out_rows
 from . import pages
 from .faithful import judge_rows
 from .folders import embedding_table, output_file, write_table
+from .pieces import embedded_tables, sampled
 from .progress import Reporter
-from .run import Imputed, Sampled, TrainedRun, missing_as_run
-from .sources import Source, Step
+from .run import EmbeddedData, Imputed, Sampled, TrainedRun, missing_as_run
+from .sources import Source, Step, streamed_blocks
 
 __all__ = ["TrainedRows"]
 
@@ -61,12 +64,19 @@ class TrainedRows(TrainedRun):
         features_file: str | None,
         missing: Missing | None,
         reporter: Reporter,
-    ) -> pd.DataFrame:
+        memory: str | None = None,
+    ) -> EmbeddedData:
         for name, value in (("nodes", nodes), ("features_file", features_file)):
             if value is not None:
                 raise CurvaeError(f"{self.folder} holds a model of a table, which has no nodes; leave out {name}=…")
+        fitted, schema = self.loaded.fitted, self.loaded.data
+        if (blocks := streamed_blocks(Source(path, memory=memory), schema)) is not None:
+            missing = missing_as_run(missing, self.loaded.description)
+            stream = open_stream(blocks, schema=schema, memory=memory, missing=missing)
+            return EmbeddedData(embedded_tables(fitted, stream, self.frames, reporter), len(stream))
         data = self._read(path, missing, reporter, decode=False)
-        return embedding_table(embed(self.loaded.fitted, data), data.ids, data.labels, "new", frames=self.frames)
+        table = embedding_table(embed(fitted, data), data.ids, data.labels, "new", frames=self.frames)
+        return EmbeddedData([table], len(table))
 
     def impute(
         self, path: str, output: Path | None, samples: int, seed: int, force: bool, reporter: Reporter
@@ -135,16 +145,39 @@ class TrainedRows(TrainedRun):
     def _sampled(self, *paths: Path) -> Sampled:
         return Sampled(list(paths), Step("embed", (str(self.folder), str(paths[0]))))
 
+    def _judged(self, path: str, missing: Missing | None, reporter: Reporter) -> tuple[Dataset, NDArray[np.str_]]:
+        """Rows whose likelihood is wanted, and which part of the data each belongs to: of data that are read in pieces,
+        a sample.
+
+        The run's own data are reported by part: rows that were trained on say nothing about new ones.
+        """
+        fitted, known = self.loaded.fitted, self.loaded.description
+        own = known["data"].get("fingerprint")
+        stored = known.get("source")
+        bound = stored.get("memory") if isinstance(stored, dict) else None
+        if (blocks := streamed_blocks(Source(path, memory=bound), self.loaded.data)) is None:
+            data = self._read(path, missing, reporter, decode=True)
+            same = data.fingerprint == own
+            return data, fitted.split.names(len(data)) if same else np.full(len(data), "new")
+        advance = reporter.counter("reading", len(blocks))
+        how: dict[str, Any] = {"memory": bound, "missing": missing_as_run(missing, known)}
+        roles = {"label": self.loaded.data.label, "id": self.loaded.data.id}
+        stream = open_stream(blocks, **how, **roles, advance=advance)
+        same = stream.fingerprint == own
+        held = held_out_rows(fitted.config, stream) if same else HeldOut(len(stream), np.empty(0, np.int64))
+        stream = replace(stream, schema=self.loaded.data)
+        data, split = sampled(stream, held, fitted.config.seed)
+        reporter.tell(data.notes, data.warnings)
+        return data, split.names(len(data)) if same else np.full(len(data), "new")
+
     def evaluate(
         self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
     ) -> dict[str, Any]:
         """Marginal log-likelihoods by importance sampling, with 5000 samples a row by default, and faithfulness."""
         samples = _SAMPLES if samples is None else samples
         require_count("samples", samples, "importance_samples")
-        fitted, data = self.loaded.fitted, self._read(path, missing, reporter, decode=True)
-        # The run's own data are reported by part: rows that were trained on say nothing about new ones.
-        same = data.fingerprint == self.loaded.description["data"].get("fingerprint")
-        names = fitted.split.names(len(data)) if same else np.full(len(data), "new")
+        fitted = self.loaded.fitted
+        data, names = self._judged(path, missing, reporter)
         found = likelihoods(fitted, data, samples, seed, advance=reporter.counter("likelihood", len(data)))
         found.require_finite(data.ids)
         parts = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ from .sources import DataSource, Step
 
 __all__ = [
     "DiagnosedData",
+    "EmbeddedData",
     "Imputed",
     "Outcome",
     "Place",
@@ -107,7 +108,8 @@ class Outcome:
     Arguments:
         fitted, embedding: the model, and where it places its data.
         frames: from which the factors of the map are drawn.
-        table: of `embedding.csv`.
+        tables: of `embedding.csv`, one below the other.
+        rows: of all of them.
         summary: figures for `config.json`.
         title, verdict, sections: of the report.
         warnings: about the map.
@@ -120,7 +122,8 @@ class Outcome:
     fitted: FittedModel
     embedding: Embedding
     frames: tuple[Frame, ...]
-    table: pd.DataFrame
+    tables: Iterable[pd.DataFrame]
+    rows: int
     summary: dict[str, Any]
     title: str
     verdict: str
@@ -181,6 +184,11 @@ class Run(ABC):
     def warnings(self) -> Sequence[str]:
         """About the data, for the report."""
         return self.data.warnings
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data."""
+        return self.data.fingerprint
 
     @property
     @abstractmethod
@@ -301,8 +309,12 @@ class TrainedRun(ABC):
         features_file: str | None,
         missing: Missing | None,
         reporter: Reporter,
-    ) -> pd.DataFrame:
-        """The rows of `embedding.csv` for new data; `nodes` is a table of nodes, `features_file` has their features."""
+        memory: str | None = None,
+    ) -> EmbeddedData:
+        """The rows of `embedding.csv` for new data; `nodes` is a table of nodes, `features_file` has their features.
+
+        Rows that take more than so much `memory` are read and embedded in pieces.
+        """
 
     @abstractmethod
     def sample(
@@ -321,6 +333,13 @@ class TrainedRun(ABC):
         self, path: str, output: Path | None, samples: int, seed: int, force: bool, reporter: Reporter
     ) -> Imputed:
         """Fill the gaps of data and write them."""
+
+
+class EmbeddedData(NamedTuple):
+    """Tables with the rows of a map, one below the other, and the number of rows of all of them."""
+
+    tables: Iterable[pd.DataFrame]
+    rows: int
 
 
 class Sampled(NamedTuple):

@@ -8,10 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
-from ..data import Dataset, Graph, Schema, load, load_graph
+from ..data import Dataset, Graph, Schema, load, load_graph, memory
+from ..data.streams import Blocks, find_blocks
+from ..data.tables import Roles
 from ..errors import CurvaeError
 
-__all__ = ["DataSource", "GraphSource", "Source", "Step"]
+__all__ = ["DataSource", "GraphSource", "Source", "Step", "streamed_blocks"]
 
 
 class Step(NamedTuple):
@@ -107,6 +109,8 @@ class Source(DataSource):
     missing: Any = "error"
     exposure: str | None = None
     covariates: tuple[str, ...] = ()
+    memory: str | None = None
+    """bytes that rows may take at a time, such as "2GB"; larger data are read in pieces"""
 
     def load(self) -> tuple[Dataset, Schema]:
         return load(
@@ -122,7 +126,50 @@ class Source(DataSource):
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         # What older runs do not name, they did not have.
-        return super().again({"exposure": None, "covariates": [], **stored})
+        return super().again({"exposure": None, "covariates": [], "memory": None, **stored})
+
+    def step(self, action: str, why: str = "", **options: Any) -> Step:
+        own = self if action == self.action else replace(self, memory=None)  # others read all rows
+        return super(Source, own).step(action, why, **options)
+
+
+def streamed_blocks(
+    source: Source, schema: Schema | None = None, others: Mapping[str, Any] = MappingProxyType({})
+) -> Blocks | None:
+    """The blocks of data that are larger than the memory that they may take; None for data to be held in memory.
+
+    A folder of Parquet files is always read in pieces. What needs all rows is held in memory however large it is,
+    unless a bound is asked for: then it is refused.
+
+    Arguments:
+        source: the data.
+        schema: of the data that a model was trained on, if there is one.
+        others: what else needs all rows, by the names of parameters.
+    """
+    bound = memory.bound(source.memory)
+    columns, roles = None, Roles(source.label, source.id)
+    if schema is not None and schema.kind == "table":
+        columns, roles = tuple(schema.column_names), Roles(schema.label, schema.id)
+    blocks = find_blocks(source.path, bound, roles, columns)
+    if blocks is None or (blocks.footprint <= bound and not blocks.path.is_dir()):
+        return None
+    needed = [name for name, value in {**_need_all_rows(source, schema), **others}.items() if value]
+    if needed and source.memory is None and not blocks.path.is_dir():
+        return None
+    if needed:
+        raise CurvaeError(
+            f"{blocks.path.name} is read in pieces and {', '.join(f'{name}=…' for name in needed)} needs all rows in "
+            "memory; leave it out, or give a single file and raise memory=…"
+        )
+    return blocks
+
+
+def _need_all_rows(source: Source, schema: Schema | None) -> dict[str, Any]:
+    """Roles of columns that are only known when all rows are, and those of a schema that only then can be met."""
+    if schema is None:
+        names = ("group", "categorical", "exposure", "covariates")
+        return {name: getattr(source, name) for name in names} | {"missing": source.missing == "drop"}
+    return {"categorical": schema.categorical, "exposure": schema.exposure, "covariates": schema.covariates}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from ..training.files import write_json
 from ..training.locks import locked
 from ..training.storage import CONFIG, description_of, read_description
 from .folders import new_folder
-from .kinds import RUNS
+from .kinds import RUNS, training_run
+from .progress import Reporter
 from .run import Run, given
 from .sources import DataSource
 
@@ -47,7 +48,7 @@ class Started(NamedTuple):
 
 def start_run(
     request: Any,
-    command: str,
+    reporter: Reporter,
     kind: str,
     asked: Mapping[str, Any],
     prepare: Callable[[Run, dict[str, Any], Mapping[str, Any]], dict[str, Any]],
@@ -57,7 +58,7 @@ def start_run(
 
     Arguments:
         request: has `source`, `settings`, `output`, `resume` and `force`.
-        command: that starts the run; of one that is resumed, the first is kept.
+        reporter: knows the command that starts the run; of one that is resumed, the first is kept.
         kind: of the run.
         asked: what else was asked for, by its name in `config.json`; None where it was left out.
         prepare: called with the run, what is asked for, and the description of the run that is resumed, if any. It
@@ -75,15 +76,18 @@ def start_run(
         source, config, asked = _require_same_request(folder, before, source, configs, settings, asked)
         settings = given(config)
         source.check_resumed(folder, before["source"])
-    run = runs(source, configs(**settings))
-    if before and run.data.fingerprint != before["data"]["fingerprint"]:
+    config = configs(**settings)
+    # A comparison needs all rows in memory, where a run that was started without a bound had them too.
+    whole = kind != source.kind or (before and source.to_json().get("memory") is None)
+    run = runs(source, config) if whole else training_run(source, config, asked.get("repeats"), reporter)
+    if before and run.fingerprint != before["data"]["fingerprint"]:
         raise CurvaeError(
             f"{source.path} is not the data that {folder} was started with; "
             "give that data, or start a new run without resume=True"
         )
     more = prepare(run, asked, before)
-    command = before.get("command", command)
-    description = {**description_of(run.config, kind), "command": command, "source": source.to_json(), **more}
+    command = before.get("command", reporter.started)
+    description = {**description_of(run.config, kind), "command": command, "source": run.source.to_json(), **more}
     if not before:
         name = source.name if kind == source.kind else f"{source.name}-{kind}"
         folder = held.enter_context(new_folder(request.output, name, request.force))

@@ -73,7 +73,7 @@ def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainRe
     with ExitStack() as held:
         started = start_run(
             request,
-            reporter.started,
+            reporter,
             kind,
             {count: request.repeats},
             lambda run, asked, before: {**run.prepare(asked[count], before), **_rooted(run, request.root, before)},
@@ -98,7 +98,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     found = run.outcome(place, run.source.named(description["source"]), time.perf_counter() - began, reporter)
     warnings = [*run.warnings, *found.warnings]
     summary = {**found.summary, "warnings": warnings}
-    write_map(folder, found.table, found.pictures)
+    write_map(folder, found.tables, found.rows, found.pictures)
     write_report(
         folder / "report.html",
         found.title,

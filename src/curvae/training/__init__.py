@@ -19,7 +19,7 @@ from .graphs import (
 )
 from .imputation import impute
 from .rows import Rows, Scaling
-from .splits import Split, random_split
+from .splits import HeldOut, Split, hold_out, random_split
 
 __all__ = [
     "Comparison",
@@ -28,6 +28,7 @@ __all__ = [
     "Fitted",
     "FittedGraph",
     "GraphConfig",
+    "HeldOut",
     "Rows",
     "Scaling",
     "Split",
@@ -40,6 +41,7 @@ __all__ = [
     "fit_graph",
     "fit_graphs",
     "fit_many",
+    "hold_out",
     "impute",
     "link_baselines",
     "link_figures",

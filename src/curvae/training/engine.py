@@ -18,7 +18,7 @@ from ..settings import rounds
 from .adam import Adam
 from .config import Config, Settings
 from .fitted import Record
-from .sources import Stacked
+from .sources import EpochGenerator, Stacked
 
 __all__ = [
     "WINDOW",
@@ -180,7 +180,10 @@ class Engine(ABC, Generic[Model, Kind]):
     def _generator(self, seed: int, epoch: int | None, *kind: int) -> torch.Generator:
         key = [seed, 0 if epoch is None else epoch + 1, *kind]
         entropy = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
-        return torch.Generator(self.stack.device).manual_seed(int(entropy >> 1))
+        made = EpochGenerator(self.stack.device)
+        made.origin = seed, epoch or 0
+        made.manual_seed(int(entropy >> 1))
+        return made
 
 
 def losses(

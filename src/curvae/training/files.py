@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import safetensors
 import safetensors.torch
@@ -26,6 +26,7 @@ __all__ = [
     "read_records",
     "read_tensors",
     "remove_files",
+    "replacing",
     "require_finite_tensors",
     "write_bytes",
     "write_json",
@@ -75,20 +76,27 @@ def remove_files(paths: Sequence[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically; a failure leaves what was there before."""
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to, which takes its place when it is whole; a failure leaves what was there before."""
     part = path.with_name(path.name + ".part")
     with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
-        except OSError:
+        except BaseException:
             part.unlink(missing_ok=True) if os.access(part.parent, os.W_OK) else None
             raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically; a failure leaves what was there before."""
+    with replacing(path) as file:
+        file.write(content)
 
 
 def json_text(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..data import Batches, Stream
 from ..errors import CurvaeError
 from .checkpoints import begun
 from .config import Config
@@ -16,9 +17,10 @@ from .fitted import Fitted, FittedModel, Record
 from .pace import Clock, Estimate
 from .problems import Listener, Problem, Task, Warn
 from .rows import Data, Scaling
-from .rows_problem import plan_rows
-from .splits import Split
+from .rows_problem import RowsTask, plan_rows
+from .splits import HeldOut, Split
 from .stacks import train_stack
+from .stream_problem import plan_stream
 from .workers import processes, seen_by_workers, spread
 
 __all__ = ["fit", "fit_many", "train_many", "train_one"]
@@ -29,10 +31,10 @@ FittedT = TypeVar("FittedT", bound=FittedModel)
 
 def fit(
     config: Config,
-    x: Data,
+    x: Data | Stream | Batches,
     *,
     blocks: tuple[int, ...] = (),
-    split: Split | None = None,
+    split: Split | HeldOut | None = None,
     scaling: Scaling | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -51,10 +53,12 @@ def fit(
 
     Arguments:
         config: what to train; "auto" choices are resolved in the result.
-        x: rows in original units: a numpy array, a scipy CSR matrix, a `Dataset` or `curvae.data.Arrays`.
+        x: rows in original units: a numpy array, a scipy CSR matrix, a `Dataset`, `curvae.data.Arrays`, or what
+            `curvae.data.open_stream` or `open_batches` opened, which is read in pieces.
         blocks: of a plain matrix, for each column the number of its categories, which are one-hot columns; 0 for a
             column of numbers, 1 for one of yes and no.
-        split: rows for training and validation; by default at random from the configuration.
+        split: rows for training and validation; by default at random from the configuration. Of a stream, a `HeldOut`
+            with the rows for validation.
         scaling: how to scale columns; by default from all rows that are not test rows.
         device: where to train.
         dtype: of the networks; the latent space is always float64.
@@ -71,8 +75,17 @@ def fit(
         >>> sorted(fitted.history[0])[:5]
         ['c', 'elbo', 'epoch', 'kl', 'prior_scale']
     """
-    splits, scalings = None if split is None else [split], None if scaling is None else [scaling]
-    problem, tasks = plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype)
+    problem: Problem[RowsTask, Fitted]
+    tasks: Sequence[RowsTask]
+    if isinstance(x, Stream | Batches):
+        if isinstance(split, Split):
+            raise CurvaeError("the split of a stream is the rows held out; give a HeldOut, as of hold_out")
+        problem, tasks = plan_stream([config], x, split, scaling, asked=device, dtype=dtype)
+    else:
+        if isinstance(split, HeldOut):
+            raise CurvaeError("rows in memory need a Split, as of random_split, not the HeldOut of a stream")
+        splits, scalings = None if split is None else [split], None if scaling is None else [scaling]
+        problem, tasks = plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype)
     return train_one(problem, tasks, folder, resume, progress, estimate)
 
 

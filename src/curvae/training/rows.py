@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -52,13 +52,23 @@ class Scaling:
         else:
             mean = x.mean(0, dtype=np.float64)
             deviation = x.std(0, dtype=np.float64)
+
+        def values() -> NDArray[Any]:
+            first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]
+            return np.nan_to_num(extremes(x)[0]) if np.isnan(first).any() else first
+
+        return cls.from_moments(mean, deviation, values)
+
+    @classmethod
+    def from_moments(
+        cls, mean: NDArray[np.float64], deviation: NDArray[np.float64], values: Callable[[], NDArray[Any]]
+    ) -> Scaling:
+        """To mean 0 and variance 1; of a constant column, one of the `values` becomes 0: its mean may be off by a
+        rounding."""
         constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1e-290)
         if not constant.any():
             return cls(mean, deviation)
-        first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]  # their mean may be off by a rounding
-        if np.isnan(first).any():
-            first = np.nan_to_num(extremes(x)[0])
-        return cls(np.where(constant, first, mean), np.where(constant, 1.0, deviation), constant)
+        return cls(np.where(constant, values(), mean), np.where(constant, 1.0, deviation), constant)
 
     def only(self, features: NDArray[np.bool_]) -> Scaling:
         """This scaling of some features; the others are left as they are."""

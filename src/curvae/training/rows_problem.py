@@ -30,9 +30,21 @@ from .neighbours import COMPONENTS, Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
 from .rows import Data, Scaling, layout_of
 from .sources import Pool
-from .splits import Split, random_split
+from .splits import HeldOut, Split, random_split
 
-__all__ = ["SAMPLES", "RowsProblem", "RowsTask", "plan_rows", "resolve", "scaling_for"]
+__all__ = [
+    "SAMPLES",
+    "RowsProblem",
+    "RowsTask",
+    "chosen_likelihood",
+    "digest",
+    "plan_rows",
+    "resolve",
+    "scaling_digest",
+    "scaling_for",
+    "settled",
+    "watched_rows",
+]
 
 SAMPLES = 500
 """importance samples a row, by default, to judge a model in a comparison"""
@@ -60,11 +72,11 @@ class RowsTask(Task):
 
 def resolve(config: Config, data: Data, split: Split) -> tuple[Config, Layout, str]:
     """The configuration with its "auto" choices made for the data, their layout, and why this likelihood."""
-    likelihood, layout, reason = _chosen(Arrays.of(data), config.likelihood)
-    return _settled(config, likelihood, split, layout.features), layout, reason
+    likelihood, layout, reason = chosen_likelihood(Arrays.of(data), config.likelihood)
+    return settled(config, likelihood, split, layout.features), layout, reason
 
 
-def _chosen(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
+def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
     """The likelihood for the data, their layout as it takes them, and why this likelihood."""
     layout = layout_of(arrays)
     name, reason = choose_likelihood(arrays.x, asked, layout)
@@ -78,8 +90,9 @@ def _chosen(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
     return name, family.layout(arrays.x, layout), reason
 
 
-def _settled(config: Config, likelihood: str, split: Split, features: int) -> Config:
-    train = len(split.train)
+def settled(config: Config, likelihood: str, split: Split | HeldOut, features: int) -> Config:
+    """The configuration with what follows from the likelihood and the numbers of rows."""
+    train, validation = split.counts
     rows = min(config.batch_size, train)
     # The outputs of a step with their gradients, or its noise: far from all that it takes.
     memory.require(
@@ -87,15 +100,15 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
         f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
         fix="lower batch_size or samples",
     )
-    if isinstance(config.patience, int) and not len(split.validation):
-        rows = len(split.train) + len(split.test)
+    if isinstance(config.patience, int) and not validation:
+        rows = train + (len(split.test) if isinstance(split, Split) else 0)
         raise CurvaeError(
             f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
             "none; hold out a larger share, or drop patience"
         )
     if config.neighbours != "off" and config.neighbours_weight is None:
         config = replace(config, neighbours_weight=_weight(features))
-    return replace(config, likelihood=likelihood).layered(train).lasting(train, len(split.validation))
+    return replace(config, likelihood=likelihood).layered(train).lasting(train, validation)
 
 
 def _weight(features: int) -> float:
@@ -154,8 +167,10 @@ def plan_rows(
         x, rows = arrays.x, len(arrays)
         share, seed = config.validation, config.seed
         split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
-        likelihood, layout, reason = once(partial(_chosen, arrays, config.likelihood), source, config.likelihood)
-        config = _settled(config, likelihood, split, x.shape[1])
+        likelihood, layout, reason = once(
+            partial(chosen_likelihood, arrays, config.likelihood), source, config.likelihood
+        )
+        config = settled(config, likelihood, split, x.shape[1])
         scaling = (
             once(
                 partial(scaling_for, config, layout, sources[source], split),
@@ -171,13 +186,6 @@ def plan_rows(
     return RowsProblem(sources, **problem), tasks
 
 
-def _start(arrays: Arrays) -> tuple[NDArray[np.float64], Effects | None]:
-    """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
-    unit = np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
-    effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
-    return column_means(arrays.x) / unit, effects
-
-
 @dataclass(frozen=True)
 class RowsProblem(Problem[RowsTask, Fitted]):
     """Models of rows; `sources` are `Arrays`, and models are judged with so many importance samples a row."""
@@ -191,12 +199,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         if key not in known:
             known[key] = self._rows_digest(task)
         split = (part.astype("<i8") for part in (task.split.train, task.split.validation, task.split.test))
-        # To six digits: other machines round the last ones of a mean otherwise.
-        shift, scale = task.scaling.shift, task.scaling.scale
-        with np.errstate(all="ignore"):
-            figures = np.stack([shift / scale, np.log(scale)])
-        scaling = np.round(figures, 6).astype("<f8") + 0.0
-        return {"rows": known[key], "split": _digest(*split), "scaling": _digest(scaling)}
+        return {"rows": known[key], "split": digest(*split), "scaling": scaling_digest(task.scaling)}
 
     def _rows_digest(self, task: RowsTask) -> str:
         arrays, blocks = self.sources[task.source], task.layout.blocks
@@ -204,10 +207,10 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         # checkpoints of before columns of several kinds were told apart.
         if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
             blocks = ()
-        digest = hashlib.sha256(json.dumps([arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]).encode())
+        found = hashlib.sha256(json.dumps([arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]).encode())
         for part in arrays.per_row.values():
-            hash_rows(part.reshape(len(arrays), -1), digest)
-        return digest.hexdigest()
+            hash_rows(part.reshape(len(arrays), -1), found)
+        return found.hexdigest()
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
         starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
@@ -215,12 +218,19 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         for task in tasks:
             rows = task.source, id(task.split)
             if rows not in starts:
-                starts[rows] = _start(self.sources[task.source].take(task.split.train))
+                starts[rows] = self._start(task)
             mean, effects = starts[rows]
             effects = None if effects is None else effects.scaled(task.scaling.scale)
             model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects)
             made.append(model.to(self.device, self.dtype))
         return made
+
+    def _start(self, task: RowsTask) -> tuple[NDArray[np.float64], Effects | None]:
+        """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
+        arrays = self.sources[task.source].take(task.split.train)
+        unit = np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
+        effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
+        return column_means(arrays.x) / unit, effects
 
     def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         configs, cuda = [task.config for task in tasks], self.device.type == "cuda"
@@ -229,7 +239,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         )
         own = self._neighbourhoods(tasks, models, pool)
         train = pool.part(torch.from_numpy(np.stack([task.split.train for task in tasks])), own)
-        validation = pool.part(torch.from_numpy(np.stack([_watched(task) for task in tasks])))
+        validation = pool.part(torch.from_numpy(np.stack([watched_rows(task) for task in tasks])))
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
         captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
         return (Captured if captured else BatchEngine)(models, configs, train, validation)
@@ -271,7 +281,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         ]
 
 
-def _watched(task: RowsTask) -> NDArray[np.int64]:
+def watched_rows(task: RowsTask) -> NDArray[np.int64]:
     """Validation rows to look at after every epoch: all, or of epochs that are parts of a pass as many as cost little.
 
     They lie evenly among all, for tables may be sorted.
@@ -283,5 +293,13 @@ def _watched(task: RowsTask) -> NDArray[np.int64]:
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
-def _digest(*arrays: NDArray[Any]) -> str:
+def scaling_digest(scaling: Scaling) -> str:
+    """To six digits: other machines round the last ones of a mean otherwise."""
+    with np.errstate(all="ignore"):
+        figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
+    return digest(np.round(figures, 6).astype("<f8") + 0.0)
+
+
+def digest(*arrays: NDArray[Any]) -> str:
+    """SHA-256 of arrays."""
     return hashlib.sha256(b"\n".join(array.tobytes() for array in arrays)).hexdigest()

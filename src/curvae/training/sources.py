@@ -16,10 +16,20 @@ from ..models import Batch, Layout
 from .neighbours import Neighbourhoods
 from .rows import Matrix, Rows, Scaling, assemble
 
-__all__ = ["EVERY", "Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
+__all__ = ["EVERY", "EpochGenerator", "Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
 
 EVERY = slice(None)
 """all rows"""
+
+
+class EpochGenerator(Generator):
+    """A generator for the rows or the noise of an epoch that knows which it is.
+
+    Attributes:
+        origin: the seed of the training, and the number of the epoch, or of the pass over the rows, from 0.
+    """
+
+    origin: tuple[int, int] = (0, 0)
 
 
 class RowSource(Protocol):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 
-__all__ = ["Split", "random_split"]
+__all__ = ["HeldOut", "Split", "hold_out", "random_split"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,11 @@ class Split:
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Rows for training and for validation."""
+        return len(self.train), len(self.validation)
 
     def names(self, rows: int) -> NDArray[np.str_]:
         """ "train", "validation" or "test" for each row."""
@@ -47,3 +52,27 @@ def random_split(
             f"no rows are left for training: {rows} rows in {len(order)} groups; hold out a smaller share"
         )
     return split
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which of the rows of a stream are held out for validation, in ascending order; all others are trained on."""
+
+    rows: int
+    validation: NDArray[np.int64]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Rows for training and for validation."""
+        return self.rows - len(self.validation), len(self.validation)
+
+    def names(self, rows: NDArray[np.int64]) -> NDArray[np.str_]:
+        """ "train" or "validation" for each of some rows, given by number."""
+        return np.where(np.isin(rows, self.validation), "validation", "train")
+
+
+def hold_out(rows: int, share: float, most: int, seed: int = 0) -> HeldOut:
+    """Hold out a random share of the rows of a stream, at most so many, in memory that does not grow with the rows."""
+    count = min(round(rows * share), most, rows - 1)
+    chosen = np.random.default_rng([seed, 7]).choice(rows, count, replace=False, shuffle=False)
+    return HeldOut(rows, np.sort(chosen).astype(np.int64))

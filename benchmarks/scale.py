@@ -1,0 +1,174 @@
+"""What reading in pieces costs, in time and memory: `python -m benchmarks.scale` writes results/scale.json.
+
+Time is processor time of all threads, the one that reads among them, so that other work on the machine counts little.
+Peak memory is that of a process of its own, which opens a file, trains for one pass and places all rows on the map.
+Files are written to a temporary folder, and removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import curvae
+from curvae.data import open_stream
+from curvae.runs import Reporter
+from curvae.runs.folders import write_tables
+from curvae.runs.pieces import embedded_tables
+from curvae.training import Config, fit
+from curvae.training.engine import BatchEngine
+from curvae.training.rows_problem import plan_rows
+from curvae.training.stream_problem import plan_stream
+
+__all__ = ["RESULT", "measure", "table"]
+
+RESULT = Path(__file__).parent.parent / "results" / "scale.json"
+COLUMNS, PIECE, BOUND = 50, 100_000, 1.15
+GROUPS = ("epochs", "npy", "parquet")
+
+
+def write(folder: Path, rows: int, kind: str) -> Path:
+    """A file of so many rows around a plane, float32, made a piece at a time."""
+    path, random = folder / f"rows.{kind}", np.random.default_rng(0)
+    plane = random.normal(size=(2, COLUMNS))
+
+    def pieces() -> Any:
+        for start in range(0, rows, PIECE):
+            count = min(PIECE, rows - start)
+            yield start, (random.normal(size=(count, 2)) @ plane + random.normal(size=(count, COLUMNS))).astype("f4")
+
+    if kind == "npy":
+        for start, x in pieces():
+            whole = np.lib.format.open_memmap(path, "w+" if not start else "r+", np.float32, (rows, COLUMNS))
+            whole[start : start + len(x)] = x
+        return path
+    pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    writer: Any = None
+    for _, x in pieces():
+        made = pa.table({f"g{i}": x[:, i] for i in range(COLUMNS)})
+        writer = writer or pq.ParquetWriter(path, made.schema)
+        writer.write_table(made)
+    writer.close()
+    return path
+
+
+def epochs(folder: Path, batch: int, rows: int, repeats: int) -> dict[str, Any]:
+    """Processor seconds of an epoch in memory, from an array and from Parquet, in turn; and their ratios."""
+    config = Config(epochs=repeats + 1, batch_size=batch, validation=0.0, patience=None)
+    engines: dict[str, BatchEngine] = {}
+    for kind in ("npy", "parquet"):
+        path = write(folder, rows, kind)
+        problem, tasks = plan_stream([config], open_stream(path, memory="80MB"))
+        engines[kind] = problem.engine(tasks, problem.models(tasks))
+    plain, own = plan_rows([config], np.load(folder / "rows.npy"))
+    engines["memory"] = plain.engine(own, plain.models(own))
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    for number in range(repeats + 1):
+        for name, engine in engines.items():
+            began = time.process_time()
+            assert not engine.epoch(number).failures
+            times[name].append(time.process_time() - began)
+    found = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first warms up
+    ratios = {f"{name}_ratio": statistics.median(_ratios(times, name)) for name in ("npy", "parquet")}
+    return {"batch": batch, "rows": rows, "repeats": repeats, **found, **ratios, "bound": BOUND}
+
+
+def _ratios(times: dict[str, list[float]], name: str) -> list[float]:
+    return [ours / other for ours, other in zip(times[name][1:], times["memory"][1:], strict=True)]
+
+
+def peak(folder: Path, rows: int, kind: str, memory: str) -> dict[str, Any]:
+    """Peak memory and time of a process that trains for a pass and places all rows."""
+    path = write(folder, rows, kind)
+    words = [sys.executable, "-m", "benchmarks.scale", "--one", str(path), "--memory", memory]
+    found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    size = path.stat().st_size
+    path.unlink()
+    return {"rows": rows, "kind": kind, "memory": memory, "file_mb": size / 1e6, **found}
+
+
+def one(path: Path, memory: str) -> dict[str, Any]:
+    """What that process does, and what it took."""
+    before = _peak()
+    began = time.process_time()
+    stream = open_stream(path, memory=memory)
+    read = time.process_time()
+    fitted = fit(Config(epochs=1, batch_size=8192, hidden=(32,), posterior="wrapped"), stream)
+    trained = time.process_time()
+    write_tables(path.with_name("embedding.parquet"), embedded_tables(fitted, stream, None, Reporter()))
+    done = time.process_time()
+    path.with_name("embedding.parquet").unlink()
+    seconds = {"reading_s": read - began, "training_s": trained - read, "embedding_s": done - trained}
+    return {"peak_mb": _peak(), "before_mb": before, **seconds}
+
+
+def _peak() -> float:
+    """Megabytes; not of `getrusage`, which counts what the process was forked from."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) / 1e3
+
+
+def measure(group: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """The figures of a group: "epochs", or of files of a kind, "npy" or "parquet"."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        if group == "epochs":
+            return [epochs(folder, batch, rows, 5) for batch, rows in ((64, 32_000), (1024, 200_000))]
+        return [peak(folder, rows, group, "400MB") for rows in sizes]
+
+
+def table(result: dict[str, Any]) -> str:
+    """Time of an epoch beside that in memory, and peak memory."""
+    lines = ["| rows | batch | in memory (s) | `.npy` | Parquet |", "|---|---|---|---|---|"]
+    for row in result.get("epochs", ()):
+        ratios = f"×{row['npy_ratio']:.2f} | ×{row['parquet_ratio']:.2f}"
+        lines.append(f"| {row['rows']:,} | {row['batch']:,} | {row['memory']:.2f} | {ratios} |")
+    lines += [
+        "",
+        "| file | rows | size (MB) | peak memory (MB) | of these before data are opened |",
+        "|---|---|---|---|---|",
+    ]
+    for row in [*result.get("npy", ()), *result.get("parquet", ())]:
+        sizes = f"{row['file_mb']:,.0f} | {row['peak_mb']:,.0f} | {row['before_mb']:,.0f}"
+        lines.append(f"| {row['kind']} | {row['rows']:,} | {sizes} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; all by default")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000, 5_000_000], help="rows of the files")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--memory", default="400MB", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one is not None:
+        torch.set_num_threads(1)
+        os.environ["XDG_CACHE_HOME"] = str(asked.one.parent)
+        print(json.dumps(one(asked.one, asked.memory)))
+        return
+    for group in asked.groups or GROUPS:
+        found = measure(group, asked.sizes)
+        print(group, found)
+        versions = {"curvae": curvae.__version__, "torch": torch.__version__, "python": platform.python_version()}
+        known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+        kept = {"machine": platform.machine(), "columns": COLUMNS, "versions": versions}
+        RESULT.write_text(json.dumps({**known, **kept, group: found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

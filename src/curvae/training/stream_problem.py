@@ -1,0 +1,149 @@
+"""Models of rows that are read in pieces: what is chosen for them from one pass over the data, and what trains them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import Batches, Stream
+from ..errors import CurvaeError
+from ..models import VAE
+from .captured import Captured
+from .config import Config
+from .effects import Effects
+from .engine import BatchEngine
+from .fitted import Fitted
+from .loaded import LoadedRows
+from .problems import Judged, ModelInTraining, Task
+from .rows import Scaling
+from .rows_problem import (
+    RowsProblem,
+    RowsTask,
+    chosen_likelihood,
+    digest,
+    scaling_digest,
+    settled,
+    watched_rows,
+)
+from .sources import Pool, RowSource, Zipped
+from .splits import HeldOut, Split, hold_out
+from .streamed import StreamedRows
+
+__all__ = ["HELD_OUT", "StreamProblem", "held_out_rows", "plan_stream"]
+
+HELD_OUT = 10_000
+"""validation rows of a stream at most: they are in memory while a model is trained"""
+
+_SHARE = 8  # times that they would fit in memory
+
+
+@dataclass(frozen=True, eq=False)
+class StreamTask(RowsTask):
+    """A model to be trained on a stream, alone: others would read other blocks at the same time.
+
+    Its `split` is a `HeldOut`.
+    """
+
+    split: Any
+
+    @property
+    def architecture(self) -> Any:
+        return self.config.architecture, self.layout, self.place
+
+
+def held_out_rows(config: Config, stream: Stream | Batches) -> HeldOut:
+    """The validation rows of a stream: a share of it, but at most 10,000 and what an eighth of the memory holds.
+
+    Of batches, those that were given: their numbers go on after the others.
+    """
+    if isinstance(stream, Batches):
+        held = 0 if stream.held_out is None else len(stream.held_out)
+        return HeldOut(len(stream) + held, np.arange(len(stream), len(stream) + held))
+    most = min(HELD_OUT, stream.memory // (_SHARE * 8 * stream.features))
+    return hold_out(len(stream), config.validation, most, config.seed)
+
+
+def plan_stream(
+    configs: Sequence[Config],
+    stream: Stream | Batches,
+    split: HeldOut | None = None,
+    scaling: Scaling | None = None,
+    **problem: Any,
+) -> tuple[StreamProblem, list[StreamTask]]:
+    """A task for every configuration, with its "auto" choices made, and the problem that they belong to.
+
+    Arguments:
+        configs: what to train.
+        stream: the rows of all of them.
+        split: rows to hold out; by default at random from the configuration.
+        scaling: how to scale columns; by default from all rows.
+        problem: further arguments of `StreamProblem`.
+    """
+    tasks = []
+    for place, config in enumerate(configs):
+        if config.neighbours != "off":
+            raise CurvaeError(
+                f'neighbours="{config.neighbours}" needs all rows in memory to know who is near whom; '
+                'use neighbours="off", or train on a sample of the rows'
+            )
+        held = held_out_rows(config, stream) if split is None else split
+        likelihood, layout, reason = chosen_likelihood(stream.examples, config.likelihood)
+        config = settled(config, likelihood, held, layout.features)
+        own = _scaling(config.scaled(layout), stream) if scaling is None else scaling
+        name = Task.label(place, len(configs), config)
+        tasks.append(StreamTask(place, name, config, 0, held, own, layout, reason))
+    return StreamProblem([stream], **problem), tasks
+
+
+def _scaling(features: NDArray[np.bool_], stream: Stream | Batches) -> Scaling:
+    known = stream.known
+    if not features.any():
+        return Scaling.identity(stream.features)
+    return Scaling.from_moments(known.mean, known.deviation, lambda: known.low).only(features)
+
+
+@dataclass(frozen=True)
+class StreamProblem(RowsProblem):
+    """Models of rows that are read in pieces; `sources` are a single `Stream` or `Batches`."""
+
+    @property
+    def stream(self) -> Stream | Batches:
+        """The rows."""
+        return self.sources[0]
+
+    def fingerprints(self, task: RowsTask, known: dict[Any, str]) -> dict[str, str]:
+        held = digest(task.split.validation.astype("<i8"))
+        return {"rows": self.stream.identity, "split": held, "scaling": scaling_digest(task.scaling)}
+
+    def _start(self, task: RowsTask) -> tuple[NDArray[np.float64], Effects | None]:
+        held, known = task.split.validation, self.stream.known
+        if not len(held) or isinstance(self.stream, Batches):
+            return known.mean, None
+        return known.mean_without(self.stream.held(held).x), None
+
+    def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
+        (task,) = tasks
+        held_out: Any = task.split
+        rows: RowSource = (
+            LoadedRows(self.stream, task.scaling, task.layout, self.dtype)
+            if isinstance(self.stream, Batches)
+            else StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype)
+        )
+        watched = watched_rows(task)
+        validation = None
+        if len(watched):
+            held = self.stream.held(watched)
+            validation = Pool.of([(held, task.scaling)], self.device, self.dtype, whole=True).part()
+        kind = Captured if self.device.type == "cuda" else BatchEngine
+        return kind(models, [task.config], Zipped([rows]), validation)
+
+    def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
+        alone = Split(np.empty(0, np.int64), task.split.validation)  # the others would fill the memory
+        return super().result(replace(task, split=alone), trained)
+
+    def judge(self, tasks: Sequence[RowsTask], fitted: Sequence[Fitted]) -> list[Judged]:
+        raise CurvaeError("a comparison needs all rows in memory; give a sample of them")

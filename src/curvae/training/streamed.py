@@ -1,0 +1,193 @@
+"""Rows that are read in pieces, as batches: in which order, and by which thread.
+
+An epoch visits the blocks of a stream in a random order and takes some of them at a time into memory, a *round*. The
+rows of a round lie in 64 shards of equal length, one after the other. Each shard is shuffled, and the order of the
+round takes one row of every shard in turn: place p of a round is row p // 64 of shard p % 64. A batch is a stretch of
+that order, so it has an equal share of every shard.
+
+So the order follows from (seed, epoch), the blocks and the length of a round alone. Processes whose number divides 64
+can each read the blocks of their own shards: together they make the same batches as one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+from ..data import Stream
+from ..data.memory import size_text
+from ..errors import CurvaeError
+from ..models import Batch, Layout
+from .rows import Rows, Scaling, assemble
+from .sources import EVERY
+from .splits import HeldOut
+
+__all__ = ["SHARDS", "StreamedRows", "shard_order"]
+
+SHARDS = 64
+"""parts of a round of which every batch has an equal share"""
+
+_ROUND = 1 << 28  # bytes of a round at most: more shuffle no better
+_SHARE = 4  # rounds that would fit in memory: one in use, one that is read, and what reading them takes
+
+
+def shard_order(rows: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """The order of the rows of a round, (rows,).
+
+    Example:
+        >>> order = shard_order(200, np.random.default_rng(0))
+        >>> sorted(order.tolist()) == list(range(200)), (order[:8] // 4).tolist()
+        (True, [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    length, longer = divmod(rows, SHARDS)
+    order = np.full((length + 1, SHARDS), -1, np.int64)
+    start = 0
+    for shard in range(SHARDS):
+        own = length + (shard < longer)
+        order[:own, shard] = start + random.permutation(own)
+        start += own
+    return order[order >= 0]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """An epoch: the blocks of every round, and where the rounds start among its rows, with the number of all."""
+
+    seed: int | None
+    rounds: Sequence[NDArray[np.int64]]
+    starts: Sequence[int]
+
+    def order(self, place: int) -> NDArray[np.int64]:
+        """Rows of a round in the order of the epoch."""
+        rows = self.starts[place + 1] - self.starts[place]
+        if self.seed is None:
+            return np.arange(rows)
+        return shard_order(rows, np.random.default_rng([self.seed, 1 + place]))
+
+
+class StreamedRows:
+    """The training rows of a stream, as a `RowSource`. A thread reads the next round while one is in use.
+
+    Arguments:
+        stream: the rows.
+        scaling: of the columns.
+        held_out: which rows are left out.
+        layout: of a row, as the model takes it.
+        dtype: of batches.
+
+    Attributes:
+        device: where batches are.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self, stream: Stream, scaling: Scaling, held_out: HeldOut, layout: Layout, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.layout, self._stream, self._scaling, self._dtype = layout, stream, scaling, dtype
+        self._held = held_out.validation
+        self._counts = np.diff(stream.starts - np.searchsorted(self._held, stream.starts))
+        row = dtype.itemsize * (layout.features + layout.covariates + layout.size)
+        bound = stream.memory // _SHARE
+        if (largest := int(self._counts.max()) * row) > bound:
+            raise CurvaeError(
+                f"a block of {stream.blocks.path.name} has {int(self._counts.max()):,} rows, which need "
+                f"{size_text(_SHARE * largest)}; raise memory=…, or write the file with smaller row groups"
+            )
+        self._most = min(_ROUND, bound) // row
+        self._thread = ThreadPoolExecutor(1)
+        self._coming: dict[tuple[int | None, int], Future[dict[str, Tensor]]] = {}
+
+    def __len__(self) -> int:
+        return int(self._counts.sum())
+
+    def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        seed = None
+        if generator is not None:
+            seed = int(torch.randint(1 << 62, (), generator=generator, device=generator.device))
+        start, stop, _ = own.indices(len(self))
+        return self._batches(self._plan(seed), size, start, stop)
+
+    def _plan(self, seed: int | None) -> _Plan:
+        order = np.flatnonzero(self._counts)
+        if seed is not None:
+            order = np.random.default_rng([seed, 0]).permutation(order)
+        rounds: list[list[int]] = []
+        rows = self._most
+        for block in order.tolist():
+            count = int(self._counts[block])
+            if rows + count > self._most:
+                rounds.append([])
+                rows = 0
+            rounds[-1].append(block)
+            rows += count
+        sizes = [int(self._counts[blocks].sum()) for blocks in rounds]
+        return _Plan(seed, [np.array(blocks) for blocks in rounds], list(accumulate(sizes, initial=0)))
+
+    def _batches(self, plan: _Plan, size: int, start: int, stop: int) -> Iterator[Batch]:
+        rest: dict[str, Tensor] = {}
+        place = int(np.searchsorted(plan.starts, start, "right")) - 1
+        while start < stop:
+            parts = self._round(plan, place)
+            first = plan.starts[place]
+            end = min(stop, plan.starts[place + 1])
+            while start < end:
+                lacking = size - _length(rest)
+                taken = {name: part[start - first : min(end, start + lacking) - first] for name, part in parts.items()}
+                start += _length(taken)
+                rest = {name: torch.cat([rest[name], part]) for name, part in taken.items()} if rest else taken
+                if _length(rest) == size or start == stop:
+                    yield assemble(rest, self.layout.missing)
+                    rest = {}
+            rest = {name: part.clone() for name, part in rest.items()}
+            del parts, taken  # so that the round is released before the one after the next is read
+            place += 1
+
+    def _round(self, plan: _Plan, place: int) -> dict[str, Tensor]:
+        """The rows of a round by the name of a part, in the order of the epoch; the next one is begun to be read."""
+        coming: dict[tuple[int | None, int], Future[dict[str, Tensor]]] = {}
+        for other in (place, place + 1):
+            if other < len(plan.rounds):
+                key = plan.seed, other
+                known = self._coming.get(key)
+                coming[key] = self._thread.submit(self._read, plan, other) if known is None else known
+        self._coming = coming  # the round in use as well: the next part of the epoch may go on with it
+        try:
+            return coming[plan.seed, place].result()
+        except BaseException:
+            self._coming = {}
+            raise
+
+    def _read(self, plan: _Plan, place: int) -> dict[str, Tensor]:
+        order = plan.order(place)
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        target = torch.from_numpy(places)
+        parts: dict[str, Tensor] = {}
+        done = 0
+        for block in plan.rounds[place].tolist():
+            start = int(self._stream.starts[block])
+            for arrays in self._stream.arrays(block):
+                held = self._held[np.searchsorted(self._held, start) : np.searchsorted(self._held, start + len(arrays))]
+                kept: Any = np.delete(np.arange(len(arrays)), held - start) if len(held) else slice(None)
+                start += len(arrays)
+                rows = Rows(arrays.take(kept), self._scaling, dtype=self._dtype, whole=True)
+                own = target[done : done + len(rows)]
+                for name, part in rows.parts.items():
+                    if name not in parts:
+                        parts[name] = torch.empty(len(order), *part.shape[1:], dtype=part.dtype)
+                    parts[name][own] = part
+                done += len(rows)
+        return parts
+
+
+def _length(parts: dict[str, Tensor]) -> int:
+    return len(parts["x"]) if parts else 0

@@ -1,0 +1,179 @@
+"""Runs on data that are read in pieces: `curvae fit`, `embed` and `evaluate` within a bound of memory."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from curvae.data import memory
+from curvae.runs import Reporter, Source, folders, kinds, pieces
+from curvae.runs.rows_run import RowsRun
+from curvae.training import Config, embed, random_split, stacks, stream_problem
+from curvae.training.storage import load_fitted
+from running import SMALL, config, curvae, refused, untouched
+from streaming import COLUMNS, MEMORY, numbered, write_parquet
+
+ROWS = 1200
+X = numbered(ROWS)
+STREAMED = (*SMALL, "--memory", MEMORY)
+ROLES = ("--label", "kind", "--id", "cell")
+
+
+@pytest.fixture(autouse=True)
+def _place(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(stream_problem, "HELD_OUT", 30)
+    monkeypatch.setattr(pieces, "HELD_OUT", 30)
+    np.save("x.npy", X)
+
+
+def parts(folder="parts"):
+    Path(folder).mkdir()
+    for i in range(2):
+        write_parquet(Path(folder, f"{i}.parquet"), X[600 * i : 600 * (i + 1)], group=250, start=600 * i)
+
+
+def table(path):
+    return folders.read_embedding(Path(path))
+
+
+def test_an_array_that_is_larger_than_the_memory_it_may_take():
+    answer = curvae("fit", "x.npy", *STREAMED, "-o", "run")
+    assert answer.code == 0, answer.err
+    assert "1,200 rows are read in pieces, in 1MB of memory." in answer.err
+    assert "next: curvae evaluate run x.npy" in answer.out
+    written, found = table("run/embedding.csv"), load_fitted(Path("run"))
+    assert written["id"].tolist() == list(map(str, range(ROWS)))
+    assert (written["split"] == "validation").sum() == 30
+    expected = embed(found.fitted, X)
+    np.testing.assert_allclose(written[["tangent_1", "tangent_2"]], expected.tangent, rtol=1e-9)
+    # Figures and pictures are of a sample, and say so: the 30 rows held out, and 30 others less those among them.
+    data = config()["data"]
+    assert data["rows"] == ROWS and config()["source"]["memory"] == MEMORY
+    count = len(found.embedding)
+    assert 31 <= count <= 60 and f"of a sample: {count} of 1,200 rows" in " ".join(data["notes"])
+    assert f"of a sample: {count} of 1,200 rows" in Path("run/report.html").read_text()
+    assert found.fitted.split.counts == (count - 30, 30)
+
+
+def test_data_that_fit_are_held_in_memory_as_ever():
+    np.save("few.npy", X[:100])
+    for bound in ((), ("--memory", "1GB")):
+        curvae("fit", "few.npy", *SMALL, *bound, "-o", f"run{len(bound)}")
+    plain, asked = (table(f"run{n}/embedding.csv") for n in (0, 2))
+    pd.testing.assert_frame_equal(plain, asked)
+    assert (plain["split"] == "validation").sum() == len(random_split(100, 0.1).validation)
+    assert not any("in pieces" in note for note in config("run2")["data"]["notes"])
+
+
+def test_a_folder_of_parquet_files():
+    parts()
+    answer = curvae("fit", "parts", *ROLES, *STREAMED, "-o", "run")
+    assert answer.code == 0, answer.err
+    written = table("run/embedding.csv")
+    assert written["id"].tolist() == [f"c{i}" for i in range(ROWS)]
+    assert written["label"].tolist() == ["a" if i % 3 else "b" for i in range(ROWS)]
+    refused("compare", "parts", says=["which only fit and embed can read"])
+
+
+def test_new_rows_are_embedded_in_pieces(monkeypatch):
+    parts()
+    curvae("fit", "parts", *ROLES, *STREAMED, "-o", "run")
+    write_parquet(Path("new.parquet"), numbered(700, seed=1), group=64, start=900)
+    assert curvae("embed", "run", "new.parquet", "-o", "plain.csv").code == 0
+    assert curvae("embed", "run", "new.parquet", "--memory", MEMORY, "-o", "pieces.csv").code == 0
+    pd.testing.assert_frame_equal(table("pieces.csv"), table("plain.csv"), rtol=1e-12)
+    assert table("pieces.csv")["split"].unique().tolist() == ["new"]
+    write_parquet(Path("bare.parquet"), numbered(700, seed=1), group=64, drop=["cell", "kind"])
+    assert curvae("embed", "run", "bare.parquet", "--memory", MEMORY, "-o", "bare.csv").code == 0
+    assert table("bare.csv")["id"].tolist() == list(map(str, range(700)))
+    np.testing.assert_array_equal(table("bare.csv")["radius"], table("pieces.csv")["radius"])
+    monkeypatch.setattr(folders, "PARQUET_ROWS", 700)
+    assert "new-embedding.parquet" in curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
+    pd.testing.assert_frame_equal(table("new-embedding.parquet"), table("plain.csv"), rtol=1e-12)
+
+
+def test_a_table_without_the_columns_of_the_model():
+    parts()
+    curvae("fit", "parts", *ROLES, *STREAMED, "-o", "run")
+    write_parquet(Path("new.parquet"), numbered(700), drop=["g7"])
+    untouched(
+        "embed", "run", "new.parquet", "--memory", MEMORY, says=["no columns 'g7', which the model was trained on"]
+    )
+
+
+def test_own_rows_are_evaluated_by_part():
+    curvae("fit", "x.npy", *STREAMED, "-o", "run")
+    found = curvae("evaluate", "run", "x.npy", "--samples", "5", "--json").json["parts"]
+    assert found["validation"]["rows"] == 30
+    np.save("y.npy", numbered(ROWS, seed=1))
+    found = curvae("evaluate", "run", "y.npy", "--samples", "5", "--json").json["parts"]
+    assert {name: part["rows"] for name, part in found.items()} == {"new": 30}
+
+
+def test_a_run_that_was_interrupted_is_resumed(monkeypatch):
+    monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
+    curvae("fit", "x.npy", *STREAMED, "-o", "whole")
+    plain, epochs = stacks._Training.epoch, []
+
+    def epoch(self):
+        if epochs:
+            raise KeyboardInterrupt
+        epochs.append(1)
+        plain(self)
+
+    monkeypatch.setattr(stacks._Training, "epoch", epoch)
+    assert curvae("fit", "x.npy", *STREAMED, "-o", "run").code
+    monkeypatch.setattr(stacks._Training, "epoch", plain)
+    refused("fit", "x.npy", "-o", "run", "--resume", "--memory", "2MB", says=["was started with"])
+    assert curvae("fit", "x.npy", "-o", "run", "--resume").code == 0
+    pd.testing.assert_frame_equal(table("run/embedding.csv"), table("whole/embedding.csv"), check_exact=True)
+    np.save("x.npy", X[::-1].copy())
+    refused("fit", "x.npy", "-q", "-o", "run", "--resume", says=["is not the data that run was started with"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (("--repeats", "2"), "--repeats needs all rows in memory"),
+        (("--neighbours", "both"), "--neighbours needs all rows in memory"),
+        (("--missing", "drop", "--repeats", "2"), "--missing, --repeats needs all rows in memory"),
+        (("--root", "9999"), "no row '9999'"),
+        (("--memory", "lots"), "give a size of at least 1MB"),
+    ],
+)
+def test_what_needs_all_rows_is_refused(asked, says):
+    untouched("fit", "x.npy", "-q", *STREAMED, *asked, says=[says])
+
+
+@pytest.mark.parametrize("role", [("--group", "kind"), ("--categorical", "kind"), ("--covariate", "kind")])
+def test_columns_that_cannot_be_read_in_pieces(role):
+    write_parquet(Path("x.parquet"), X)
+    untouched("fit", "x.parquet", "--id", "cell", *role, *STREAMED, says=[f"{role[0]} needs all rows in memory"])
+
+
+def test_what_needs_all_rows_is_held_in_memory_unless_a_bound_is_asked_for(monkeypatch):
+    monkeypatch.setattr(memory, "_UNKNOWN", 4 * 10**6)
+    monkeypatch.setattr(memory, "_installed", lambda: None)
+    config = Config()
+    assert kinds.training_run(Source("x.npy"), config, None, Reporter()).source.memory == "1MB"
+    assert kinds.training_run(Source("x.npy"), config, 2, Reporter()).source.memory is None
+    assert type(kinds.training_run(Source("x.npy"), Config(neighbours="near"), 1, Reporter())) is RowsRun
+
+
+def test_constant_data_are_refused():
+    np.save("flat.npy", np.ones((ROWS, COLUMNS)))
+    untouched("fit", "flat.npy", "-q", *STREAMED, says=["nothing varies"])
+
+
+def test_a_graph_has_no_pieces():
+    Path("g.edges").write_text("a b\nb c\nc d\nd a\na c\n")
+    curvae("graph", "g.edges", "--splits", "0", "--epochs", "2", "--hidden", "4", "-o", "run")
+    refused("embed", "run", "g.edges", "--memory", "1GB", says=["is read as a whole; leave out --memory"])
