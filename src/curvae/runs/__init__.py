@@ -3,6 +3,7 @@
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, figures, is_run, recover_run, recovered
+from .exporting import export_run
 from .faithful import faithful_lines
 from .inference import embed_run, evaluate_run, impute_run, sample_run
 from .judging import JudgeRequest, judge_map
@@ -27,6 +28,7 @@ __all__ = [
     "diagnose_data",
     "embed_run",
     "evaluate_run",
+    "export_run",
     "export_tree",
     "faithful_lines",
     "figures",
