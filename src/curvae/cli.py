@@ -12,7 +12,7 @@ from . import __version__, summaries
 from .console import Answer, Later, command, program, run_program
 from .errors import CurvaeError
 from .flags import setting_options
-from .model_commands import export
+from .model_commands import explain, export
 from .options import FILE, option, refuse
 from .settings import GraphSettings, RowSettings, described
 
@@ -393,7 +393,7 @@ def cite(bibtex: bool) -> Answer:
 
 
 app = program(
-    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, export, cite),
+    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, explain, export, cite),
     text="Learn hierarchies with variational auto-encoders in curved latent spaces.",
     version=__version__,
 )

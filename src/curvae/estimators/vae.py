@@ -16,11 +16,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..data import Arrays, Column, Schema, memory
-from ..data.covariates import code_covariates, code_values, fit_covariates
+from ..data.covariates import average_context, code_covariates, code_values, fit_covariates
 from ..data.dataset import feature_names
 from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
 from ..errors import CurvaeError
+from ..hierarchy.drivers import Drivers, explain
 from ..nn.networks import DecoderKind, NetworkKind
 from ..settings import DistributionKind, NeighbourKind
 from ..training.config import Config, require_count
@@ -356,6 +357,18 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         own = X is None
         table = self._embedding.distances() if X is None else self._embed(X)[0].distances(self._embedding)
         return nearest(table, k, own)
+
+    def explain(
+        self, end: ArrayLike, start: ArrayLike | None = None, columns: int = 20, random_state: Any = 0
+    ) -> Drivers:
+        """Which columns change along the geodesic to training rows, given by their places, from others or the mean?
+
+        See `curvae.hierarchy.explain`; covariates are taken at their average.
+        """
+        check_is_fitted(self)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        context = average_context(self.covariates_)
+        return explain(self._fitted, self._embedding, end, start, columns=columns, context=context, seed=seed)
 
     # --- files ------------------------------------------------------------------------------------------------------
 

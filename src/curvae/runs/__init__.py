@@ -3,6 +3,8 @@
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, diagnose_data, export_tree, figures, is_run, recover_run, recovered
+from .drivers import driver_lines
+from .explaining import explain_run
 from .exporting import export_run
 from .faithful import faithful_lines
 from .inference import embed_run, evaluate_run, impute_run, sample_run
@@ -26,8 +28,10 @@ __all__ = [
     "compare_run",
     "demonstrate",
     "diagnose_data",
+    "driver_lines",
     "embed_run",
     "evaluate_run",
+    "explain_run",
     "export_run",
     "export_tree",
     "faithful_lines",

@@ -323,6 +323,10 @@ class TrainedRun(ABC):
     ) -> Imputed:
         """Fill the gaps of data and write them."""
 
+    def explained(self) -> Loaded:
+        """What the run holds, if its model explains points by the columns of a table; raises if not."""
+        return self.loaded
+
     @abstractmethod
     def portable(self) -> tuple[Sequence[Part], dict[str, Any]]:
         """Parts of the model to export, and how the data of the run become their inputs, as JSON values."""
