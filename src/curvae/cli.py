@@ -396,6 +396,7 @@ app = program(
     *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, explain, export, cite),
     text="Learn hierarchies with variational auto-encoders in curved latent spaces.",
     version=__version__,
+    example="fit cells.csv --label type --id barcode -o runs/cells",
 )
 
 
