@@ -264,6 +264,7 @@ def paper(
     option("--anonymous", is_flag=True, help="Leave out ids and the order of the rows."),
     option("--thumbnails", is_flag=True, help="Put in the images of the rows, small."),
     option("--data", help="Where columns or images are.", metavar="FILE"),
+    option("--explain", is_flag=True, help="Put in what the model expects: two clicks show what changes."),
     option(
         "--names",
         help="In a picture of a graph, name so many nodes with the most edges (0).",

@@ -8,6 +8,7 @@ import pytest
 from curvae.data import Arrays
 from curvae.errors import CurvaeError
 from curvae.hierarchy import explain
+from curvae.hierarchy.drivers import expected_rows
 from curvae.training import Config, Embedding, embed, fit
 from curvae.training.evaluate import reconstruct
 
@@ -95,6 +96,21 @@ def test_every_space_and_covariates(space):
     assert found.mean.shape == (21, 5) and np.isfinite(found.low).all() and (found.low <= found.high).all()
     centre = reconstruct(fitted, place.space[[0]], context=np.array([[0.5, 0.5]]))[0]
     np.testing.assert_allclose(found.mean[0], centre[found.features], rtol=1e-6)
+
+
+def test_what_is_expected_at_every_row(tree):
+    fitted, place, branch = tree
+    found = expected_rows(fitted, place, columns=2, draws=100)
+    assert set(found.features.tolist()) == {0, 1}
+    np.testing.assert_allclose(found.mean, reconstruct(fitted, place.space)[:, found.features], rtol=1e-4, atol=1e-4)
+    # Differences of two rows are those of the geodesic, and so, about, are their intervals.
+    i, j = 5, int(np.flatnonzero(branch == 2)[3])
+    along = explain(fitted, place, j, i, draws=2000)
+    for k, feature in enumerate(found.features):
+        here = along.features.tolist().index(feature)
+        assert found.mean[j, k] - found.mean[i, k] == pytest.approx(along.change[here], rel=1e-3, abs=1e-3)
+        width = 2 * 1.645 * np.hypot(found.deviation[i, k], found.deviation[j, k])
+        assert width == pytest.approx(along.change_high[here] - along.change_low[here], rel=0.5)
 
 
 @pytest.mark.parametrize(("rows", "says"), [([], "at least one"), ([0.5], "whole numbers"), ([999], "rows 0 to 359")])

@@ -58,6 +58,15 @@ def test_labels_and_the_report():
     assert section.index(">left<") < section.index("up +") < section.index(">right<") < section.index("down −")
 
 
+def test_a_map_knows_what_it_shows_of_two_rows():
+    found = curvae("view", "run", "--explain", "-o", "map.html", "--json")
+    assert found.code == 0, found.err
+    inside = [line for line in found.json["inside"] if line.startswith("what the model expects of")]
+    assert sorted(line.rpartition(" ")[2] for line in inside) == ["down", "noise", "up"]
+    curvae("view", "run", "-o", "plain.html", "-q")
+    assert "what the model expects" not in Path("plain.html").read_text(encoding="utf-8")
+
+
 def test_names_that_are_not_there():
     refused(
         "explain", "run", "--to", "cell2005", says=["no row and no label 'cell2005' for --to", "did you mean 'cell2"]

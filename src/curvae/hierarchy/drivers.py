@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,10 +17,11 @@ from ..training.embedding import Embedding, by_factor
 from ..training.evaluate import reconstruct
 from ..training.fitted import Fitted
 
-__all__ = ["Drivers", "explain"]
+__all__ = ["Drivers", "Expected", "expected_rows", "explain"]
 
 Array = NDArray[np.float64]
 
+_AT_ONCE = 4096  # rows that are decoded
 _UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
 
 
@@ -121,18 +122,14 @@ def explain(
     """
     random = np.random.default_rng(seed)
     ends = [_Place(embedding, group) for group in (start, end)]
-    told = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
-
-    def expected(points: Array) -> Array:
-        return reconstruct(fitted, points, context=np.tile(told, (len(points), 1)))
-
+    told = _told(fitted, context)
     t = np.linspace(0.0, 1.0, steps)
-    mean = expected(_geodesic(embedding, t, *(place.centre for place in ends))[:, 0])
+    mean = _expected(fitted, _geodesic(embedding, t, *(place.centre for place in ends))[:, 0], told)
     unit = _units(fitted, embedding, told, random)
     travel = np.ptp(mean, axis=0) / unit
     features = np.argsort(-travel, kind="stable")[: max(1, columns)]
     drawn = _geodesic(embedding, t, *(place.draw(fitted, draws, random) for place in ends))
-    values = np.stack([expected(points)[:, features] for points in drawn])  # (steps, draws, k)
+    values = np.stack([_expected(fitted, points, told, features) for points in drawn])  # (steps, draws, k)
     tails = (1 - level) / 2, (1 + level) / 2
     low, high = np.quantile(values, tails, axis=1)
     change_low, change_high = np.quantile(values[-1] - values[0], tails, axis=0)
@@ -152,6 +149,47 @@ def explain(
         change_high,
         float(whole.distances()[0, 1]),
     )
+
+
+class Expected(NamedTuple):
+    """What the decoder expects at every row of a map, in the columns that differ most between rows.
+
+    Arguments:
+        features: places of these columns among all, (k,).
+        mean: expected values, in original units, (rows, k).
+        deviation: their standard deviations over draws of the posteriors, (rows, k).
+        unit: standard deviation of each column, (k,).
+    """
+
+    features: NDArray[np.intp]
+    mean: Array
+    deviation: Array
+    unit: Array
+
+
+def expected_rows(
+    fitted: Fitted,
+    embedding: Embedding,
+    *,
+    columns: int = 12,
+    draws: int = 10,
+    context: Array | None = None,
+    seed: int = 0,
+) -> Expected:
+    """What the decoder expects at every row, and so how any two rows differ; arguments as of `explain`."""
+    random = np.random.default_rng(seed)
+    told = _told(fitted, context)
+    unit = _units(fitted, embedding, told, random)
+    some = random.permutation(len(embedding))[:_UNIT_ROWS]
+    spread = _expected(fitted, embedding.space[some], told).std(0) / unit
+    features = np.argsort(-spread, kind="stable")[:columns]
+    mean = _expected(fitted, embedding.space, told, features)
+    moments = np.zeros((2, *mean.shape))
+    for _ in range(draws):
+        off = _expected(fitted, _drawn(fitted, embedding, random), told, features) - mean
+        moments += [off, off**2]
+    first, second = moments / draws
+    return Expected(features, mean, np.sqrt(np.maximum(second - first**2, 0.0) * draws / (draws - 1)), unit[features])
 
 
 class _Place:
@@ -178,13 +216,29 @@ class _Place:
         """Points of the posteriors of rows chosen at random, (count, d)."""
         if self._fixed:
             return np.repeat(self.centre, count, 0)
-        chosen = self._rows.take(random.integers(len(self._rows), size=count))
-        points = []
-        for part, factor in zip(chosen.parts, fitted.model.space, strict=True):
-            sigma = torch.from_numpy(part.sigma.reshape(-1, 1))
-            q = factor.distribution(torch.from_numpy(part.space), sigma, Lorentz(part.dim, part.c))
-            points.append(q.transform(torch.from_numpy(random.normal(size=(count, part.dim)))))
-        return torch.cat(points, -1).numpy()
+        return _drawn(fitted, self._rows.take(random.integers(len(self._rows), size=count)), random)
+
+
+def _drawn(fitted: Fitted, rows: Embedding, random: np.random.Generator) -> Array:
+    """A point of the posterior of every row, (rows, d)."""
+    points = []
+    for part, factor in zip(rows.parts, fitted.model.space, strict=True):
+        sigma = torch.from_numpy(part.sigma.reshape(-1, 1))
+        q = factor.distribution(torch.from_numpy(part.space), sigma, Lorentz(part.dim, part.c))
+        points.append(q.transform(torch.from_numpy(random.normal(size=part.space.shape))))
+    return torch.cat(points, -1).numpy()
+
+
+def _told(fitted: Fitted, context: Array | None) -> Array:
+    return np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
+
+
+def _expected(fitted: Fitted, points: Array, told: Array, features: Any = slice(None)) -> Array:
+    """Expected values of features at points, in original units; all rows are told the same covariates."""
+    parts = np.array_split(points, -(-len(points) // _AT_ONCE))
+    return np.concatenate(
+        [reconstruct(fitted, part, context=np.tile(told, (len(part), 1)))[:, features] for part in parts]
+    )
 
 
 def _geodesic(embedding: Embedding, t: Array, start: Array, end: Array) -> Array:

@@ -41,6 +41,8 @@ class Store {
     }
     this.edges = this.facts.edges ? [await this.numbers("edge_from"), await this.numbers("edge_to")] : null;
     this.columns = this.facts.columns.map((facts, k) => new Column(this, facts, `column${k}`));
+    const numbers = (block) => new Column(this, { kind: "numbers" }, block);
+    this.expected = this.facts.expected.map((facts, k) => ({ ...facts, mean: numbers(`expected${k}`), deviation: numbers(`deviation${k}`) }));
     this.sortIntoCells();
   }
 
