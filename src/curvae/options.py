@@ -98,7 +98,9 @@ SHARED: dict[str, click.Parameter] = {
         default=None,
         help="Whether the first line of a list of edges names its columns (detected).",
     ),
-    "weighted": option("--weighted", is_flag=True, help="Read weights of edges."),
+    "weighted": option(
+        "--weighted", is_flag=True, help="Read weights of edges, as intensities: 2 counts as two edges of 1."
+    ),
     "isolated": option("--isolated", is_flag=True, help="Add nodes that only the table names, without edges."),
     "seed": SettingOption([RowSettings], "seed", default=0),
     "device": option("--device", default="auto", help="auto, cpu or cuda (auto)."),

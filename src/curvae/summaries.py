@@ -25,7 +25,12 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
                 f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
                 "estimated too low or by luck; raise --samples"
             )
-    return lines if found["faithfulness"] is None else [*lines, found["faithfulness"]["verdict"]]
+    return [*lines, *_faithful(found)]
+
+
+def _faithful(found: dict[str, Any]) -> list[str]:
+    """How faithful the map is, if that was measured."""
+    return [] if found["faithfulness"] is None else [found["faithfulness"]["verdict"]]
 
 
 def link_lines(found: dict[str, Any]) -> list[str]:
@@ -37,12 +42,13 @@ def link_lines(found: dict[str, Any]) -> list[str]:
             lines.insert(0, f"{told[name]} are found {part['remark']}")
         lines.append(f"{part['edges']:,} {told[name]}: {_found(part)}")
         lines += [f"  {rule}, without a model: {_found(figures)}" for rule, figures in part["baselines"].items()]
-    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}"]
+    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}", *_faithful(found)]
 
 
 def _found(figures: dict[str, Any]) -> str:
     matched = "" if figures["auc_matched"] is None else f" ({100 * figures['auc_matched']:.1f} % at equal degrees)"
-    return f"AUC {100 * figures['auc']:.1f} %{matched}, average precision {100 * figures['ap']:.1f} %"
+    way = "" if figures.get("direction") is None else f", direction {100 * figures['direction']:.1f} %"
+    return f"AUC {100 * figures['auc']:.1f} %{matched}, average precision {100 * figures['ap']:.1f} %{way}"
 
 
 def covariate_values(run: Path) -> tuple[str, ...]:

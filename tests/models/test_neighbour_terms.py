@@ -100,10 +100,10 @@ def _model(seed=0, **settings):
 def _batch(seed=0, marks=3):
     draw = torch.Generator().manual_seed(seed)
     x, others = (torch.randn(n, FEATURES, generator=draw, dtype=torch.float64) for n in (ROWS, max(marks, 1)))
-    far = _far(ROWS, marks or ROWS, seed)
-    near = torch.softmax(-torch.cdist(x, x).fill_diagonal_(1e9), -1).fill_diagonal_(-1).float()
-    parts = {"near": near, "far": far}
-    return Batch(x, **parts, landmarks=Batch(others) if marks else None)
+    every = torch.cat([x, others]) if marks else x
+    far = _far(ROWS, len(every), seed)
+    near = torch.softmax(-torch.cdist(x, every).fill_diagonal_(1e9), -1).fill_diagonal_(-1).float()
+    return Batch(x, near=near, far=far, companions=Batch(others) if marks else None)
 
 
 @pytest.mark.parametrize("space", ["h2:0.7", "h2:0", "h2:1.3,e2,h3:0.2"])
@@ -122,7 +122,7 @@ def test_terms_of_a_model(space, marks):
         return model.space.split(model.encode(x).mean)
 
     own = centres(batch.x)
-    others = own if not marks else centres(batch.landmarks.x)
+    every = centres(torch.cat([batch.x, batch.companions.x]) if marks else batch.x)
 
     def distances(a, b):
         squares = 0.0
@@ -132,8 +132,8 @@ def test_terms_of_a_model(space, marks):
             squares = squares + (manifold.dist(s[:, None], t[None]) / 1.7) ** 2
         return squares.sqrt()
 
-    torch.testing.assert_close(terms.neighbours[0], near_divergence(distances(own, own), batch.near))
-    torch.testing.assert_close(terms.neighbours[1], far_stress(distances(own, others), batch.far))
+    torch.testing.assert_close(terms.neighbours[0], near_divergence(distances(own, every), batch.near))
+    torch.testing.assert_close(terms.neighbours[1], far_stress(distances(own, every), batch.far))
 
 
 @pytest.mark.parametrize("settings", [{"learn_curvature": True}, {"learn_prior_scale": True}, {"space": "h2:learn,e1"}])
@@ -178,7 +178,7 @@ def test_in_a_stack_as_alone(marks):
         torch.testing.assert_close(found, torch.stack(expected))
 
 
-def test_context_and_missing_entries_of_landmarks():
+def test_context_and_missing_entries_of_companions():
     config = Config(likelihood="gaussian", hidden=(7,), encode_covariates=True)
     model = build(config, Layout(FEATURES, covariates=2, missing=True)).double()
     draw = torch.Generator().manual_seed(0)
@@ -189,9 +189,10 @@ def test_context_and_missing_entries_of_landmarks():
         context = torch.randn(n, 2, generator=draw, dtype=torch.float64)
         return Batch(x, context=context, observed=observed, **parts)
 
-    marks = rows(3)
-    batch = rows(ROWS, far=_far(ROWS, 3), landmarks=marks)
+    others = rows(3)
+    batch = rows(ROWS, far=_far(ROWS, ROWS + 3), companions=others)
     terms = model.terms(batch, torch.zeros(1, ROWS, 2, dtype=torch.float64))
     plain = Batch(batch.x, context=batch.context, observed=batch.observed)
-    d = Lorentz(2).dist(model.encode(plain).mean[:, None], model.encode(marks).mean[None])
+    centres = model.encode(plain).mean
+    d = Lorentz(2).dist(centres[:, None], torch.cat([centres, model.encode(others).mean])[None])
     torch.testing.assert_close(terms.neighbours, far_stress(d, batch.far)[None])

@@ -292,7 +292,7 @@ OLD = {
 OLD_GRAPH = {
     "space": {**OLD["space"], "posterior": "wrapped"},
     "networks": {"hidden": [32], "encoder": "convolutions"},
-    "edges": {"edges": "geodesic", "popularity": "off", "pairs": "all", "hide": 0.0, "weight": 2.0},
+    "edges": {"edges": "geodesic", "popularity": "off", "directed": False, "pairs": "all", "hide": 0.0, "weight": 2.0},
     "objective": {"samples": 1, "beta": 1.0},
     "training": {
         "epochs": 800,
@@ -334,5 +334,12 @@ def test_a_new_setting_is_declared_for_old_files():
     added = {"network": "mlp", "encode_covariates": False, "space": None}
     added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15}
     added |= {"adam_beta2": 0.999, "cooldown": 0.0, "steps": None, "epoch_steps": None}
-    added |= {"encoder": "convolutions", "popularity": "off", "pairs": "all", "hide": 0.0, "patience": None}
+    added |= {
+        "encoder": "convolutions",
+        "popularity": "off",
+        "directed": False,
+        "pairs": "all",
+        "hide": 0.0,
+        "patience": None,
+    }
     assert added == ADDED and FORMAT == 3

@@ -1,4 +1,4 @@
-"""Graphs of neighbours, affinities, paths and orders against numpy, scipy and networkx; trainings with them."""
+"""Graphs of neighbours, affinities and paths against numpy, scipy and networkx; trainings with them."""
 
 import sys
 from dataclasses import replace
@@ -21,7 +21,6 @@ from curvae.training.engine import BatchEngine
 from curvae.training.neighbours import Neighbourhood, Neighbourhoods
 from curvae.training.neighbours.kernels import affinities, draws, landmark_paths
 from curvae.training.neighbours.nearest import _by_blocks, bridge_between, nearest
-from curvae.training.neighbours.orders import draw_groups, grouped_order
 from curvae.training.rows_problem import plan_rows
 
 CPU = torch.device("cpu")
@@ -121,9 +120,6 @@ def test_paths_to_landmarks():
     every = np.array(nx.floyd_warshall_numpy(nx.from_scipy_sparse_array(graph)))
     assert len(set(marks)) == 7
     np.testing.assert_allclose(paths / paths.max(), every[:, marks] / every[:, marks].max(), rtol=1e-5)
-    for i in range(1, 7):  # each is the farthest from those before it
-        gaps = every[:, marks[:i]].min(1)
-        assert np.isclose(gaps[marks[i]], gaps.max())
     marks, paths = landmark_paths(graph, 60)
     assert marks.tolist() == list(range(60))
     np.testing.assert_allclose(paths, every / every.mean(), rtol=1e-5)
@@ -132,53 +128,54 @@ def test_paths_to_landmarks():
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [1, 31, 64, 1000])
-def test_orders_hold_every_row_once_and_neighbours_together(rows):
-    points = torch.from_numpy(np.random.default_rng(1).normal(size=(rows, 3)).astype(np.float32))
-    draws = [draw_groups(rows, 16, 3, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
-    orders = [grouped_order(points, draw) for draw in draws]
-    assert all(order.sort().values.tolist() == list(range(rows)) for order in orders)
-    assert torch.equal(orders[0], orders[1])
-    if rows == 1000:
-        assert not torch.equal(orders[0], orders[2])
-        pieces = [torch.cdist(part, part).mean() for part in points[orders[0]].split(16)]
-        assert torch.stack(pieces).mean() < 0.6 * torch.cdist(points, points).mean()
-
-
-@pytest.mark.parametrize("drawn", [False, True])
-def test_batches_are_told_their_own_neighbours(drawn):
+@pytest.mark.parametrize("landmarks", [None, [5, 50, 7, 8]])
+@pytest.mark.parametrize("size", [8, 2])
+def test_batches_are_told_their_own_neighbours(monkeypatch, landmarks, size):
+    """Of 60 rows, with all pairs known, or draws and landmarks; batches of 2 rows have companions."""
+    monkeypatch.setattr("curvae.training.neighbours.batches._MATES", 5)
     chances, draw = affinities(*nearest(X, 12, CPU), 4), np.random.default_rng(0)
-    every = chances.toarray().astype(np.float32)
-    near = draws(chances, 9) if drawn else every
-    if drawn:
-        every = np.stack([np.bincount(own, minlength=60) for own in near])
-    far, points = draw.random((60, 4)).astype(np.float32), X
-    each = [Neighbourhood(near, far, np.array([5, 50, 7, 8]), points)] * 2
-    made = Neighbourhoods(each, [1, 1, 0, 1], CPU).keep([1, 2, 3]).among(slice(10, 60))
-    positions = torch.from_numpy(np.stack([draw.permutation(50)[:8] for _ in range(3)]))
+    every, drawn = chances.toarray().astype(np.float32), draws(chances, 9)
+    far = draw.random((60, 4 if landmarks else 60)).astype(np.float32)
+    if landmarks:
+        each = [Neighbourhood(None, drawn, far, np.array(landmarks))] * 2
+        every = np.stack([np.bincount(own, minlength=60) for own in drawn])
+    else:
+        each = [Neighbourhood(every, drawn, far, None)] * 2
+    made = Neighbourhoods(each, [1, 1, 0, 1], CPU, size).keep([1, 2, 3])
+    positions = torch.from_numpy(np.stack([draw.permutation(60)[:8] for _ in range(3)]))
     positions[:, 7] = positions[:, 6]  # fills up the batch
     kept = torch.tensor([1.0] * 7 + [0.0])
 
-    asked = []
+    asked = [torch.empty(3, 0, dtype=torch.long)]
 
-    def rows(index):
-        asked.append(index)
-        return Batch(index.unsqueeze(-1).float())
+    def rows(others):
+        asked.append(others)
+        return Batch(others.unsqueeze(-1).float())
 
     batch = made.join(Batch(torch.zeros(3, 8, 2)), positions, rows, kept)
+    others = asked[-1].numpy()
+    assert others.shape[1] == (5 if size == 2 else 0) + len(landmarks or ())
+    assert (batch.companions is None) == (others.size == 0)
     for model in range(3):
-        own = positions[model, :7].numpy() + 10
-        expected = every[np.ix_(own, own)].astype(np.float64)
-        np.fill_diagonal(expected, 0)
+        own = positions[model, :7].numpy()
+        placed = np.concatenate([positions[model].numpy(), others[model]])
+        if size == 2:
+            assert all(mate in drawn[row] for mate, row in zip(others[model][:5], own, strict=False))
+        counts = placed != own[:, None]
+        counts[:, 7] = False
+        for j in range(8, len(placed)):
+            counts[:, j] &= placed[j] not in placed[:j]
+        expected = np.where(counts, every[np.ix_(own, placed)], 0.0)
         expected /= np.maximum(expected.sum(1, keepdims=True), 1e-30)
-        np.fill_diagonal(expected, -1)
-        np.testing.assert_allclose(batch.near[model, :7, :7], expected, atol=1e-6)
+        np.testing.assert_allclose(batch.near[model, :7], np.where(counts, expected, -1), atol=1e-6)
         assert (batch.near[model, 7] == -1).all()
-        assert (batch.near[model, :, 7] == -1).all()
-        marks = [[5, 50, 7, 8].index(int(mark)) for mark in asked[0][model]]
-        np.testing.assert_array_equal(batch.far[model, :7], far[np.ix_(own, marks)])
+        if landmarks:
+            known = far[np.ix_(own, [landmarks.index(mark) for mark in placed[-4:]])]
+            assert (batch.far[model, :, :-4] == -1).all()
+            np.testing.assert_array_equal(batch.far[model, :7, -4:], np.where(counts[:, -4:], known, -1))
+        else:
+            np.testing.assert_array_equal(batch.far[model, :7], np.where(counts, far[np.ix_(own, placed)], -1))
         assert (batch.far[model, 7] == -1).all()
-    assert torch.equal(batch.landmarks.x[..., 0], asked[0].float())
 
 
 # --- trainings ------------------------------------------------------------------------------------------------------
@@ -205,7 +202,6 @@ def test_trainings_in_a_stack_as_alone(settings, kind):
             torch.testing.assert_close(found.model.get_parameter(name), value, rtol=1e-4, atol=1e-6)
         for record, other in zip(alone.history, found.history, strict=True):
             assert record["neighbours"] == pytest.approx(other["neighbours"], rel=1e-4)
-            assert record["validation_neighbours"] == pytest.approx(other["validation_neighbours"], rel=1e-4)
 
 
 @pytest.fixture
@@ -215,7 +211,7 @@ def few(monkeypatch):
     monkeypatch.setattr("curvae.training.neighbours.rows._LANDMARKS", 9)
     monkeypatch.setattr("curvae.training.neighbours.batches._MARKS", 5)
     monkeypatch.setattr("curvae.training.neighbours.batches._CROWDED", 1)
-    monkeypatch.setattr("curvae.training.neighbours.batches._GROUP", 4)
+    monkeypatch.setattr("curvae.training.neighbours.batches._MATES", 7)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
@@ -269,5 +265,5 @@ def test_true_and_false():
 
 def test_early_stopping_goes_by_both():
     found = fit(replace(SMALL, epochs=6, patience=6), X.astype(np.float64))
-    best = max(found.history, key=lambda record: record["validation_elbo"] - record["validation_neighbours"])
+    best = max(found.history, key=lambda record: record["validation_elbo"] - record["neighbours"])
     assert found.last is best

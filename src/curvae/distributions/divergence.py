@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution, kl_divergence, register_kl
 
 from ..geometry import hyperboloid as h
-from ..geometry.checks import holds
+from ..geometry.checks import broadcast_shapes, holds
 from ..geometry.functions import asinhc, logsinhc
 from ..geometry.primitive import differentiated
 from . import radial
@@ -27,7 +27,7 @@ def _same_curvature(c: Tensor | float, k: Tensor | float) -> bool:
 def _kl_sphere(p: SphericalUniform, q: SphericalUniform) -> Tensor:
     if p.dim != q.dim:
         raise NotImplementedError(f"KL of uniform distributions on spheres needs equal dim, got {p.dim} and {q.dim}")
-    return torch.zeros(torch.broadcast_shapes(p.batch_shape, q.batch_shape), dtype=p.dtype, device=p.device)
+    return torch.zeros(broadcast_shapes(p.batch_shape, q.batch_shape), dtype=p.dtype, device=p.device)
 
 
 @register_kl(HyperbolicRadius, HyperbolicRadius)
@@ -41,7 +41,7 @@ def _kl_radius(p: HyperbolicRadius, q: HyperbolicRadius) -> Tensor:
 
 
 def _result(value: Tensor, p: Distribution, q: Distribution, *dtypes: torch.dtype) -> Tensor:
-    return value.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape)).to(torch.promote_types(*dtypes))
+    return value.expand(broadcast_shapes(p.batch_shape, q.batch_shape)).to(torch.promote_types(*dtypes))
 
 
 @register_kl(HyperbolicNormal, HyperbolicNormal)
@@ -124,7 +124,7 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
             raise ValueError(f"kl_quadrature needs isotropic distributions, the {role} is not")
 
     c = torch.as_tensor(q._c, dtype=torch.float64, device=q.loc.device)
-    rank = len(torch.broadcast_shapes(q.batch_shape, p.batch_shape))
+    rank = len(broadcast_shapes(q.batch_shape, p.batch_shape))
     t, weights = (nodes_first(part, rank) for part in q._radius_nodes())
     half, angle_weights = (part.view(-1, *(rank + 1) * (1,)) for part in _angles(d, c.device))
     square = _third_side_squared(_sigma(q) * t, h.dist0(_between(q, p), c), half, c)

@@ -18,7 +18,7 @@ from torch.distributions import constraints
 
 from ..geometry import Manifold
 from ..geometry import hyperboloid as h
-from ..geometry.checks import check_batch, got, holds, offender, real
+from ..geometry.checks import broadcast_shapes, check_batch, got, holds, offender, real
 from ..geometry.functions import logsinhc
 from . import radial
 from .table import stretch
@@ -65,7 +65,7 @@ class HyperbolicNormal(Validated):
         self.__dict__["arg_constraints"] = {"loc": self.support, given: type(self).arg_constraints[given]}
         # Widened once, so that gradients through their many uses are summed in float64.
         self._loc, self._spread = loc.double(), spread.double()
-        batch_shape = torch.broadcast_shapes(loc.shape[:-1], spread.shape[:-event_dims])
+        batch_shape = broadcast_shapes(loc.shape[:-1], spread.shape[:-event_dims])
         if isinstance(manifold.c, Tensor) and manifold.c.dim():
             batch_shape = check_batch(manifold.c, ("loc", "scale"), [batch_shape])
         self._dtype = torch.promote_types(loc.dtype, spread.dtype)

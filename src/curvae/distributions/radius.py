@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..geometry.checks import check_curvature, got, holds, real
+from ..geometry.checks import broadcast_shapes, check_curvature, got, holds, real
 from . import radial
 from .table import stretch
 from .validation import Shape, UnitSphere, Validated, check_noise, check_positive, parameter
@@ -52,7 +52,7 @@ class HyperbolicRadius(Validated):
         self.c = parameter("c", c, like=self.scale).to(self.scale)
         # Widened once, so that gradients through their many uses are summed in float64.
         self._sigma, self._wide_c = self.scale.double(), self.c.double()
-        super().__init__(torch.broadcast_shapes(self.scale.shape, self.c.shape), torch.Size(), validate_args)
+        super().__init__(broadcast_shapes(self.scale.shape, self.c.shape), torch.Size(), validate_args)
         if self._validate_args:
             check_positive("scale", self.scale)
             check_curvature(self.c)
@@ -169,7 +169,7 @@ class SphericalUniform(Validated):
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._checked(value)
-        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        shape = broadcast_shapes(value.shape[:-1], self.batch_shape)
         return value.new_full(shape, -radial.log_area(self.dim))
 
     @property

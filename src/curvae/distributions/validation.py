@@ -18,7 +18,7 @@ from torch.distributions.constraints import Constraint
 
 from ..geometry import Manifold
 from ..geometry import hyperboloid as h
-from ..geometry.checks import got, holds, real
+from ..geometry.checks import broadcast_shapes, got, holds, real
 from ..geometry.functions import logsinhc
 
 __all__ = [
@@ -55,7 +55,7 @@ def check_noise(noise: Tensor, batch_shape: Sequence[int], dim: int) -> None:
     """Raise unless standard normal noise fits the draws of a distribution."""
     noise = real("noise", noise)
     try:
-        fits = noise.shape[-1] == dim and torch.broadcast_shapes(noise.shape[:-1], batch_shape) is not None
+        fits = noise.shape[-1] == dim and broadcast_shapes(noise.shape[:-1], batch_shape) is not None
     except (IndexError, RuntimeError):
         fits = False
     if not fits:
@@ -96,7 +96,7 @@ class Validated(Distribution):
         if value.shape[value.dim() - event_dim :] != self.event_shape:
             raise ValueError(f"value must have shape (…, {self.event_shape[0]}), got {tuple(value.shape)}")
         try:
-            torch.broadcast_shapes(value.shape, expected)
+            broadcast_shapes(value.shape, expected)
         except RuntimeError as error:
             raise ValueError(
                 f"value of shape {tuple(value.shape)} does not broadcast against batch_shape + event_shape = "
@@ -214,7 +214,7 @@ class ExpMap0Transform(Transform):
 
     def forward_shape(self, shape: torch.Size) -> torch.Size:
         c = self.manifold.c
-        batch = torch.broadcast_shapes(shape[:-1], c.shape if isinstance(c, Tensor) else ())
+        batch = broadcast_shapes(shape[:-1], c.shape if isinstance(c, Tensor) else ())
         return torch.Size([*batch, *shape[-1:]])
 
     inverse_shape = forward_shape

@@ -35,6 +35,8 @@ class PoincareGraphVAE(MapEstimator):
             1 − tanh d.
         popularity: whether nodes have a learned number that says how far they reach, "learned" or "off"; "auto" is
             "learned" with "fermi_dirac" edges. It helps where some nodes have many edges.
+        directed: keep the direction of edges, from the first node to the second. Nodes then have two popularities, as
+            senders and as receivers.
         pairs: pairs of nodes that are fitted, "all" or "balanced": the edges and as many random pairs without one.
         hide: share of the edges that each step hides from the encoder, and fits all the same.
         weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
@@ -83,6 +85,7 @@ class PoincareGraphVAE(MapEstimator):
         prior_scale: float | Literal["auto"] = 1.0,
         edges: EdgeKind = "fermi_dirac",
         popularity: PopularityKind = "auto",
+        directed: bool = False,
         pairs: PairKind = "balanced",
         hide: float = 0.5,
         weight: float = 1.0,
@@ -110,6 +113,7 @@ class PoincareGraphVAE(MapEstimator):
         self.prior_scale = prior_scale
         self.edges = edges
         self.popularity = popularity
+        self.directed = directed
         self.pairs = pairs
         self.hide = hide
         self.weight = weight
@@ -141,7 +145,7 @@ class PoincareGraphVAE(MapEstimator):
                 features or weights, read it first: `load_graph(edges, nodes=table, features=["age"])`.
         """
         require(self.output)
-        config, graph = config_of(GraphConfig, self.get_params()), _graph(X)
+        config, graph = config_of(GraphConfig, self.get_params()), self._graph(X)
         fitted = fit_graph(config, graph, device=choose_device(self.device)).double()
         self._restore(fitted, graph)
         self._take(fitted, embed_graph(fitted, graph).require_finite(graph.names, "node"))
@@ -170,11 +174,12 @@ class PoincareGraphVAE(MapEstimator):
 
         Returns:
             One figure a split: area under the ROC curve as "auc" and average precision as "ap", against random pairs;
-            "auc_matched" against pairs whose nodes have as many edges, where popularity alone gives ½; and the "auc" of
-            the rules "degree product", "common neighbours" and "singular vectors" under their names.
+            "auc_matched" against pairs whose nodes have as many edges, where popularity alone gives ½; of a directed
+            graph "direction", the share of hidden edges that are likelier than one back; and the "auc" of the rules
+            "degree product", "common neighbours" and "singular vectors" under their names.
         """
         require(self.output, n_splits=n_splits)
-        config, graph = config_of(GraphConfig, self.get_params()), _graph(X)
+        config, graph = config_of(GraphConfig, self.get_params()), self._graph(X)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(n_splits)]
         splits = [split_edges(graph, seed=one.seed) for one in configs]
         found = fit_graphs(configs, graph, splits=splits, device=choose_device(self.device))
@@ -182,8 +187,12 @@ class PoincareGraphVAE(MapEstimator):
             if one.failure is not None:
                 raise CurvaeError(one.failure)
         rows = [judge_split(one, graph, split)["test"] for one, split in zip(found, splits, strict=True)]
-        own = {name: np.array([row[name] for row in rows], float) for name in ("auc", "ap", "auc_matched")}
+        names = ("auc", "ap", "auc_matched", *(("direction",) if graph.directed else ()))
+        own = {name: np.array([row[name] for row in rows], float) for name in names}
         return own | {rule: np.array([row["baselines"][rule]["auc"] for row in rows]) for rule in rows[0]["baselines"]}
+
+    def _graph(self, X: Any) -> Graph:
+        return X if isinstance(X, Graph) else load_graph(X, directed=self.directed)
 
     # --- pairs of nodes ---------------------------------------------------------------------------------------------
 
@@ -203,7 +212,8 @@ class PoincareGraphVAE(MapEstimator):
         return np.array([known[name] for name in names.ravel().tolist()], dtype=np.int64).reshape(names.shape)
 
     def link_probability(self, pairs: ArrayLike) -> Array:
-        """Probability of an edge between the centres of nodes.
+        """Probability of an edge between the centres of nodes, of a directed graph from the first to the second. Of a
+        weighted graph the odds are intensities, in units of the mean weight.
 
         Arguments:
             pairs: (·, 2), names of nodes, or whole numbers for their places in `nodes_`.
@@ -227,7 +237,3 @@ class PoincareGraphVAE(MapEstimator):
         places = np.arange(len(table)) if nodes is None else self._places(nodes)
         table[np.arange(len(table)), places] = np.inf
         return nearest(table, k, own=False)
-
-
-def _graph(X: Any) -> Graph:
-    return X if isinstance(X, Graph) else load_graph(X)

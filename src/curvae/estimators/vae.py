@@ -54,7 +54,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             told which they are.
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
-        hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones.
+        hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones. None takes
+            200, and (200, 200) from 1,000 training rows on.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
@@ -118,7 +119,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         prior_scale: float | Literal["auto"] = "auto",
         likelihood: str = "auto",
         missing: Literal["error", "model"] = "error",
-        hidden: int | tuple[int, ...] = (200,),
+        hidden: int | tuple[int, ...] | None = None,
         output: Output = "auto",
         epochs: int | None = None,
         steps: int | Literal["auto"] | None = "auto",

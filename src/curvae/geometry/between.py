@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import hyperboloid as h
+from .checks import broadcast_shapes
 from .functions import arsinh_and_slope, arsinh_by_c
 from .pairs import _by_square, _half_chord, _Polar, _polar
 from .primitive import Primitive
@@ -31,7 +32,7 @@ def _both(S: Tensor, T: Tensor, c: Tensor) -> tuple[_Polar, _Polar]:
     """Numbers of the points of both sets, at once."""
     sizes = S.shape[-2], T.shape[-2]
     if S.shape[:-2] != T.shape[:-2]:
-        batch = torch.broadcast_shapes(S.shape[:-2], T.shape[:-2])
+        batch = broadcast_shapes(S.shape[:-2], T.shape[:-2])
         S, T = (points.expand(*batch, -1, -1) for points in (S, T))
     u, *rest = _polar(torch.cat([S, T], -2), c.unsqueeze(-1))
     first, second = zip(u.split(sizes, -2), *(t.split(sizes, -1) for t in rest), strict=True)

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 __all__ = [
+    "broadcast_shapes",
     "check_batch",
     "check_curvature",
     "check_weights",
@@ -133,12 +135,23 @@ def check_curvature(c: Tensor | float) -> Tensor | float:
     raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c{bad}")
 
 
+def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
+    """`torch.broadcast_shapes` without its first use, which imports a system of computer algebra, some tenths of a
+    second; that is left to compilers, whose shapes may be symbols, and to shapes that do not fit."""
+    if not torch.compiler.is_compiling():
+        try:
+            return torch.Size(np.broadcast_shapes(*map(tuple, shapes)))
+        except ValueError:
+            pass
+    return torch.broadcast_shapes(*shapes)
+
+
 def check_batch(c: Tensor, names: Iterable[str], shapes: Sequence[torch.Size]) -> torch.Size:
     """The batch shape of points and c: that of c for a single point. Otherwise a c that does not broadcast against that
     of the points, or would add a dimension to it, is refused."""
-    shape = torch.broadcast_shapes(*shapes)
+    shape = broadcast_shapes(*shapes)
     try:
-        both = torch.broadcast_shapes(shape, c.shape)
+        both = broadcast_shapes(shape, c.shape)
         fits = c.dim() <= len(shape) or not shape
     except RuntimeError:
         fits = False

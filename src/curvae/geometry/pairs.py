@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import hyperboloid as h
+from .checks import broadcast_shapes
 from .functions import arsinh_and_slope, arsinh_by_c, asinhc
 from .primitive import Primitive
 
@@ -79,7 +80,7 @@ def _gather(columns: Tensor, index: Tensor) -> Tensor:
     """Rows of (…, n, m) with the numbers (…, P)."""
     if index.dim() == 1:
         return columns.index_select(-2, index)
-    batch = torch.broadcast_shapes(columns.shape[:-2], index.shape[:-1])
+    batch = broadcast_shapes(columns.shape[:-2], index.shape[:-1])
     index = index.unsqueeze(-1).expand(*batch, -1, columns.shape[-1])
     return columns.expand(*batch, -1, -1).gather(-2, index)
 

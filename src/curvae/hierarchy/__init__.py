@@ -6,6 +6,7 @@ from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, 
 from .distances import Metric, Rows
 from .drivers import Drivers, explain
 from .faithfulness import Faithfulness, Figures, faithfulness, figures_of_maps
+from .graph_faithfulness import GraphFaithfulness, GraphFigures, graph_faithfulness
 from .nesting import Nesting, examine_points
 from .recovery import Match, Recovery, match_rows, recover
 from .tree_of_map import Embedded, tree_of_embedding
@@ -19,6 +20,8 @@ __all__ = [
     "Embedded",
     "Faithfulness",
     "Figures",
+    "GraphFaithfulness",
+    "GraphFigures",
     "Match",
     "Metric",
     "NamedTree",
@@ -36,6 +39,7 @@ __all__ = [
     "faithfulness",
     "faithfulness_yardstick",
     "figures_of_maps",
+    "graph_faithfulness",
     "match_rows",
     "neighbourhood_map",
     "parse_newick",

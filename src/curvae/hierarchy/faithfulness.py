@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
-from sklearn.decomposition import PCA
 
 from ..data import memory
 from ..data.neighbours import graph_of_table
+from ..data.principal import principal_axes
 from ..errors import CurvaeError
 from .coranking import Agreement, Array, Index, neighbour_ranks
 from .distances import Rows, check_squares
 from .map_distances import MapDistance, Places, euclidean, places_of
 from .recovery import rank_correlation
+from .verdicts import kept_less, kept_sentence
 
-__all__ = ["FEWEST", "Faithfulness", "Figures", "faithfulness", "figures_of_maps"]
+__all__ = ["FEWEST", "Faithfulness", "Figures", "faithfulness", "figures_of_maps", "some_pairs"]
 
 FEWEST = 10
 """rows that a map must show to be judged"""
@@ -33,7 +34,6 @@ _VOTERS, _FOLDS = 5, 5  # of the label accuracy
 _SUBSETS, _SHARE = 5, 0.4  # of too many rows, and their size as a share of the rows that are judged exactly
 _PAIRS = 200_000  # of the rank correlation
 _BLOCK = 1 << 20  # distances ranked at once
-_LESS = 0.02  # by which a map may keep less than PCA without being warned of
 
 
 @dataclass(frozen=True)
@@ -99,23 +99,12 @@ class Faithfulness:
     @cached_property
     def behind(self) -> tuple[str, ...]:
         """Which of "near" and "far" neighbours the map keeps less of than PCA."""
-        pairs = {"near": (self.map.qlocal, self.pca.qlocal), "far": (self.map.qglobal, self.pca.qglobal)}
-        return tuple(name for name, (ours, linear) in pairs.items() if ours < linear - _LESS)
+        return kept_less(self.map, self.pca)
 
     @property
     def verdict(self) -> str:
         """The answer in one sentence, from Euclidean distances, which no training optimises."""
-        near, far, linear = self.map.qlocal, self.map.qglobal, self.pca
-        kept = (
-            f"The map keeps {near:.0%} of near and {far:.0%} of far neighbours, "
-            f"PCA in as many dimensions {linear.qlocal:.0%} and {linear.qglobal:.0%}"
-        )
-        if not self.behind:
-            return f"{kept}: it shows no less than a linear map does."
-        if len(self.behind) == 2:
-            return f"{kept}: it is less faithful than a linear map."
-        other = "far" if self.behind == ("near",) else "near"
-        return f"{kept}: trust it for {other} neighbours, PCA for {self.behind[0]} ones."
+        return kept_sentence(self.map, self.pca, "PCA", "a linear map")
 
     @property
     def warnings(self) -> list[str]:
@@ -312,7 +301,7 @@ def _principal(points: Array, train: NDArray[np.bool_], dim: int) -> Array:
     used = points[train] if train.sum() > 1 else points
     if not np.ptp(used, axis=0).any():
         return np.zeros((len(points), 1))
-    return PCA(min(dim, *used.shape), random_state=0).fit(used).transform(points)
+    return principal_axes(used, dim).place(points)
 
 
 def _figures(
@@ -336,7 +325,7 @@ def _figures(
         straight = table[np.ix_(rows, among)]
         along = dijkstra(graph, indices=rows)[:, among]
         ranks = [neighbour_ranks(d, own) for d in (straight, along)]
-        some = _some_pairs(straight.shape, own, len(asked), random)
+        some = some_pairs(straight.shape, own, len(asked), random)
         for tally, (places, number) in zip(tallies, maps, strict=True):
             drawn = places.table(number[rows], number[among])
             placed = neighbour_ranks(drawn, own)
@@ -349,7 +338,7 @@ def _figures(
     return tuple(tally.figures() for tally in tallies)
 
 
-def _some_pairs(shape: tuple[int, int], own: Index | None, rows: int, random: np.random.Generator) -> Any:
+def some_pairs(shape: tuple[int, int], own: Index | None, rows: int, random: np.random.Generator) -> Any:
     """Which entries of a block take part in the rank correlation: each pair once, or some at random."""
     size, among = shape
     if rows * among <= 2 * _PAIRS:

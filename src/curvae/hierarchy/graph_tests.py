@@ -110,6 +110,10 @@ def _transitivity(adjacency: csr_array) -> float:
 
 def check_graph(graph: Graph) -> None:
     """Raise where there is nothing to test."""
+    if graph.directed:
+        raise CurvaeError(
+            "a graph is tested for a hierarchy by paths in either direction; load it without directed=True"
+        )
     if graph.n_nodes < FEWEST:
         raise CurvaeError(f"{graph.n_nodes} nodes are too few to test for a hierarchy; give at least {FEWEST}")
     if not graph.n_edges:

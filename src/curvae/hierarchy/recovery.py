@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from ..data.graphs.ranking import average_precision
 from ..data.messages import count, quoted
+from ..data.principal import average_ranks
 from ..errors import CurvaeError
 from ..training.embedding import Embedding
 from .tree_of_map import joined
@@ -226,7 +226,7 @@ def rank_correlation(truth: Array, latent: Array) -> float:
     """
     if not np.ptp(truth):
         return math.nan
-    return float(spearmanr(truth, latent).statistic) if np.ptp(latent) else 0.0
+    return float(np.corrcoef(average_ranks(truth), average_ranks(latent))[0, 1]) if np.ptp(latent) else 0.0
 
 
 def dendrogram_purity(merges: Array, classes: NDArray[Any]) -> float:

@@ -6,7 +6,7 @@ from .latent import Posterior, Prior
 from .layout import Layout
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson
 from .marginal import Marginal, marginal_likelihood
-from .pairs import BalancedPairs, Pairs, PairSampler
+from .pairs import BalancedPairs, Pairs, PairSampler, WeightedEdges
 from .stack import Stack
 from .vae import VAE, MapTerms, Terms
 
@@ -36,5 +36,6 @@ __all__ = [
     "Prior",
     "Stack",
     "Terms",
+    "WeightedEdges",
     "marginal_likelihood",
 ]

@@ -64,12 +64,11 @@ class Batch(Parts):
         observed: which entries of the target count, 1 or 0, of its shape.
         weight: of a row, (rows,).
         index: which row of the data it is, (rows,).
-        near: how near every row of the batch is to each other in the data, as probabilities, (rows, rows): 0 for those
-            that are not; −1 for a pair that does not count, such as a row with itself.
-        far: how far every row is in the data from each landmark, or row of the batch, (rows, landmarks); −1 for a pair
-            that does not count.
-        landmarks: rows that are placed together with those of the batch, as a batch of their own; by default the rows
-            themselves.
+        near: how near every row is in the data to those of the batch and its companions, as probabilities,
+            (rows, rows + companions): 0 for those that are not; −1 for a pair that does not count, such as a row with
+            itself.
+        far: how far it is from them, likewise; −1 for a pair that does not count.
+        companions: other rows that are placed together with those of the batch, as a batch of their own.
 
     Example:
         >>> batch = Batch(torch.zeros(8, 3), size=torch.ones(8))
@@ -78,7 +77,7 @@ class Batch(Parts):
     """
 
     __slots__ = ()
-    _NAMES = ("x", "target", "context", "size", "observed", "weight", "index", "near", "far", "landmarks")
+    _NAMES = ("x", "target", "context", "size", "observed", "weight", "index", "near", "far", "companions")
 
     def __init__(
         self,
@@ -91,13 +90,13 @@ class Batch(Parts):
         index: Tensor | None = None,
         near: Tensor | None = None,
         far: Tensor | None = None,
-        landmarks: Batch | None = None,
+        companions: Batch | None = None,
     ) -> None:
         given = (real("x", x), target, context, size, observed, weight, index, near, far)
         held = {
             name: tensor(name, part) for name, part in zip(self._NAMES[:-1], given, strict=True) if part is not None
         }
-        object.__setattr__(self, "_held", held if landmarks is None else {**held, "landmarks": landmarks})
+        object.__setattr__(self, "_held", held if companions is None else {**held, "companions": companions})
 
     @classmethod
     def of(cls, rows: Tensor | Batch) -> Batch:
@@ -143,8 +142,8 @@ class Batch(Parts):
         return self._held.get("far")
 
     @property
-    def landmarks(self) -> Batch | None:
-        return self._held.get("landmarks")
+    def companions(self) -> Batch | None:
+        return self._held.get("companions")
 
     def __len__(self) -> int:
         return len(self.x)

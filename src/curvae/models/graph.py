@@ -13,10 +13,10 @@ from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
 from ..geometry.hyperboloid import norm
 from ..geometry.pairs import distances, sum_over_pairs
-from ..nn import Factor, Popularity
+from ..nn import Adjacency, Arcs, Factor, Popularity
 from .batch import Parts
 from .latent import Latent, Posterior, check_noise
-from .pairs import AnyPairs, BalancedPairs, Pairs
+from .pairs import AnyPairs, BalancedPairs, Pairs, WeightedEdges
 from .vae import Terms
 
 __all__ = ["EdgeModel", "FermiDirac", "GeodesicEdges", "GraphBatch", "GraphVAE"]
@@ -153,9 +153,11 @@ class GraphBatch(Parts):
     models as its first dimension.
 
     Arguments:
-        adjacency: the normalised matrix Â of the edges that the encoder may see, `curvae.nn.normalised_adjacency`.
+        adjacency: the normalised matrix Â of the edges that the encoder may see, `curvae.nn.normalised_adjacency`; of a
+            directed graph its `Arcs`.
         pairs: the edges, shape (2, E), each once: then all n(n − 1)/2 pairs count, in memory that grows like n. Or
-            `Pairs` with weights, for an estimate in time that grows with their number, or `BalancedPairs`.
+            `WeightedEdges`; or `Pairs` with weights, for an estimate in time that grows with their number, or
+            `BalancedPairs`.
         features: of the nodes, shape (n, in_features), if the encoder takes any.
 
     Example:
@@ -165,12 +167,12 @@ class GraphBatch(Parts):
 
     __slots__ = ()
 
-    def __init__(self, adjacency: Tensor, pairs: AnyPairs, features: Tensor | None = None) -> None:
+    def __init__(self, adjacency: Adjacency, pairs: AnyPairs, features: Tensor | None = None) -> None:
         held = {"adjacency": adjacency, "pairs": pairs, "features": features}
         object.__setattr__(self, "_held", {name: part for name, part in held.items() if part is not None})
 
     @property
-    def adjacency(self) -> Tensor:
+    def adjacency(self) -> Adjacency:
         return self._held["adjacency"]
 
     @property
@@ -198,13 +200,22 @@ class GraphVAE(Latent):
     Nodes may have a popularity b_i, which is how far they reach: p(A_ij) then depends on d(z_i, z_j) − b_i − b_j, and a
     node with many edges need not lie near all its neighbours, which lie far from each other.
 
+    In a directed graph they have two, b_i as a sender and b'_j as a receiver: p(A_ij) of an edge from i to j depends on
+    d(z_i, z_j) − b_i − b'_j, and the product is over ordered pairs, each of which counts `weight` times. Which way an
+    edge between two nodes runs is then told by their levels b − b': its log-odds are the difference of these over t.
+
+    An edge of weight w counts as w edges: Σ w_ij·log p over the edges, Σ log(1 − p) over the other pairs. Among pairs
+    that look alike to the model, the odds p/(1 − p) become the total weight over the number of pairs without an edge:
+    the intensity of edges.
+
     Arguments:
         encoder: from (adjacency, features or None) to rows of features for the posterior, one a node.
         posterior: from those to the distribution of every node on the latent space, which holds the prior.
         edges: from distances to probabilities of edges.
         weight: how often every pair counts: 2 as in the paper, 1 for the likelihood of an undirected graph.
         prior: deprecated; the prior is that of the posterior's space.
-        popularity: from the features of the encoder and the adjacency matrix to b; 0 for all nodes without one.
+        popularity: from the features of the encoder and the adjacency matrix to b; 0 for all nodes without one. If it
+            is directed, so are the edges.
 
     References:
         Mathieu et al. (2019), section 5.3; Kipf and Welling (2016), Variational graph auto-encoders.
@@ -240,14 +251,19 @@ class GraphVAE(Latent):
         self.encoder, self.edges, self.weight, self.popularity = encoder, edges, weight, popularity
         self._set_posterior(posterior, prior, "GraphVAE(encoder, posterior, prior, edges)")
 
-    def encode(self, adjacency: Tensor, features: Tensor | None = None) -> HyperbolicNormal | ProductNormal:
+    @property
+    def directed(self) -> bool:
+        """Whether edges have a direction."""
+        return self.popularity is not None and self.popularity.directed
+
+    def encode(self, adjacency: Adjacency, features: Tensor | None = None) -> HyperbolicNormal | ProductNormal:
         """q(z_i | A) of every node, on `Lorentz`."""
         return self.posterior(self._encoded(adjacency, features))
 
-    def _encoded(self, adjacency: Tensor, features: Tensor | None) -> Tensor:
+    def _encoded(self, adjacency: Adjacency, features: Tensor | None) -> Tensor:
         if features is not None:
             features = checks.real("features", features)
-        return self.encoder(checks.real("adjacency", adjacency), features)
+        return self.encoder(_real(adjacency), features)
 
     def terms(self, graph: GraphBatch, noise: Tensor) -> Terms:
         """weight·Σ_{i<j} log p(A_ij | z_i, z_j), shape (k,), and log q(z_i | A) − log p(z_i), shape (k, n), for draws
@@ -264,8 +280,9 @@ class GraphVAE(Latent):
 
     def log_likelihood(self, S: Tensor, pairs: AnyPairs, popularity: Tensor | None = None) -> Tensor:
         """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64, and with a
-        popularity of shape (n,). Of `BalancedPairs` it is an unbiased estimate too, but with the gradient of n
-        times the mean log-likelihood of these pairs among themselves."""
+        popularity of shape (n,), or of shape (2, n) for the sum over ordered pairs. Of `BalancedPairs` it is an
+        unbiased estimate too, but with the gradient of n times the mean log-likelihood of these pairs among
+        themselves."""
         S = checks.points("S", S, self.space.width, "this model").double()
         if isinstance(pairs, Pairs | BalancedPairs):
             logits = self.edges.logits(self._gaps(S, pairs.nodes, popularity).to(self.dtype))
@@ -274,23 +291,28 @@ class GraphVAE(Latent):
             if isinstance(pairs, Pairs):
                 return every
             raised = F.logsigmoid(sign * (logits + pairs.shift.to(self.dtype)))
-            learned = S.shape[-2] * raised.mean(-1, dtype=torch.float64)
+            learned = S.shape[-2] * (pairs.times * raised).mean(-1, dtype=torch.float64)
             return learned + (every - learned).detach()
         # As if there were no edge, and what the edges change in that.
+        joined, counts = pairs if isinstance(pairs, WeightedEdges) else (pairs, None)
         absence, numbers = self.edges.absence, self.edges.numbers()
         if len(self.space) == 1 and popularity is None:
             c = self.space.curvatures()[0].double()
             empty = sum_over_pairs(S, c, absence, *numbers, dtype=self.dtype, learned=self.space.learned)
         else:
-            every = torch.triu_indices(S.shape[-2], S.shape[-2], 1, device=S.device)
+            every = _every_pair(S.shape[-2], popularity is not None and popularity.dim() > 1, S.device)
             gaps = self._gaps(S, every, popularity).to(self.dtype)
             empty = absence(gaps, *numbers)[0].sum(-1, dtype=torch.float64)
-        return empty + self.edges.logits(self._gaps(S, checks.tensor("pairs", pairs), popularity)).sum(-1)
+        logits = self.edges.logits(self._gaps(S, checks.tensor("pairs", joined), popularity))
+        found = empty + logits.sum(-1)
+        return found if counts is None else found + ((counts - 1.0) * F.logsigmoid(logits)).sum(-1)
 
     def _gaps(self, S: Tensor, pairs: Tensor, popularity: Tensor | None) -> Tensor:
         """Distances of listed pairs of the points S, less the popularity of both nodes."""
         d = self._distances(S, pairs)
-        return d if popularity is None else d - popularity[pairs].sum(-2)
+        if popularity is None:
+            return d
+        return d - (popularity[pairs] if popularity.dim() == 1 else popularity.gather(-1, pairs)).sum(-2)
 
     def _distances(self, S: Tensor, pairs: Tensor) -> Tensor:
         """Distances of listed pairs of the points S."""
@@ -300,7 +322,7 @@ class GraphVAE(Latent):
 
     def elbo(
         self,
-        adjacency: Tensor,
+        adjacency: Adjacency,
         pairs: AnyPairs,
         k: int = 1,
         beta: float = 1.0,
@@ -309,29 +331,39 @@ class GraphVAE(Latent):
     ) -> Tensor:
         """E[log p(A | Z)] − β·Σ_i KL_i estimated from k draws: one number for the graph."""
         if noise is None:
-            adjacency = checks.real("adjacency", adjacency)
+            adjacency = _real(adjacency)
             noise = self.noise(adjacency.shape[-1], k)
         reconstruction, kl = self.terms(GraphBatch(adjacency, pairs, features), noise)
         return (reconstruction - beta * kl.sum(-1)).mean()
 
-    def distances(self, adjacency: Tensor, pairs: Tensor, features: Tensor | None = None) -> Tensor:
+    def distances(self, adjacency: Adjacency, pairs: Tensor, features: Tensor | None = None) -> Tensor:
         """Distances between the posterior means of listed pairs, shape (P,): the smaller, the likelier an edge."""
         pairs = checks.tensor("pairs", pairs)
         return self._distances(self.encode(adjacency, features).loc, pairs)
 
-    def scores(self, adjacency: Tensor, pairs: Tensor, features: Tensor | None = None) -> Tensor:
+    def scores(self, adjacency: Adjacency, pairs: Tensor, features: Tensor | None = None) -> Tensor:
         """b_i + b_j − d(z_i, z_j) of listed pairs, between posterior means: the larger, the likelier an edge."""
         encoded = self._encoded(adjacency, features)
         own = None if self.popularity is None else self.popularity(encoded, adjacency)
         return -self._gaps(self.posterior(encoded).loc, checks.tensor("pairs", pairs), own)
 
     def sample(self, nodes: int, generator: torch.Generator | None = None, popularity: Tensor | None = None) -> Tensor:
-        """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j. `popularity` is
-        that of the new nodes, shape (nodes,)."""
+        """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j; of a directed graph
+        from i to j. `popularity` is that of the new nodes, shape (nodes,) or (2, nodes)."""
         with torch.no_grad():
             S = self.prior().transform(self.noise(nodes, 1, generator)[0])
             found = []
-            for pairs in torch.triu_indices(nodes, nodes, 1, device=S.device).split(_AT_ONCE, 1):
+            for pairs in _every_pair(nodes, self.directed, S.device).split(_AT_ONCE, 1):
                 chance = torch.rand(pairs.shape[1], generator=generator, device=S.device, dtype=torch.float64)
                 found.append(pairs[:, chance < self.edges.probability(self._gaps(S, pairs, popularity))])
             return torch.cat(found, 1) if found else S.new_empty(2, 0, dtype=torch.int64)
+
+
+def _real(adjacency: Adjacency) -> Adjacency:
+    return adjacency if isinstance(adjacency, Arcs) else checks.real("adjacency", adjacency)
+
+
+def _every_pair(nodes: int, directed: bool, device: torch.device) -> Tensor:
+    """All pairs i < j, shape (2, P); if directed those j > i after them."""
+    pairs = torch.triu_indices(nodes, nodes, 1, device=device)
+    return torch.cat([pairs, pairs.flip(0)], 1) if directed else pairs

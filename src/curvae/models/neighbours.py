@@ -100,7 +100,7 @@ def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
     """KL(P_i ‖ Q_i) of every row, with Q_ij ∝ 1/(1 + β·d_ij²) over the pairs that count and the best β for all rows.
 
     Arguments:
-        distances: in the latent space, (rows, rows).
+        distances: in the latent space, (rows, others).
         near: P, which sums up to 1 over a row, or to 0 if none of its neighbours are there; −1 for pairs that do not
             count.
 
@@ -146,7 +146,7 @@ def far_stress(distances: Tensor, far: Tensor) -> Tensor:
     they are (Sammon, 1969); the mean over the rows that have a pair that counts is the stress, from 0 to 1.
 
     Arguments:
-        distances: d, in the latent space, (rows, landmarks).
+        distances: d, in the latent space, (rows, others).
         far: T, the distances in the data, or −1 for pairs that do not count.
 
     Example:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 
-__all__ = ["AnyPairs", "BalancedPairs", "PairSampler", "Pairs", "exact"]
+__all__ = ["AnyPairs", "BalancedPairs", "PairSampler", "Pairs", "WeightedEdges", "exact", "pair_count"]
 
 # Largest graph of which every pair counts at every step: 34 million pairs, some seconds of one core.
 _EXACT = 8192
@@ -28,11 +28,23 @@ class Pairs(NamedTuple):
     Attributes:
         nodes: the two nodes of every pair, shape (2, P).
         present: 1 for an edge, 0 for a pair that is not joined, shape (P,).
-        weight: how many pairs each stands for, shape (P,).
+        weight: how many pairs each stands for, times the weight of an edge, shape (P,).
     """
 
     nodes: Tensor
     present: Tensor
+    weight: Tensor
+
+
+class WeightedEdges(NamedTuple):
+    """All pairs of nodes, of which those with an edge have weights.
+
+    Attributes:
+        nodes: the two nodes of every edge, shape (2, E).
+        weight: how often each edge counts, shape (E,).
+    """
+
+    nodes: Tensor
     weight: Tensor
 
 
@@ -46,6 +58,7 @@ class BalancedPairs(NamedTuple):
     Attributes:
         nodes, present, weight: as of `Pairs`.
         shift: log of how many pairs a non-edge stands for over how many an edge stands for, shape ().
+        times: how often each counts for what is learned, shape (P,): the weight of an edge, otherwise 1.
 
     References:
         Prentice and Pyke (1979), Logistic disease incidence models and case-control studies.
@@ -55,15 +68,32 @@ class BalancedPairs(NamedTuple):
     present: Tensor
     weight: Tensor
     shift: Tensor
+    times: Tensor
 
 
-AnyPairs = Tensor | Pairs | BalancedPairs
+AnyPairs = Tensor | WeightedEdges | Pairs | BalancedPairs
 """edges, for all pairs; or some pairs"""
+
+
+def pair_count(n_nodes: int, directed: bool = False) -> int:
+    """How many pairs so many nodes have; if directed, ordered ones."""
+    return n_nodes * (n_nodes - 1) // (1 if directed else 2)
 
 
 def _number(i: Tensor, j: Tensor) -> Tensor:
     """The place of the pair i < j among all pairs in order of (j, i)."""
     return j * (j - 1) // 2 + i
+
+
+def _ordered_number(i: Tensor, j: Tensor, n_nodes: int) -> Tensor:
+    """The place of the pair i ≠ j among all ordered pairs in order of (i, j)."""
+    return i * (n_nodes - 1) + j - (j > i).long()
+
+
+def _ordered_pair(number: Tensor, n_nodes: int) -> Tensor:
+    """The ordered pairs at these places, shape (2, …)."""
+    i, j = number // (n_nodes - 1), number % (n_nodes - 1)
+    return torch.stack([i, j + (j >= i).long()])
 
 
 def _pair(number: Tensor) -> Tensor:
@@ -85,6 +115,8 @@ class PairSampler:
         edges: the edges, shape (2, E), each listed once, in either direction.
         n_nodes: number of nodes.
         joined: leave out nodes without an edge, so that the sum is over all pairs of the other nodes.
+        directed: whether edges lead from the first to the second node, and pairs are ordered.
+        weights: how often each edge counts, shape (E,); once if not given.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
@@ -93,16 +125,24 @@ class PairSampler:
         (torch.Size([2, 53]), 4950.0)
     """
 
-    def __init__(self, edges: Tensor, n_nodes: int, joined: bool = False) -> None:
+    def __init__(
+        self,
+        edges: Tensor,
+        n_nodes: int,
+        joined: bool = False,
+        directed: bool = False,
+        weights: Tensor | None = None,
+    ) -> None:
         self._among: Tensor | None = None
         if joined:
             self._among, edges = edges.unique(return_inverse=True)
             n_nodes = len(self._among)
-        self.edges, self.n_nodes = edges, n_nodes
-        self.rest = n_nodes * (n_nodes - 1) // 2 - edges.shape[1]
+        self.edges, self.n_nodes, self.directed, self._weights = edges, n_nodes, directed, weights
+        self.rest = pair_count(n_nodes, directed) - edges.shape[1]
         if self.rest < 1:
             raise CurvaeError('every pair of nodes is joined: there is no non-edge to draw; set pairs="all"')
-        places = _number(*edges.aminmax(dim=0)).sort().values
+        number = _ordered_number(edges[0], edges[1], n_nodes) if directed else _number(*edges.aminmax(dim=0))
+        places = number.sort().values
         self._before = places - torch.arange(edges.shape[1], device=edges.device)  # non-edges before each edge
 
     def draw(self, absent: int, present: int | None = None, generator: torch.Generator | None = None) -> Pairs:
@@ -113,24 +153,33 @@ class PairSampler:
             present: how many edges to draw, without replacement; all of them if not given.
             generator: source of the draws, on the device of the edges.
         """
-        edges, count = self.edges, self.edges.shape[1]
+        return self._draw(absent, present, generator)[0]
+
+    def _draw(self, absent: int, present: int | None, generator: torch.Generator | None) -> tuple[Pairs, Tensor]:
+        """Pairs, and how often each counts by the weights of the edges."""
+        edges, count, weights = self.edges, self.edges.shape[1], self._weights
         present = count if present is None else present
         if not 0 <= present <= count or (present == 0) != (count == 0):
             raise ValueError(f"present, the number of edges to draw, must lie between 1 and {count}, got {present}")
         if absent < 1:
             raise ValueError(f"absent, the number of non-edges to draw, must be at least 1, got {absent}")
         draws = torch.randint(self.rest, (absent,), generator=generator, device=edges.device)
-        missing = _pair(draws + torch.searchsorted(self._before, draws, right=True))
+        number = draws + torch.searchsorted(self._before, draws, right=True)
+        missing = _ordered_pair(number, self.n_nodes) if self.directed else _pair(number)
         if present < count:
-            edges = edges[:, torch.randperm(count, generator=generator, device=edges.device)[:present]]
+            chosen = torch.randperm(count, generator=generator, device=edges.device)[:present]
+            edges, weights = edges[:, chosen], None if weights is None else weights[chosen]
         sizes = torch.tensor([present, absent], device=edges.device)
         weight = torch.tensor([count / max(present, 1), self.rest / absent], dtype=torch.float64, device=edges.device)
-        nodes = torch.cat([edges, missing], 1)
-        return Pairs(
+        nodes, counts = torch.cat([edges, missing], 1), torch.ones(present + absent, device=edges.device)
+        if weights is not None:
+            counts = torch.cat([weights, weights.new_ones(absent)])
+        pairs = Pairs(
             nodes if self._among is None else self._among[nodes],
             torch.tensor([1.0, 0.0], device=edges.device).repeat_interleave(sizes),
-            weight.repeat_interleave(sizes),
+            weight.repeat_interleave(sizes) * counts,
         )
+        return pairs, counts
 
     def step(self, generator: torch.Generator | None = None) -> Pairs:
         """For a training step: at most 65,536 edges, and ten non-edges for each."""
@@ -145,8 +194,8 @@ class PairSampler:
     def balanced(self, generator: torch.Generator | None = None) -> BalancedPairs:
         """The same with as many non-edges as edges."""
         present = min(self.edges.shape[1], _PRESENT)
-        drawn = self.draw(max(1, present), present, generator)
-        return BalancedPairs(*drawn, torch.tensor(self.shift, dtype=torch.float64, device=drawn.nodes.device))
+        drawn, counts = self._draw(max(1, present), present, generator)
+        return BalancedPairs(*drawn, torch.tensor(self.shift, dtype=torch.float64, device=drawn.nodes.device), counts)
 
 
 def exact(n_nodes: int, listed: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Functions of stacked models as flat graphs of tensor operations, for CUDA."""
+"""Functions of stacked models as flat graphs of tensor operations, for CUDA; and how matrices are multiplied."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-__all__ = ["matmul_precision", "trace"]
+__all__ = ["blas_products", "matmul_precision", "trace"]
 
 
 @contextmanager
@@ -23,6 +23,22 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def blas_products(model: nn.Module) -> Iterator[None]:
+    """Float32 matrix products of a model without convolutions by BLAS, where they would go to the Arm Compute Library,
+    which takes longer for every size, for small ones four times as long; the setting is put back."""
+    backend = torch.backends.mkldnn
+    convolves = any(isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) for layer in model.modules())
+    if convolves or not backend.is_acl_available() or not backend.enabled:
+        yield
+        return
+    backend.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        backend.enabled = True  # type: ignore[assignment]
 
 
 def trace(function: Callable[..., Any], *example: Any, compiled: bool) -> Callable[..., Any]:

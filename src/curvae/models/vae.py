@@ -153,17 +153,17 @@ class VAE(Latent):
         return Terms(self.reconstruction(z, batch), kl)
 
     def _map_terms(self, batch: Batch, noise: Tensor) -> MapTerms:
-        rows, marks = len(batch), batch.landmarks
+        rows, others = len(batch), batch.companions
         noise = check_noise(noise, rows, self.dim, shared=True)
-        outputs = self.posterior.head(self._features(batch) if marks is None else self._features_with(batch, marks))
+        outputs = self.posterior.head(self._features(batch) if others is None else self._features_with(batch, others))
         z, kl = self.space.draw(outputs[:rows], noise, self.dtype, _ROOM)
         centres = self.space.centres(outputs)
         distances = self.space.distances(centres[:rows], centres, self.dtype)
         found = []
         if batch.near is not None:
-            found.append(near_divergence(distances[:, :rows], batch.near))
+            found.append(near_divergence(distances, batch.near))
         if batch.far is not None:
-            found.append(far_stress(distances if marks is None else distances[:, rows:], batch.far))
+            found.append(far_stress(distances, batch.far))
         return MapTerms(self.reconstruction(z, batch), kl, torch.stack(found))
 
     def forward(self, x: Tensor | Batch, noise: Tensor) -> Terms | MapTerms:

@@ -1,7 +1,9 @@
 """Latent spaces, layers and networks as modules."""
 
 from .graph import (
+    Adjacency,
     AdjacencyMaker,
+    Arcs,
     FreeVectors,
     GraphConv,
     GraphEncoder,
@@ -15,7 +17,9 @@ from .space import Factor, Space
 
 __all__ = [
     "NETWORKS",
+    "Adjacency",
     "AdjacencyMaker",
+    "Arcs",
     "Conditioned",
     "Curvature",
     "Decoder",

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,9 @@ from ..geometry.checks import real, tensor
 from ..geometry.primitive import full_precision
 
 __all__ = [
+    "Adjacency",
     "AdjacencyMaker",
+    "Arcs",
     "FreeVectors",
     "GraphConv",
     "GraphEncoder",
@@ -23,6 +25,29 @@ __all__ = [
     "normalised_adjacency",
     "undirected",
 ]
+
+
+class Arcs(NamedTuple):
+    """The matrices of a directed graph, in place of one that is symmetric.
+
+    Attributes:
+        out: D^{−1/2}(A + I)D'^{−1/2}, shape (…, n, n), A_ij the weight of the edge from i to j, D and D' the diagonals
+            of the row and column sums of A + I: what nodes hear of those that they have an edge to.
+        into: its transpose: what they hear of those that have an edge to them.
+        degrees: these row and column sums, shape (…, 2, n).
+    """
+
+    out: Tensor
+    into: Tensor
+    degrees: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.out.shape
+
+
+Adjacency = Tensor | Arcs
+"""the normalised adjacency matrix, or those of a directed graph"""
 
 
 def undirected(edges: Tensor, n_nodes: int, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -70,7 +95,9 @@ def normalised_adjacency(edges: Tensor, n_nodes: int, weights: Tensor | None = N
                 [0.5000, 0.5000, 0.0000],
                 [0.0000, 0.0000, 1.0000]])
     """
-    return AdjacencyMaker(edges, n_nodes, weights, dense)()
+    found = AdjacencyMaker(edges, n_nodes, weights, dense)()
+    assert isinstance(found, Tensor)  # of a graph that is not directed
+    return found
 
 
 class AdjacencyMaker:
@@ -78,9 +105,10 @@ class AdjacencyMaker:
 
     Arguments:
         edges, n_nodes, weights, dense: as of `normalised_adjacency`.
+        directed: makes `Arcs`, of edges from the first to the second node; each is listed once.
 
     Attributes:
-        edges: each edge once, as of `undirected`, shape (2, E).
+        edges: each edge once, as of `undirected` or as given, shape (2, E).
 
     Example:
         >>> maker = AdjacencyMaker(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -88,37 +116,70 @@ class AdjacencyMaker:
         True
     """
 
-    def __init__(self, edges: Tensor, n_nodes: int, weights: Tensor | None = None, dense: bool = True) -> None:
-        self.edges, weights = undirected(edges, n_nodes, weights)
+    def __init__(
+        self,
+        edges: Tensor,
+        n_nodes: int,
+        weights: Tensor | None = None,
+        dense: bool = True,
+        directed: bool = False,
+    ) -> None:
+        if directed:
+            weights = torch.ones(edges.shape[1], device=edges.device) if weights is None else weights
+            self.edges = edges
+        else:
+            self.edges, weights = undirected(edges, n_nodes, weights)
         if not bool((weights >= 0).all()):
             raise ValueError("weights of edges must not be negative")
-        self.n_nodes, self.dense, self._weights = n_nodes, dense, weights
+        self.n_nodes, self.dense, self.directed, self._weights = n_nodes, dense, directed, weights
         diagonal, (i, j) = torch.arange(n_nodes, device=edges.device), self.edges
-        rows, columns = torch.cat([i, j, diagonal]), torch.cat([j, i, diagonal])
         # The number of the edge that an entry belongs to; of the diagonal, one after the last.
-        number = torch.arange(len(i), device=edges.device)
-        number = torch.cat([number, number, torch.full_like(diagonal, len(i))])
+        number, own = torch.arange(len(i), device=edges.device), torch.full_like(diagonal, len(i))
+        if directed:
+            rows, columns, number = torch.cat([i, diagonal]), torch.cat([j, diagonal]), torch.cat([number, own])
+        else:
+            rows, columns = torch.cat([i, j, diagonal]), torch.cat([j, i, diagonal])
+            number = torch.cat([number, number, own])
         order = (rows * n_nodes + columns).argsort()
         self._rows, self._columns, self._number = rows[order], columns[order], number[order]
-        counts = torch.bincount(self._rows, minlength=n_nodes)
-        self._starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        self._starts = self._ends(self._rows)
+        # The same of the transpose, and the places of its entries.
+        self._turned = (self._columns * n_nodes + self._rows).argsort() if directed else order
+        self._turned_starts = self._ends(self._columns)
 
-    def __call__(self, factor: Tensor | None = None) -> Tensor:
+    def _ends(self, rows: Tensor) -> Tensor:
+        """Where the entries of every row begin, and after the last where they end, shape (n + 1,)."""
+        counts = torch.bincount(rows, minlength=self.n_nodes)
+        return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+    def __call__(self, factor: Tensor | None = None) -> Adjacency:
         """Â with the weights of the edges multiplied by `factor`, shape (E,), where it is given; 0 leaves one out."""
         weights = self._weights if factor is None else self._weights * factor
         values = torch.cat([weights, weights.new_ones(1)])[self._number]
         degree = weights.new_zeros(self.n_nodes).index_add(0, self._rows, values)
-        values = values * (degree[self._rows] * degree[self._columns]).rsqrt()
-        shape = self.n_nodes, self.n_nodes
+        to = weights.new_zeros(self.n_nodes).index_add(0, self._columns, values) if self.directed else degree
+        values = values * (degree[self._rows] * to[self._columns]).rsqrt()
         if self.dense:
-            return values.new_zeros(shape).index_put((self._rows, self._columns), values)
+            matrix = values.new_zeros(self.n_nodes, self.n_nodes).index_put((self._rows, self._columns), values)
+            return Arcs(matrix, matrix.mT, torch.stack([degree, to])) if self.directed else matrix
+        matrix = self._sparse(self._starts, self._columns, values)
+        if not self.directed:
+            return matrix
+        turned = self._sparse(self._turned_starts, self._rows[self._turned], values[self._turned])
+        return Arcs(matrix, turned, torch.stack([degree, to]))
+
+    def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor) -> Tensor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-            return torch.sparse_csr_tensor(self._starts, self._columns, values, shape, check_invariants=False)
+            shape = self.n_nodes, self.n_nodes
+            return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
 
-def _log_degrees(adjacency: Tensor) -> Tensor:
-    """log(1 + degree) of every node, shape (…, n): the diagonal of Â is 1/(1 + degree)."""
+def _log_degrees(adjacency: Adjacency) -> Tensor:
+    """log(1 + degree) of every node, shape (…, n): the diagonal of Â is 1/(1 + degree). Of a directed graph those of
+    edges from and to nodes, shape (…, 2, n)."""
+    if isinstance(adjacency, Arcs):
+        return adjacency.degrees.log()
     if adjacency.layout == torch.strided:
         return -adjacency.diagonal(dim1=-2, dim2=-1).log()
     starts, columns = adjacency.crow_indices(), adjacency.col_indices()
@@ -127,24 +188,45 @@ def _log_degrees(adjacency: Tensor) -> Tensor:
 
 
 class _SparseProduct(torch.autograd.Function):
-    """Â x for a sparse Â, which is symmetric, so that its own transpose need not be made for the gradient."""
+    """Â x for a sparse Â, whose transpose is at hand for the gradient: itself where it is symmetric."""
 
     @staticmethod
-    def forward(ctx: Any, adjacency: Tensor, x: Tensor) -> Tensor:
-        ctx.adjacency = adjacency
+    def forward(ctx: Any, adjacency: Tensor, transpose: Tensor, x: Tensor) -> Tensor:
+        ctx.transpose = transpose
         return adjacency @ x
 
     @staticmethod
     @full_precision
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.adjacency @ grad.contiguous()
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
+        return None, None, ctx.transpose @ grad.contiguous()
 
 
-def _propagate(adjacency: Tensor, x: Tensor) -> Tensor:
+def _product(adjacency: Tensor, transpose: Tensor, x: Tensor) -> Tensor:
     if adjacency.layout == torch.strided:
         return adjacency @ x
     # Autocast has no products with sparse matrices.
-    return full_precision(_SparseProduct.apply)(adjacency, x.to(adjacency.dtype))
+    return full_precision(_SparseProduct.apply)(adjacency, transpose, x.to(adjacency.dtype))
+
+
+def _propagate(adjacency: Adjacency, x: Tensor, again: bool = False) -> Tensor:
+    """Â x. In a directed graph the first half of the columns hears along edges from, the other along edges to every
+    node, at the cost of one product.
+
+    What such a product made may be propagated `again`: then a half of each half goes either way, and all paths of two
+    edges are heard of, those that turn round among them.
+    """
+    if not isinstance(adjacency, Arcs):
+        return _product(adjacency, adjacency, x)
+    out, into, _ = adjacency
+    sent, received = _halves(x)
+    if again:
+        sent, received = (torch.cat(both, -1) for both in zip(_halves(sent), _halves(received), strict=True))
+    return torch.cat([_product(out, into, sent), _product(into, out, received)], -1)
+
+
+def _halves(x: Tensor) -> tuple[Tensor, ...]:
+    half = (x.shape[-1] + 1) // 2
+    return x.split([half, x.shape[-1] - half], -1)
 
 
 def _mixed(x: Tensor, weight: Tensor) -> Tensor:
@@ -178,7 +260,7 @@ class GraphConv(nn.Module):
         self.weight = nn.Parameter(torch.empty(in_features, out_features).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
-    def forward(self, adjacency: Tensor, x: Tensor | None = None) -> Tensor:
+    def forward(self, adjacency: Adjacency, x: Tensor | None = None) -> Tensor:
         product = _propagate(adjacency, self.weight if x is None else _mixed(x, self.weight))
         return product if self.bias is None else product + self.bias
 
@@ -190,6 +272,9 @@ class GraphConv(nn.Module):
 class GraphEncoder(nn.Module):
     """Graph convolutions with ReLU, then Â once more: what a linear head makes of it is a last convolution,
     (Â h)W = Â(hW). With one hidden layer and a `curvae.models.Posterior` the two-layer encoder of Kipf and Welling.
+
+    In a directed graph half of what a layer tells a node comes from nodes that it has an edge to, the other half from
+    those that have one to it.
 
     Arguments:
         in_features: features of a node; the number of nodes if they have none.
@@ -210,11 +295,11 @@ class GraphEncoder(nn.Module):
             raise ValueError("an encoder needs at least one hidden layer, for example hidden=(32,)")
         self.layers = nn.ModuleList(GraphConv(*sizes) for sizes in pairwise((in_features, *hidden)))
 
-    def forward(self, adjacency: Tensor, x: Tensor | None = None) -> Tensor:
+    def forward(self, adjacency: Adjacency, x: Tensor | None = None) -> Tensor:
         for layer in self.layers:
             x = layer(adjacency, x).relu()
         assert x is not None  # there is a layer
-        return _propagate(adjacency, x)
+        return _propagate(adjacency, x, again=True)
 
 
 class FreeVectors(nn.Module):
@@ -234,7 +319,7 @@ class FreeVectors(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(0.1 * torch.randn(n_nodes, width))
 
-    def forward(self, adjacency: Tensor, x: Tensor | None = None) -> Tensor:
+    def forward(self, adjacency: Adjacency, x: Tensor | None = None) -> Tensor:
         return self.weight
 
     def extra_repr(self) -> str:
@@ -246,8 +331,12 @@ class Popularity(nn.Module):
 
     Nodes that were not there in the training have one too. At first it is a·log(1 + degree_i) with a = ½.
 
+    In a directed graph every node has two, as a sender and as a receiver of edges, each with a w of its own, an a for
+    the number of edges from the node and one for that of edges to it; at first ½ for its own kind, 0 for the other.
+
     Arguments:
         in_features: width of h.
+        directed: whether there are two.
 
     Example:
         >>> adjacency = normalised_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -255,11 +344,15 @@ class Popularity(nn.Module):
         tensor([0.3466, 0.5493, 0.3466])
     """
 
-    def __init__(self, in_features: int) -> None:
+    def __init__(self, in_features: int, directed: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(in_features))
-        self.slope = nn.Parameter(torch.tensor(0.5))
+        self.directed = directed
+        self.weight = nn.Parameter(torch.zeros(2, in_features) if directed else torch.zeros(in_features))
+        self.slope = nn.Parameter(0.5 * torch.eye(2) if directed else torch.tensor(0.5))
 
-    def forward(self, h: Tensor, adjacency: Tensor) -> Tensor:
-        """The popularity of every node, shape (…, n), from h of shape (…, n, in_features) and Â."""
+    def forward(self, h: Tensor, adjacency: Adjacency) -> Tensor:
+        """The popularity of every node, shape (…, n), from h of shape (…, n, in_features) and Â; of a directed graph as
+        sender and receiver, shape (…, 2, n)."""
+        if self.directed:
+            return self.weight @ h.mT + self.slope @ _log_degrees(adjacency)
         return h @ self.weight + self.slope * _log_degrees(adjacency)

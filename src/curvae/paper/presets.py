@@ -101,6 +101,7 @@ GRAPHS: dict[str, Any] = {
     "encoder": "convolutions",
     "edges": "geodesic",
     "popularity": "off",
+    "directed": False,
     "pairs": "all",
     "hide": 0.0,
     "weight": 2.0,

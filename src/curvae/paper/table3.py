@@ -83,7 +83,7 @@ def centres(fitted: Fitted, rows: Rows) -> Tensor:
 def _classifier(fitted: Fitted, classes: int, seed: int) -> nn.Sequential:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = decoder(fitted.config.decoder, fitted.model.space, fitted.config.hidden[::-1], classes)
+        made = decoder(fitted.config.decoder, fitted.model.space, fitted.config.layers[::-1], classes)
     c = float(fitted.model.space.curvatures()[0].detach())  # as trained; the space of an embedding does not change
     made[0].load_state_dict(fitted.model.decoder.get_submodule("0").state_dict())
     for layer in made:

@@ -9,7 +9,7 @@ from typing import Any
 from ..data import Dataset
 from ..data.missing import column_means, fill, has_missing
 from ..data.missing import places as gaps
-from ..hierarchy import Faithfulness, Figures, Rows, faithfulness
+from ..hierarchy import Faithfulness, Figures, GraphFaithfulness, GraphFigures, Rows, faithfulness
 from ..hierarchy.faithfulness import FEWEST
 from ..models.likelihoods import choose_likelihood
 from ..report import Section, Table
@@ -18,7 +18,15 @@ from ..training.paired import mean_interval
 from ..training.rows import Scaling
 from ..training.yardsticks import Yardstick
 
-__all__ = ["faithful_lines", "faithful_section", "filled_rows", "judge_rows", "scaled_rows", "yardstick_section"]
+__all__ = [
+    "faithful_lines",
+    "faithful_section",
+    "filled_rows",
+    "graph_section",
+    "judge_rows",
+    "scaled_rows",
+    "yardstick_section",
+]
 
 _EXACT = 2000  # rows up to which reports are exact: a few seconds
 _VALUES, _FEW = 1 << 25, 500  # values to hold at once, but for so many rows
@@ -81,7 +89,7 @@ def _columns(found: Faithfulness) -> dict[str, Figures]:
     return {name: figures for name, figures in named.items() if figures is not None}
 
 
-def _cell(figures: Figures, name: str) -> str:
+def _cell(figures: Figures | GraphFigures, name: str) -> str:
     value, half = getattr(figures, name), figures.intervals.get(name)
     if value is None:
         return ""
@@ -110,6 +118,27 @@ def faithful_section(found: Faithfulness | None) -> Section:
             f" Means over five random subsets of {found.subset:,} rows with 95 % intervals; among so few, near "
             "neighbours are farther apart than among all."
         )
+    return Section(title, [found.verdict], (), [Table(["figure", *columns], rows, note)])
+
+
+def graph_section(found: GraphFaithfulness | None) -> Section:
+    """Figures of the map of a graph beside those of a spectral embedding."""
+    title = "How faithful is the map?"
+    if found is None:
+        return Section(title, [f"No component has {FEWEST} nodes, too few to judge a map."])
+    columns = {"map": found.map, "spectral embedding": found.spectral}
+    rows = [
+        [text, *(_cell(one, name) for one in columns.values())]
+        for name, text in _NAMES.items()
+        if name in ("qlocal", "qglobal", "rank_correlation")
+    ]
+    note = (
+        f"1 is best everywhere. Near are nodes that are few steps apart along edges, among the {found.nodes:,} of the "
+        "largest component, and on the map those by its own distances, without popularity; nodes equally many steps "
+        f"away may come in any order. The spectral embedding (Laplacian eigenmaps) has {found.dim} dimensions too."
+    )
+    if found.map.intervals:
+        note += f" Of {found.map.nodes} random nodes, with 95 % intervals over five groups of these."
     return Section(title, [found.verdict], (), [Table(["figure", *columns], rows, note)])
 
 

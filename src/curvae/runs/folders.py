@@ -171,8 +171,13 @@ def embedding_table(
     if len(embedding.placed) > 1:
         sigma = {f"{part.placed[0].name}_sigma": part.sigma for part in embedding.parts}
     drawn = {} if frames is None else _drawn_columns(embedding, frames)
-    own = {} if embedding.popularity is None else {"popularity": embedding.popularity}
+    own: dict[str, Any] = {}
+    if (reach := embedding.popularity) is not None:
+        own = {"popularity": reach} if reach.ndim == 1 else dict(zip(_BOTH_WAYS, reach.T, strict=True))
     return pd.DataFrame({**named, **coordinates, "radius": embedding.radius, **sigma, **own, **drawn})
+
+
+_BOTH_WAYS = ("popularity_out", "popularity_in")
 
 
 def _drawn_columns(embedding: Embedding, frames: Sequence[Frame]) -> dict[str, NDArray[np.float64]]:

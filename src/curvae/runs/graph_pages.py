@@ -16,6 +16,7 @@ from ..data import EdgeSplit, Graph
 from ..data.messages import count as counted
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
+from ..hierarchy import GraphFaithfulness
 from ..models import FermiDirac
 from ..models.pairs import exact
 from ..plotting import graph_map, project_from
@@ -71,7 +72,7 @@ class Centre:
 def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
     """What was lost with the hidden edges: the share of test edges that join parts which the training edges leave
     `apart`, and the shares of test edges and of the pairs beside them with an end that is left `alone`, without any."""
-    parts = Graph(graph.names, split.train).components
+    parts = Graph(graph.names, split.train, directed=graph.directed).components
     alone = np.bincount(split.train.ravel(), minlength=graph.n_nodes) == 0
     return {
         "apart": float((parts[split.test[:, 0]] != parts[split.test[:, 1]]).mean()),
@@ -80,7 +81,9 @@ def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
     }
 
 
-def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
+def verdict(
+    graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness | None
+) -> str:
     """What was found; first whether a rule without a model would have done."""
     text = f"{against_rules(links)} " if links.splits else ""
     text += (
@@ -93,7 +96,9 @@ def verdict(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighb
             f"{links.text('auc')} and average precision {links.text('ap')}; from pairs whose nodes have as many edges, "
             f"where popularity alone gives 50 %, with AUC {links.text('auc_matched')}."
         )
-    return text
+        if graph.directed:
+            text += f" The direction is right for {links.text('direction')} of the hidden edges."
+    return text if faithful is None else f"{text} {faithful.verdict}"
 
 
 def map_picture(graph: Graph, embedding: Embedding, frame: Frame, centre: Centre) -> Picture:
@@ -200,6 +205,14 @@ def links_section(
             "with as many training edges as those of the hidden edges: being popular then tells nothing, and the "
             "degree product is at 50 %.",
         )
+        if graph.directed:
+            rows.insert(2, ["direction of hidden edges, share that is right", links.text("direction"), others])
+            text.append(
+                "The direction is right where the model finds the hidden edge likelier than one back; edges that run "
+                "both ways are left out. Rules are in their directed form: the number of edges from the first node "
+                "times that of edges to the second, the number of paths of two edges, and singular vectors of the "
+                "matrix of directed edges."
+            )
         text += _lost(graph, links)
         tables += [rules_table(links), _by_split(links)]
     note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
@@ -257,6 +270,9 @@ def comparison_section(found: GraphComparison) -> Section:
     return Section("Edges kept apart, by curvature", (), (), [table])
 
 
+_BOTH_WAYS = ("popularity as a sender", "popularity as a receiver")
+
+
 def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
     config, edges = fitted.config, fitted.model.edges
     probability = "geodesic, p = 1 − tanh d"
@@ -266,8 +282,10 @@ def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
         probability = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
     facts = [["edge model", probability], ["weight of the likelihood", f"{config.weight:g}"]]
     if embedding.popularity is not None:
-        low, middle, high = np.quantile(embedding.popularity, [0.0, 0.5, 1.0])
-        facts.append(["popularity: smallest, median, largest", f"{low:.2f}, {middle:.2f}, {high:.2f}"])
+        columns = embedding.popularity.reshape(len(embedding), -1).T
+        for kind, values in zip(("popularity",) if len(columns) == 1 else _BOTH_WAYS, columns, strict=True):
+            low, middle, high = np.quantile(values, [0.0, 0.5, 1.0])
+            facts.append([f"{kind}: smallest, median, largest", f"{low:.2f}, {middle:.2f}, {high:.2f}"])
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 
@@ -275,9 +293,12 @@ def data_section(graph: Graph, config: GraphConfig) -> Section:
     """What was done to a graph for a model with these settings."""
     text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
     if graph.weights is not None:
-        text.append(
-            "Weights say how much a node hears of each neighbour; whether there is an edge is what is modelled."
-        )
+        intense = "Weights are intensities: an edge of twice the mean weight counts as two edges."
+        existing = "Whether there is an edge is what is modelled, whatever its weight."
+        text += [
+            intense if config.pairs == "balanced" else existing,
+            "Weights also say how much a node hears of each neighbour.",
+        ]
     if graph.features is not None:
         how = (
             "divided by one number, for they are sparse"

@@ -16,7 +16,7 @@ from ..data.graphs.centrality import closeness, steps_from, steps_to_some
 from ..data.messages import count as counted
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
-from ..hierarchy import Metric, diagnose_graph
+from ..hierarchy import Metric, diagnose_graph, graph_faithfulness
 from ..report import Section
 from ..training.config import require_count
 from ..training.evaluate import Embedding, map_health
@@ -31,6 +31,7 @@ from ..training.paired import curved_values
 from ..training.storage import MODEL
 from . import graph_pages as pages
 from .factors import map_files
+from .faithful import graph_section
 from .folders import embedding_table
 from .graph_trained import TrainedGraph
 from .link_figures import LinkFigures, beside_comparison
@@ -56,7 +57,7 @@ class GraphRun(Run):
 
     def __init__(self, source: GraphSource, config: GraphConfig) -> None:
         super().__init__(source, config)
-        self.data = source.load()
+        self.data = source.load(directed=config.directed)
         self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property
@@ -130,6 +131,7 @@ class GraphRun(Run):
         graph, fitted, config, last = self.data, self.model, self.config, self.model.last
         embedding = embed_graph(fitted, graph)
         links, near = self._links(), neighbourhood(embedding, graph, seed=config.seed)
+        faithful = graph_faithfulness(graph, embedding, seed=config.seed)
         frames = self.orient(embedding)
         centre = self._centre(embedding, frames)
         warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
@@ -138,11 +140,13 @@ class GraphRun(Run):
                 f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); try a "
                 "larger dimension, more epochs or a larger weight"
             )
+        warnings += [] if faithful is None else faithful.warnings
         summary = {
             **links.to_json(),
             "neighbourhood_map": near.map,
             "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
+            "faithfulness": None if faithful is None else faithful.to_json(),
             "centre": str(graph.names[centre.nearest[0]]),
             "centre_radius": float(seen_radius(embedding, frames)[centre.nearest[0]]),
             "graph_centre": str(graph.names[centre.closest]),
@@ -157,11 +161,12 @@ class GraphRun(Run):
             pages.map_section(
                 graph, embedding, frames, centre, self.orientation_sentence, reporter.command(place.view_step)
             ),
+            graph_section(faithful),
             pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings)), config.popular),
             pages.training_section(fitted, embedding),
             pages.data_section(graph, config),
         ]
-        verdict = pages.verdict(graph, embedding, links, near)
+        verdict = pages.verdict(graph, embedding, links, near, faithful)
         if self.remarks:
             following = Step("view", (str(place.folder),), why="the map as a page to move about in")
         elif not all(factor.flat for factor in config.factors):
@@ -169,7 +174,7 @@ class GraphRun(Run):
         else:
             asked = str(place.folder), self.source.path
             following = Step("evaluate", asked, why="which of the edges does it find?")
-        pictures = {**map_files(embedding, sections[0]), "curves": sections[2].pictures[0]}
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[3].pictures[0]}
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
         said = [verdict, centre.sentence(graph)]
         good = not links.splits or links.beats_rules

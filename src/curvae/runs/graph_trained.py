@@ -18,6 +18,7 @@ from ..data.messages import count as counted
 from ..data.messages import quoted
 from ..data.missing import Missing
 from ..errors import CurvaeError
+from ..hierarchy import graph_faithfulness
 from ..training.graphs.baselines import contest
 from ..training.graphs.evaluate import embed_graph, neighbourhood
 from .folders import embedding_table, output_file, write_table
@@ -107,7 +108,7 @@ class TrainedGraph(TrainedRun):
         memory.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="lower count=…")
         generator = torch.Generator(model.device).manual_seed(seed)
         known = self.loaded.embedding.popularity  # that of the nodes of the graph
-        popularity = None if known is None else torch.from_numpy(known).to(model.device)
+        popularity = None if known is None else torch.from_numpy(known.T.copy()).to(model.device)
         tables = []
         for i in range(count):
             a, b = (model.sample(own.n_nodes, generator, popularity) + 1).cpu().numpy()
@@ -154,7 +155,8 @@ class TrainedGraph(TrainedRun):
                 f"{counted(len(unknown), 'node')} not in the run ({quoted(unknown)}); {counted(left, 'edge')} of "
                 f"{graph.n_edges:,} left out."
             )
-        whole = Graph(own.names, np.unique(np.concatenate([own.edges, edges]), axis=0))
+        together = np.unique(np.concatenate([own.edges, edges]), axis=0)
+        whole = Graph(own.names, together, directed=own.directed)
         score = embedding.nearness_of
         known = np.isin(_keys(edges, own), _keys(own.edges, own))
         parts = {}
@@ -164,7 +166,8 @@ class TrainedGraph(TrainedRun):
                 absent = absent_pairs(whole, len(part), random, fix="give fewer edges")
                 found = contest(score, whole, own.edges, part, absent, embedding.space.shape[1])
                 parts[name] = {"edges": len(part), **found, "remark": remark(found)}
-        near = neighbourhood(embedding, Graph(own.names, edges), seed=seed)
+        asked = Graph(own.names, edges, directed=own.directed)
+        near, faithful = neighbourhood(embedding, asked, seed=seed), graph_faithfulness(asked, embedding, seed=seed)
         return {
             "run": run.resolve().name,
             "data": Path(path).name,
@@ -174,11 +177,12 @@ class TrainedGraph(TrainedRun):
             "neighbourhood_map": near.map,
             "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
+            "faithfulness": None if faithful is None else faithful.to_json(),
         }
 
 
 def _read(source: GraphSource, own: Graph, reporter: Reporter) -> Graph:
-    graph = source.load(known=own.names)
+    graph = source.load(known=own.names, directed=own.directed)
     reporter.tell(graph.notes, graph.warnings)
     return graph
 
@@ -203,13 +207,15 @@ def _same_nodes(run: Path, path: str, own: Graph, graph: Graph) -> Graph:
             f"{' and '.join(sides)}: name the same nodes (those without edges with nodes=…), or train with features=…"
         )
     edges, order = _moved(graph, places)
-    return Graph(own.names, edges, None if graph.weights is None else graph.weights[order])
+    weights = None if graph.weights is None else graph.weights[order]
+    return Graph(own.names, edges, weights, directed=graph.directed)
 
 
 def _moved(graph: Graph, places: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     """Edges between nodes that have a place, in terms of these, and which edges they are."""
-    ends = np.sort(places[graph.edges].astype(np.int64), axis=1)
-    known = np.flatnonzero(ends[:, 0] >= 0)
+    ends = places[graph.edges].astype(np.int64)
+    ends = ends if graph.directed else np.sort(ends, axis=1)
+    known = np.flatnonzero(ends.min(axis=1) >= 0)
     order = known[np.lexsort((ends[known, 1], ends[known, 0]))]
     return ends[order], order
 

@@ -67,7 +67,7 @@ class LinkFigures:
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"splits": list(self.splits), **self._means(("auc", "ap"))}
         if self.splits:
-            names = ("auc", "ap", "auc_matched", "ap_matched")
+            names = tuple(name for name in _FIGURES if name in self.splits[0]["test"])
             found |= self._means(names[2:])
             found["baselines"] = {rule: self._means(names, rule) for rule in BASELINES}
             found |= {"best_baseline": self.best_rule, "beats_baselines": self.beats_rules}
@@ -99,14 +99,18 @@ def remark(found: dict[str, Any]) -> str | None:
     return f"no better than {best}, without a model; {_TRY[best]}"
 
 
+_FIGURES = {
+    "auc": "AUC",
+    "ap": "average precision",
+    "auc_matched": "AUC, equal degrees",
+    "ap_matched": "average precision, equal degrees",
+    "direction": "direction",
+}
+
+
 def rules_table(links: LinkFigures) -> Table:
     """Model and rules on the same hidden edges, against both kinds of other pairs."""
-    names = {
-        "auc": "AUC",
-        "ap": "average precision",
-        "auc_matched": "AUC, equal degrees",
-        "ap_matched": "average precision, equal degrees",
-    }
+    names = {name: label for name, label in _FIGURES.items() if name in links.splits[0]["test"]}
     found = {"the models": None, **{rule: rule for rule in BASELINES}}
     rows = [[label, *(links.text(name, rule) for name in names)] for label, rule in found.items()]
     note = "Rules know the training edges of the models; there are as many singular vectors as dimensions."

@@ -100,8 +100,8 @@ def likelihood_seconds(
         device: of the training.
     """
     size, steps = min(config.batch_size, train), math.ceil(train / config.batch_size)
-    decoding = _DRAW + _network((config.dim, *config.hidden[::-1], features))
-    encoding = _network((features, *config.hidden, config.dim))
+    decoding = _DRAW + _network((config.dim, *config.layers[::-1], features))
+    encoding = _network((features, *config.layers, config.dim))
     launching = _STEP[torch.device(device).type] / models
     step = launching + _BACKWARD * size * (encoding + config.samples * decoding)
     return epoch / steps * rows * samples * decoding / step

@@ -144,8 +144,8 @@ class GraphSource(DataSource):
     missing: Any = "error"
     header: bool | None = None
 
-    def load(self, known: Collection[str] = ()) -> Graph:
-        """The graph; `known` as of `curvae.data.load_graph`."""
+    def load(self, known: Collection[str] = (), directed: bool = False) -> Graph:
+        """The graph; `known` and `directed` as of `curvae.data.load_graph`."""
         return load_graph(
             self.path,
             nodes=self.nodes,
@@ -154,6 +154,7 @@ class GraphSource(DataSource):
             features_file=self.features_file,
             categorical=self.categorical,
             weighted=self.weighted,
+            directed=directed,
             isolated=self.isolated,
             missing=self.missing,
             header=self.header,

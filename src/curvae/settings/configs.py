@@ -43,6 +43,7 @@ ADDED: Mapping[str, Any] = {
     "epoch_steps": None,
     "encoder": "convolutions",
     "popularity": "off",
+    "directed": False,
     "pairs": "all",
     "hide": 0.0,
     "patience": None,

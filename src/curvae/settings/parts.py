@@ -49,6 +49,9 @@ _ROUND = 100  # steps of an epoch at most, unless epochs are asked for
 # Without progress for so many steps, passes and epochs, a training ends.
 _PATIENCE, _PATIENT_PASSES, _LEAST = 400, 2, 5
 
+# Hidden layers by default in tables of few rows, and from so many training rows on.
+_FEW_ROWS, _MANY_ROWS, _MANY = (200,), (200, 200), 1000
+
 # Files of before there was a number of steps: unset epochs made about this many steps in so many passes.
 _OLD_STEPS = 8000
 _OLD_FEWEST = 20
@@ -152,9 +155,20 @@ class SpaceSettings(Part):
 class LayerSettings(Part):
     """The layers of any network."""
 
-    hidden: tuple[int, ...] = setting(
-        (200,), "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200."
+    hidden: tuple[int, ...] | None = setting(
+        None,
+        "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
+        shown="200, or 200,200 from 1,000 training rows on",
     )
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return self.hidden or _FEW_ROWS
+
+    def layered(self, rows: int) -> Self:
+        """The same with the hidden layers that suit so many training rows, unless they are given."""
+        return replace(self, hidden=self.hidden or (_FEW_ROWS if rows < _MANY else _MANY_ROWS))
 
 
 @dataclass(frozen=True)
@@ -328,6 +342,9 @@ class EdgeSettings(Part):
         "Learn how far each node reaches, so that nodes with many edges need not lie near all their neighbours.",
         shown="auto: learned with fermi_dirac edges",
     )
+    directed: bool = setting(
+        False, "Keep directions: an edge leads from the first node to the second, as in package,dependency."
+    )
     pairs: PairKind = setting(
         "balanced", "Pairs of nodes that are fitted: all, or the edges and as many random pairs that are not joined."
     )
@@ -343,6 +360,10 @@ class EdgeSettings(Part):
         super().check()
         if self.popular and self.edges != "fermi_dirac":
             raise CurvaeError(f'popularity="learned" needs edges="fermi_dirac", not {self.edges}; change one of them')
+        if self.directed and not self.popular:
+            raise CurvaeError(
+                'directed=True needs popularity="learned", which alone tells the two directions of an edge apart'
+            )
 
 
 @dataclass(frozen=True)

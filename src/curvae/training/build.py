@@ -55,7 +55,7 @@ def require_buildable(config: Config, layout: Layout) -> None:
         raise CurvaeError(
             "there are no covariates that the encoder could be told; give some, or drop encode_covariates"
         )
-    sizes = (NETWORKS[config.network].width(_shape(layout), layout.inputs), *config.hidden, config.dim)
+    sizes = (NETWORKS[config.network].width(_shape(layout), layout.inputs), *config.layers, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -93,13 +93,13 @@ def build(
     with seeded(config.seed):
         space = make_space(config)
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
-        dense = partial(decoder, config.decoder, space, config.hidden[::-1])
-        encoding, decoding = network.make(shape, layout.inputs, config.hidden, likelihood.outputs, dense)
+        dense = partial(decoder, config.decoder, space, config.layers[::-1])
+        encoding, decoding = network.make(shape, layout.inputs, config.layers, likelihood.outputs, dense)
         context = layout.covariates
         model = VAE(
-            _conditioned(encoding, context, config.hidden[0]) if config.encode_covariates else encoding,
+            _conditioned(encoding, context, config.layers[0]) if config.encode_covariates else encoding,
             Conditioned(decoding, context) if context else decoding,
-            Posterior(config.hidden[-1], space),
+            Posterior(config.layers[-1], space),
             likelihood,
             layout.missing,
         )

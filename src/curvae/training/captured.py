@@ -64,7 +64,7 @@ class _Resident(_Pieces):
 
     def __init__(self, source: Gathered, size: int, noise: Tensor) -> None:
         super().__init__(source, size, noise)
-        self._rows, self._order = source, source.order(None, size)
+        self._rows, self._order = source, source.order(None)
         self._index = self._order[:, :1].repeat(1, noise.shape[2])
         self._last = torch.full((), noise.shape[2] - 1, device=noise.device)
 
@@ -75,7 +75,7 @@ class _Resident(_Pieces):
         return rows, self.noise.index_select(2, inside), kept
 
     def visit(self, generators: Sequence[Generator] | None, own: slice) -> Iterator[None]:
-        self._order = self._rows.order(generators, self.size)[:, own]
+        self._order = self._rows.order(generators)[:, own]
         return iter([None] * -(-self._order.shape[1] // self.size))
 
     def load(self, start: int, noise: Tensor) -> None:
@@ -217,7 +217,7 @@ class Captured(BatchEngine):
         self._totals += sums
 
     def _seen(self, found: Tensor, counter: Tensor) -> None:
-        self._totals += found
+        self._totals[: len(found)] += found
 
     def _capture_training(self) -> _Pass:
         pieces = self._pieces(self.train, self.config.batch_size)
@@ -271,7 +271,7 @@ class Captured(BatchEngine):
         with torch.no_grad():
             for _ in self._validating.run(None, windows):
                 pass
-        return self._totals.T.cpu() / len(self.validation)
+        return self._totals[:2].T.cpu() / len(self.validation)
 
 
 def _counting(rows: Batch, kept: Tensor) -> Tensor:

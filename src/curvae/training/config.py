@@ -14,7 +14,7 @@ __all__ = ["Config", "GraphConfig", "Settings", "require_count"]
 
 
 # Weight of the stress of far rows, by that of the divergence between near ones: it grows faster with the columns.
-_FAR, _FAR_POWER = 2.4, 1.5
+_FAR, _FAR_POWER = 3.0, 1.5
 
 
 @dataclass(frozen=True)

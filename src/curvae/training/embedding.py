@@ -79,7 +79,8 @@ class Embedding:
         sigma: standard deviation of the posterior, (rows,), of a product (rows, factors); the geometric mean over axes
             of a diagonal one.
         factors: of the space; a number is the curvature c of a single one.
-        popularity: how far the nodes of a graph reach, (rows,), if the model has such numbers.
+        popularity: how far the nodes of a graph reach, (rows,), if the model has such numbers; of a directed graph as
+            senders and as receivers, (rows, 2).
 
     Example:
         >>> place = Embedding(np.zeros((3, 2)), np.ones(3), 1.0)
@@ -173,9 +174,11 @@ class Embedding:
 
     def nearness_of(self, pairs: NDArray[np.int64]) -> Array:
         """By how much the popularity of both exceeds the distance, for listed pairs of nodes, (·, 2): the larger, the
-        likelier they are joined."""
-        near = -self.distances_of(pairs)
-        return near if self.popularity is None else near + self.popularity[pairs].sum(1)
+        likelier they are joined; in a directed graph by an edge from the first to the second."""
+        near, own = -self.distances_of(pairs), self.popularity
+        if own is None:
+            return near
+        return near + (own[pairs] if own.ndim == 1 else own[pairs, [0, 1]]).sum(1)
 
     def pairs(self, first: NDArray[np.intp], second: NDArray[np.intp]) -> Array:
         """Distances of the first to the second, one by one."""

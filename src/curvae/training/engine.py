@@ -373,12 +373,12 @@ class BatchEngine(Engine[VAE, Config]):
         return self.stack.models[0].terms(rows.map(lambda part: part[0]), noise[0])
 
     def validate(self) -> Tensor | None:
-        """Mean figures of the validation rows, (models, 2 or 3), with the same noise every time."""
+        """Mean figures of the validation rows, (models, 2), with the same noise every time."""
         if self.validation is None:
             return None
         count, size = len(self.validation), self.watched_size
         noises = (noise for window in self.watched(count, size) for noise in window.split(size, 2))
-        totals = self._no_figures()
+        totals = self._no_figures()[:2]
         for model in self.stack.models:
             model.eval()
         with torch.no_grad():

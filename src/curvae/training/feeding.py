@@ -102,13 +102,14 @@ def _filled(batch: Batch, size: int) -> Batch:
     if not missing:
         return batch
     filled = batch.map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1))
-    others: dict[str, Tensor | Batch] = {}  # what fills up a batch is nobody's neighbour, and landmarks are whole
-    if batch.near is not None:
-        others["near"] = F.pad(batch.near, (0, missing, 0, missing), value=-1.0)
-    if batch.far is not None:
-        others["far"] = F.pad(batch.far, (0, missing if batch.landmarks is None else 0, 0, missing), value=-1.0)
-    if batch.landmarks is not None:
-        others["landmarks"] = batch.landmarks
+    others: dict[str, Tensor | Batch] = {}  # what fills up a batch is nobody's neighbour, and companions are whole
+    for name in ("near", "far"):
+        if (part := getattr(batch, name)) is not None:
+            rows, companions = part.tensor_split([_length(batch)], -1)
+            wider = torch.cat([F.pad(rows, (0, missing), value=-1.0), companions], -1)
+            others[name] = F.pad(wider, (0, 0, 0, missing), value=-1.0)
+    if batch.companions is not None:
+        others["companions"] = batch.companions
     return filled.joined(**others)
 
 

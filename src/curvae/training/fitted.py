@@ -52,10 +52,10 @@ class RunFiles(NamedTuple):
 
 def held_out_score(record: Record) -> float:
     """What early stopping goes by: the AUC of the validation edges of a graph, or the ELBO of the validation rows less
-    what the map misses of their neighbourhoods; −∞ for an epoch after which nobody looked."""
+    what the map misses of the neighbourhoods of the training rows; −∞ for an epoch after which nobody looked."""
     if "validation_auc" in record:
         return float(record["validation_auc"])
-    return record.get("validation_elbo", -math.inf) - record.get("validation_neighbours", 0.0)
+    return record.get("validation_elbo", -math.inf) - record.get("neighbours", 0.0)
 
 
 class FittedModel(ABC):
@@ -167,7 +167,7 @@ class Fitted(FittedModel):
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
         layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)
-        model = restored_model(tensors, (layout.inputs, *config.hidden, config.dim), lambda: build(config, layout))
+        model = restored_model(tensors, (layout.inputs, *config.layers, config.dim), lambda: build(config, layout))
         split = places["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.decomposition import PCA
 
+from ..data.principal import principal_axes
 from ..geometry import Lorentz
 from ..geometry.frames import Frame, align, picture_frame, seen_from
 from .embedding import Array, Embedding, PlacedFactor
@@ -48,12 +48,13 @@ def principal_scores(x: Matrix) -> Array:
     """
     scaling = Scaling.standard(x)
     if sparse.issparse(x) and min(x.shape) > 3:
-        scaled: Any = sparse.csr_array(x.multiply(1 / scaling.scale))
-        solver = "arpack"
+        from sklearn.decomposition import PCA  # takes long to import
+
+        scaled = sparse.csr_array(x.multiply(1 / scaling.scale))
+        found = PCA(2, svd_solver="arpack", random_state=0).fit_transform(scaled)
     else:
         scaled = np.nan_to_num(scaling.apply(x.toarray() if sparse.issparse(x) else x))
-        solver = "auto"
-    found = PCA(min(2, *x.shape), svd_solver=solver, random_state=0).fit_transform(scaled)
+        found = principal_axes(scaled, 2).place(scaled)
     return np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
 
 

@@ -105,7 +105,7 @@ def _settled(config: Config, likelihood: str, split: Split, features: int) -> Co
         )
     if config.neighbours != "off" and config.neighbours_weight is None:
         config = replace(config, neighbours_weight=_weight(features))
-    return replace(config, likelihood=likelihood).lasting(train, len(split.validation))
+    return replace(config, likelihood=likelihood).layered(train).lasting(train, len(split.validation))
 
 
 def _weight(features: int) -> float:
@@ -237,39 +237,29 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         pool = Pool.of(
             [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
         )
-        parts = [task.split.train for task in tasks], [_watched(task) for task in tasks]
-        train, validation = (
-            pool.part(torch.from_numpy(np.stack(rows)), own)
-            for rows, own in zip(parts, self._neighbourhoods(tasks, models, pool, parts), strict=True)
-        )
+        own = self._neighbourhoods(tasks, models, pool)
+        train = pool.part(torch.from_numpy(np.stack([task.split.train for task in tasks])), own)
+        validation = pool.part(torch.from_numpy(np.stack([_watched(task) for task in tasks])))
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
         captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
         return (Captured if captured else BatchEngine)(models, configs, train, validation)
 
-    def _neighbourhoods(
-        self,
-        tasks: Sequence[RowsTask],
-        models: Sequence[VAE],
-        pool: Pool,
-        parts: tuple[Sequence[NDArray[np.int64]], Sequence[NDArray[np.int64]]],
-    ) -> tuple[Neighbourhoods | None, Neighbourhoods | None]:
-        """What is near what among the rows of each part, training and validation, for batches of it; what is the same
-        is looked for once."""
-        config, train, watched = tasks[0].config, len(parts[0][0]), len(parts[1][0])
+    def _neighbourhoods(self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: Pool) -> Neighbourhoods | None:
+        """Who is near whom among the training rows; what is the same is looked for once."""
+        config = tasks[0].config
         if config.neighbours == "off":
-            return None, None
+            return None
         found: dict[tuple[int, bytes], int] = {}
         each: list[Neighbourhood] = []
         which = []
-        for model, rows, *own in zip(models, pool.rows, *parts, strict=True):
-            index = np.concatenate(own)
+        for task, model, rows in zip(tasks, models, pool.rows, strict=True):
+            index = task.split.train
             key = id(rows), index.tobytes()
             if key not in found:
                 found[key] = len(each)
                 each.append(neighbourhood(rows, index, model, config.neighbours, config.n_neighbours))
             which.append(found[key])
-        every = Neighbourhoods(each, which, pool.device)
-        return every.among(slice(0, train)), every.among(slice(train, train + watched))
+        return Neighbourhoods(each, which, pool.device, config.batch_size)
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
         parts = task.scaling, task.reason, task.split, trained.history, trained.failure, task.layout

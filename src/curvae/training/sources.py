@@ -71,7 +71,7 @@ class Part:
 
     def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         generators = None if generator is None else [generator]
-        (order,) = _orders(len(self), generators, self.neighbours, size, self.index.device, 1)
+        (order,) = _orders(len(self), generators, self.index.device, 1)
         return map(self._batch, order[own].split(size))
 
     def _batch(self, positions: Tensor) -> Batch:
@@ -83,24 +83,13 @@ class Part:
             return batch.map(lambda part: part.unsqueeze(0))
 
         joined = self.neighbours.join(
-            stacked(batch), positions.unsqueeze(0), lambda index: stacked(self.rows.batch(index[0]))
+            stacked(batch), positions.unsqueeze(0), lambda others: stacked(self.rows.batch(self.index[others[0]]))
         )
         return joined.map(lambda part: part[0])
 
 
-def _orders(
-    count: int,
-    generators: Sequence[Generator] | None,
-    neighbours: Neighbourhoods | None,
-    size: int,
-    device: torch.device,
-    models: int,
-) -> Tensor:
+def _orders(count: int, generators: Sequence[Generator] | None, device: torch.device, models: int) -> Tensor:
     """The order of the rows of every model in an epoch, (models, count)."""
-    if neighbours is not None:
-        steady = [Generator().manual_seed(0)] * models
-        if (found := neighbours.orders(generators or steady, size)) is not None:
-            return found.to(device)
     if generators is None:
         return torch.arange(count, device=device).expand(models, -1)
     orders = {one: torch.randperm(count, generator=one, device=one.device) for one in dict.fromkeys(generators)}
@@ -144,19 +133,21 @@ class Gathered(Stacked):
         own = list(places)
         return type(self)(self._pool, self._index[own], self._starts[own], neighbours)
 
-    def order(self, generators: Sequence[Generator] | None, size: int) -> Tensor:
+    def order(self, generators: Sequence[Generator] | None) -> Tensor:
         """Numbers of the rows, (models, rows), in the order of an epoch; `gather` takes them."""
-        return _orders(len(self), generators, self._neighbours, size, self.device, len(self._places))
+        return _orders(len(self), generators, self.device, len(self._places))
 
     def gather(self, positions: Tensor, kept: Tensor | None = None) -> Batch:
         """The rows of these numbers; `kept` is 1 for those that count and 0 for what fills up the batch."""
         batch = self._pool.gather(self._places.gather(1, positions))
         if self._neighbours is None:
             return batch
-        return self._neighbours.join(batch, positions, lambda index: self._pool.gather(index + self._starts), kept)
+        return self._neighbours.join(
+            batch, positions, lambda others: self._pool.gather(self._places.gather(1, others)), kept
+        )
 
     def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
-        return map(self.gather, self.order(generators, size)[:, own].split(size, 1))
+        return map(self.gather, self.order(generators)[:, own].split(size, 1))
 
 
 class Zipped(Stacked):

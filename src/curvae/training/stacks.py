@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
-from ..models.tracing import matmul_precision
+from ..models.tracing import blas_products, matmul_precision
 from .checkpoints import Checkpoint, State, fitting, seen
 from .device import few_threads
 from .engine import figures_by_name
@@ -158,7 +158,7 @@ class _Training:
         """One epoch of all models that are not done."""
         engine, state, began = self.engine, self.state, time.perf_counter()
         precision = matmul_precision(engine.config.tf32) if engine.stack.device.type == "cuda" else nullcontext()
-        with precision, few_threads(engine.threads):
+        with precision, few_threads(engine.threads), blas_products(engine.stack.models[0]):
             passed = engine.epoch(state.passed, self._advance)
             watched = engine.validate() if len(passed.failures) < len(engine) else None
         if self.learned:

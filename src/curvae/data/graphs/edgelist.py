@@ -100,7 +100,8 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None) -> Ra
     elif width > 2:
         messages.note(f"left out: {count(width - 2, 'column')} beside the names; use weighted=True to read weights.")
     names, links = name_nodes(frame[left], frame[right])
-    raw = RawGraph(path.name, names, links, header=doubtful if header else (), messages=messages)
+    ends = () if columns is None else (columns[left], columns[right])
+    raw = RawGraph(path.name, names, links, header=doubtful if header else (), ends=ends, messages=messages)
     raw.set_weights(weights, weighted, lambda row: f"line {lines.number(row + skipped)}")
     return raw
 

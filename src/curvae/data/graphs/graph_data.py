@@ -1,4 +1,4 @@
-"""The graph to embed: named nodes and undirected edges."""
+"""The graph to embed: named nodes and edges, with or without a direction."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ from ..missing import has_missing
 __all__ = ["Graph", "link_matrix"]
 
 
-def link_matrix(edges: NDArray[np.int64], nodes: int, weights: NDArray[np.float64] | None = None) -> csr_array:
-    """The symmetric matrix of the weights of edges, or of ones, (nodes, nodes)."""
+def link_matrix(
+    edges: NDArray[np.int64], nodes: int, weights: NDArray[np.float64] | None = None, directed: bool = False
+) -> csr_array:
+    """The matrix of weights of edges, or of ones, (nodes, nodes): symmetric, or from rows to columns if directed."""
     values = np.ones(len(edges)) if weights is None else weights
     # The algorithms of csgraph need 32-bit indices.
     i, j = edges.T.astype(np.int32 if nodes < 2**31 else np.int64)
-    places = np.concatenate([i, j]), np.concatenate([j, i])
-    return csr_array(coo_array((np.concatenate([values, values]), places), shape=(nodes, nodes)))
+    if not directed:
+        i, j, values = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([values, values])
+    return csr_array(coo_array((values, (i, j)), shape=(nodes, nodes)))
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An undirected graph without loops, with labels and features of its nodes.
+    """A graph without loops, with labels and features of its nodes.
 
     Arguments:
         names: unique name of each node, (nodes,).
-        edges: positions of the two nodes of each edge, (edges, 2), int64: each edge once, i < j, sorted by i, then j.
+        edges: positions of the two nodes of each edge, (edges, 2), int64: each edge once, i < j, sorted by i, then j;
+            if directed, from i to j.
         weights: positive weight of each edge, (edges,), or None.
         features: finite features of each node, (nodes, features), float64, dense or sparse, or None.
         feature_names: names of the features.
@@ -43,6 +47,7 @@ class Graph:
         label_name: name of the labels.
         notes: what was done to the data, one sentence each.
         warnings: what looks wrong and how to fix it, one sentence each.
+        directed: whether edges have a direction; there may be one from i to j and another back.
 
     Example:
         >>> graph = Graph(np.array(["a", "b", "c", "d"]), np.array([[0, 1], [1, 2]]))
@@ -59,6 +64,7 @@ class Graph:
     label_name: str | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    directed: bool = False
 
     def __post_init__(self) -> None:
         if self.names.ndim != 1 or self.names.dtype.kind != "U":
@@ -89,8 +95,10 @@ class Graph:
             raise CurvaeError(f"edges of shape {edges.shape} and type {edges.dtype}; give int64 of shape (edges, 2)")
         if edges.size and (edges.min() < 0 or edges.max() >= self.n_nodes):
             raise CurvaeError(f"an edge leads to a node that is not among the {self.n_nodes:,}; number nodes from 0")
-        if (edges[:, 0] >= edges[:, 1]).any() or (np.diff(edges @ [self.n_nodes, 1]) <= 0).any():
-            raise CurvaeError("edges must be sorted pairs i < j, each once; curvae.data.load_graph makes them so")
+        wrong = edges[:, 0] == edges[:, 1] if self.directed else edges[:, 0] >= edges[:, 1]
+        if wrong.any() or (np.diff(edges @ [self.n_nodes, 1]) <= 0).any():
+            kind = "i ≠ j" if self.directed else "i < j"
+            raise CurvaeError(f"edges must be sorted pairs {kind}, each once; curvae.data.load_graph makes them so")
         if weights is not None:
             if weights.shape != (len(edges),):
                 raise CurvaeError(
@@ -108,8 +116,15 @@ class Graph:
         return len(self.edges)
 
     def adjacency(self) -> csr_array:
-        """The symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes)."""
+        """The symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes).
+
+        Of edges in both directions it has the sum.
+        """
         return link_matrix(self.edges, self.n_nodes, self.weights)
+
+    def links(self) -> csr_array:
+        """Who has an edge to whom: `adjacency`, of a directed graph the matrix from rows to columns."""
+        return link_matrix(self.edges, self.n_nodes, self.weights, self.directed)
 
     @cached_property
     def components(self) -> NDArray[np.int64]:
@@ -118,7 +133,7 @@ class Graph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of names, edges, weights, features with their names, and labels."""
+        """SHA-256 of names, edges with their direction, weights, features with their names, and labels."""
         digest = hashlib.sha256()
         for text in (self.names.tolist(), self.feature_names, None if self.labels is None else self.labels.tolist()):
             digest.update(json.dumps(text).encode() + b"\n")
@@ -128,4 +143,6 @@ class Graph:
             digest.update(json.dumps(None if array is None else array.shape).encode() + b"\n")
             if array is not None:
                 digest.update(array.astype(dtype).tobytes())
+        if self.directed:
+            digest.update(b"directed")
         return digest.hexdigest()

@@ -136,9 +136,10 @@ def from_frame(frame: pd.DataFrame, weighted: bool) -> RawGraph:
     header = [str(name) for name in frame.columns]
     if len(header) < 2:
         raise CurvaeError(f"{source} has one column or none; give two that name nodes")
-    left, right = (pd.Series(texts_of(frame.iloc[:, column], strip=True)) for column in end_columns(header))
+    a, b = end_columns(header)
+    left, right = (pd.Series(texts_of(frame.iloc[:, column], strip=True)) for column in (a, b))
     _check_names(source, left, right)
-    raw = RawGraph(source, *name_nodes(left, right))
+    raw = RawGraph(source, *name_nodes(left, right), ends=(header[a], header[b]))
     if weighted or len(header) > 2:
         weights = frame.iloc[:, weight_column(source, header, len(header))]
         raw.set_weights(weights, weighted, lambda row: f"row {row + 1}")

@@ -24,6 +24,7 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDA
 
     For each neighbour, the precision is the share of neighbours among the nodes that are at most as far away. It is
     averaged over the neighbours of a node, then over the nodes that have any. 1 means that all neighbours come first.
+    The neighbours of a node in a directed graph are those that it has an edge to.
 
     References:
         Sala et al. (2018), Representation tradeoffs for hyperbolic embeddings, section 2.
@@ -61,7 +62,7 @@ def neighbourhood_ranks(
     if not graph.n_edges:
         raise CurvaeError("a graph without edges has no neighbourhoods; give one with edges")
     chosen = np.arange(graph.n_nodes) if nodes is None else nodes
-    adjacency = graph.adjacency()
+    adjacency = graph.links()
     if not np.diff(adjacency.indptr)[chosen].any():
         raise CurvaeError("none of the chosen nodes has a neighbour; choose nodes with edges")
     given: Any = distances if callable(distances) else np.asarray(distances)

@@ -50,6 +50,7 @@ class RawGraph:
         attributes: what the source says about its nodes, one row per node.
         features, feature_names, labels, label_name: as in `Graph`.
         header: the two names in a first line that was left out because no other line has them; else empty.
+        ends: names of the columns with the first and the second node of an edge, if they have any.
         messages: notes and warnings so far.
     """
 
@@ -64,6 +65,7 @@ class RawGraph:
     labels: NDArray[np.str_] | None = None
     label_name: str | None = None
     header: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
     messages: Messages = field(default_factory=Messages)
 
     def set_weights(self, weights: Any, wanted: bool, where: Callable[[int], str] | None = None) -> None:
@@ -90,13 +92,17 @@ class RawGraph:
             raise CurvaeError(f"{self.source}: {place} has {said}; give positive numbers, or leave out weighted=True")
         self.weights = numbers
 
-    def finish(self) -> Graph:
-        """Make the graph, with notes about what was done to it."""
+    def finish(self, directed: bool = False) -> Graph:
+        """Make the graph, directed or not, with notes about what was done to it."""
+        if directed and self.directed is False:
+            raise CurvaeError(f"the edges of {self.source} have no direction; leave out directed=True")
+        if directed and self.ends:
+            self.messages.note("edges lead from {!r} to {!r}.".format(*self.ends))
         links, weights = self._without_loops()
         if not len(links):
             others = " between different nodes" if len(self.links) else ""
             raise CurvaeError(f"{self.source} has no edges{others}; give at least one")
-        edges, weights = self._merge(links, weights)
+        edges, weights = self._merge(links, weights, directed)
         graph = Graph(
             names=self.names,
             edges=edges,
@@ -105,6 +111,7 @@ class RawGraph:
             feature_names=self.feature_names,
             labels=self.labels,
             label_name=self.label_name if self.labels is not None else None,
+            directed=directed,
         )
         self._judge(graph)
         return replace(graph, notes=tuple(self.messages.notes), warnings=tuple(self.messages.warnings))
@@ -116,9 +123,9 @@ class RawGraph:
         return self.links[keep], None if self.weights is None else self.weights[keep]
 
     def _merge(
-        self, links: NDArray[np.int64], weights: NDArray[np.float64] | None
+        self, links: NDArray[np.int64], weights: NDArray[np.float64] | None, directed: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-        """Keep each edge once.
+        """Keep each edge once; of directed ones, each direction once.
 
         Weights of repeated links are summed. The two directions of an edge are summed too, unless the weights agree for
         all edges: then the source is a symmetric matrix or a list that gives every edge twice.
@@ -132,18 +139,27 @@ class RawGraph:
         back = np.searchsorted(arcs, head * nodes + tail).clip(max=len(arcs) - 1)
         both = arcs[back] == head * nodes + tail
         symmetric = bool(both.all()) and (summed is None or np.allclose(summed, summed[back], rtol=1e-9, atol=0))
-        self._tell(len(links) - len(arcs), len(arcs), int(both.sum()) // 2, symmetric)
+        self._tell(len(links) - len(arcs), len(arcs), int(both.sum()) // 2, symmetric, directed)
+        if directed:
+            return np.stack([tail, head], axis=1), summed
         if symmetric:
             upper = tail < head
             return np.stack([tail, head], axis=1)[upper], None if summed is None else summed[upper]
         keys, place = np.unique(np.minimum(tail, head) * nodes + np.maximum(tail, head), return_inverse=True)
         return np.stack(np.divmod(keys, nodes), axis=1), None if summed is None else _sums(place, summed)
 
-    def _tell(self, repeated: int, arcs: int, pairs: int, symmetric: bool) -> None:
+    def _tell(self, repeated: int, arcs: int, pairs: int, symmetric: bool, directed: bool) -> None:
         summed = ", weights summed" if self.weights is not None else ""
         if repeated:
             self.messages.note(f"merged: {count(repeated, 'repeated edge')}{summed}.")
-        if self.directed:
+        if directed:
+            if symmetric:
+                self.messages.warn(
+                    "every edge runs both ways, and no direction can be learned; leave out directed=True."
+                )
+            elif pairs:
+                self.messages.note(f"{count(pairs, 'pair')} of nodes with an edge in both directions.")
+        elif self.directed:
             ways = f"; {count(pairs, 'pair')} ran both ways{'' if symmetric else summed}" if pairs else ""
             self.messages.note(
                 f"directions were left out: {count(arcs, 'arc')} became {count(arcs - pairs, 'edge')}{ways}."

@@ -96,12 +96,13 @@ def load_graph(
     features_file: Any = None,
     categorical: Categories = (),
     weighted: bool = False,
+    directed: bool = False,
     isolated: bool = False,
     missing: Filling = "error",
     header: bool | None = None,
     known: Collection[str] = (),
 ) -> Graph:
-    """Load a graph and make it undirected and free of loops; `notes` of the result say what was done.
+    """Load a graph and make it free of loops and, unless `directed`, undirected; its `notes` say what was done.
 
     Arguments:
         source: a file (edge list, Matrix Market, .npz of scipy, GraphML; each but .npz may be gzipped), a graph of
@@ -120,6 +121,7 @@ def load_graph(
         categorical: text columns to use as features, one for each category: names, or a mapping from names to lists of
             categories.
         weighted: whether to read weights, which must be positive. Weights of repeated edges are summed.
+        directed: whether to keep the direction of edges, from the first node to the second.
         isolated: whether nodes that only the table names are added to the graph, without edges.
         missing: what to do about missing features: "error" raises, "mean" fills in the mean of the column.
         header: whether the first line of a list of edges names its columns; None detects it.
@@ -141,7 +143,7 @@ def load_graph(
         raise CurvaeError(
             f"{error.filename or source} cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from error
-    return raw.finish()
+    return raw.finish(directed)
 
 
 def _read(source: Any, weighted: bool, header: bool | None) -> RawGraph:

@@ -26,7 +26,8 @@ class EdgeSplit:
 
     Arguments:
         train, validation, test: edges of the graph, (edges, 2), each edge in one of them.
-        validation_absent, test_absent: different pairs i < j without an edge, as many as the edges of that part.
+        validation_absent, test_absent: different pairs i < j without an edge, as many as the edges of that part; of a
+            directed graph ordered pairs, without an edge from the first to the second.
     """
 
     train: Edges
@@ -68,17 +69,19 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
 
 
 def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: str) -> Edges:
-    """Draw different pairs i < j without an edge uniformly, (number, 2); `fix` says what to do if there are too few.
+    """Draw different pairs without an edge uniformly, (number, 2); `fix` says what to do if there are too few.
+
+    They are i < j, or of a directed graph ordered, with no edge from the first to the second.
 
     Example:
         >>> path = Graph(np.array(list("abc")), np.array([[0, 1], [1, 2]]))
         >>> absent_pairs(path, 1, np.random.default_rng(0), "").tolist()
         [[0, 2]]
     """
-    # Pairs i < j are numbered row by row; those of row i start at starts[i].
-    nodes = np.arange(graph.n_nodes, dtype=np.int64)
-    starts = nodes * (2 * graph.n_nodes - nodes - 1) // 2
-    absent = graph.n_nodes * (graph.n_nodes - 1) // 2 - graph.n_edges
+    # Pairs are numbered row by row; those of row i start at starts[i].
+    nodes, (i, j) = np.arange(graph.n_nodes, dtype=np.int64), graph.edges.T
+    starts = nodes * (graph.n_nodes - 1) if graph.directed else nodes * (2 * graph.n_nodes - nodes - 1) // 2
+    absent = graph.n_nodes * (graph.n_nodes - 1) // (1 if graph.directed else 2) - graph.n_edges
     if absent < number:
         raise CurvaeError(
             f"the graph is too dense: {count(absent, 'pair')} of nodes without an edge where {number:,} are "
@@ -86,10 +89,11 @@ def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: st
         )
     ranks = random.choice(absent, number, replace=False)
     # The rank among pairs without an edge skips the edges before it.
-    present = starts[graph.edges[:, 0]] + graph.edges[:, 1] - graph.edges[:, 0] - 1
+    present = starts[i] + (j - (j > i) if graph.directed else j - i - 1)
     pairs = ranks + np.searchsorted(present - np.arange(graph.n_edges), ranks, side="right")
     row = np.searchsorted(starts, pairs, side="right") - 1
-    return np.stack([row, pairs - starts[row] + row + 1], axis=1)
+    place = pairs - starts[row]
+    return np.stack([row, place + (place >= row) if graph.directed else place + row + 1], axis=1)
 
 
 def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed: int = 0) -> tuple[Edges, Edges]:
@@ -104,7 +108,8 @@ def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed:
     Arguments:
         graph: whose edges are no such pairs.
         edges: edges to match, (edges, 2).
-        degree: number of neighbours of each node, (nodes,), as a model may know it.
+        degree: number of neighbours of each node, (nodes,), as a model may know it; of a directed graph the numbers of
+            edges from and to each, (2, nodes), of which those of the first and of the second end are matched.
         seed: of the draws.
 
     Returns:
@@ -118,7 +123,13 @@ def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed:
         (4, 2)
     """
     random = np.random.default_rng(seed)
-    kind = _kinds(edges, degree)
+    apart = np.array([0, graph.n_nodes * graph.directed])  # first and second ends are then two kinds of nodes
+    if graph.directed:
+        first, second = (_kinds(edges[:, [side]], degree[side]) for side in (0, 1))
+        kind = np.concatenate([first, second + first.max() + 1])
+    else:
+        kind = _kinds(edges, degree)
+    edges = edges + apart
     ends = edges.ravel()
     pool = ends[np.argsort(kind[ends], kind="stable")]
     sizes = np.bincount(kind[ends])
@@ -130,14 +141,15 @@ def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed:
         if not len(lacking):
             break
         kinds = kind[edges[lacking]]
-        pairs = np.sort(pool[starts[kinds] + (random.random(kinds.shape) * sizes[kinds]).astype(np.int64)], axis=1)
+        pairs = pool[starts[kinds] + (random.random(kinds.shape) * sizes[kinds]).astype(np.int64)] - apart
+        pairs = pairs if graph.directed else np.sort(pairs, axis=1)
         keys = pairs @ [graph.n_nodes, 1]
         joined = present[np.searchsorted(present, keys).clip(max=len(present) - 1)] == keys
-        good = (pairs[:, 0] < pairs[:, 1]) & ~joined
+        good = (pairs[:, 0] != pairs[:, 1]) & ~joined
         drawn[lacking[good]] = pairs[good]
         lacking = lacking[~good]
     matched = drawn[:, 0] >= 0
-    return edges[matched], drawn[matched]
+    return edges[matched] - apart, drawn[matched]
 
 
 def _kinds(edges: Edges, degree: NDArray[np.integer]) -> NDArray[np.intp]:

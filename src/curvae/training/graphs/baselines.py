@@ -27,18 +27,25 @@ def contest(score: Rule, graph: Graph, seen: Edges, edges: Edges, absent: Edges,
 
     Returns:
         "auc" and "ap" against `absent`, "auc_matched" and "ap_matched" against pairs with the degrees of the edges
-        (None where there are none), "matched_edges", how many edges have such a pair, and in "baselines" the first four
-        of each rule.
+        (None where there are none), of a directed graph "direction", and in "baselines" these of each rule;
+        "matched_edges", how many edges have a pair with their degrees. The direction is the share of edges for which
+        the score is higher than for one back, ties counting half, without edges that run both ways; None if all do.
     """
-    degree = np.bincount(seen.ravel(), minlength=graph.n_nodes)
-    alike = matched_pairs(graph, edges, degree)
+    degree = np.stack([np.bincount(ends, minlength=graph.n_nodes) for ends in seen.T])
+    alike = matched_pairs(graph, edges, degree if graph.directed else degree.sum(0))
+    keys = graph.edges @ [graph.n_nodes, 1]
+    one_way = edges[~np.isin(edges @ [1, graph.n_nodes], keys)]
 
     def judged(rule: Rule) -> dict[str, float | None]:
         auc, ap = link_scores(rule(edges), rule(absent))
         matched = link_scores(*map(rule, alike)) if len(alike[0]) else (None, None)
-        return {"auc": auc, "ap": ap, "auc_matched": matched[0], "ap_matched": matched[1]}
+        found = {"auc": auc, "ap": ap, "auc_matched": matched[0], "ap_matched": matched[1]}
+        if not graph.directed:
+            return found
+        gain = np.sign(rule(one_way) - rule(one_way[:, ::-1]))
+        return {**found, "direction": float((1 + gain.mean()) / 2) if len(gain) else None}
 
-    others = {name: judged(rule) for name, rule in rules(seen, graph.n_nodes, dim).items()}
+    others = {name: judged(rule) for name, rule in rules(seen, graph.n_nodes, dim, graph.directed).items()}
     return {**judged(score), "matched_edges": len(alike[0]), "baselines": others}
 
 
@@ -68,5 +75,6 @@ def link_baselines(graph: Graph, split: EdgeSplit, dim: int = 2) -> dict[str, Li
     """
     pairs = split.test, split.test_absent
     return {
-        name: Links(*link_scores(*map(rule, pairs))) for name, rule in rules(split.train, graph.n_nodes, dim).items()
+        name: Links(*link_scores(*map(rule, pairs)))
+        for name, rule in rules(split.train, graph.n_nodes, dim, graph.directed).items()
     }

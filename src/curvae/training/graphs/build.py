@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...data import memory
 from ...errors import CurvaeError
 from ...models import FermiDirac, GeodesicEdges, GraphVAE, Posterior
-from ...models.pairs import exact
+from ...models.pairs import exact, pair_count
 from ...nn import FreeVectors, GraphEncoder, Popularity
 from ..build import make_space, seeded
 from ..config import GraphConfig
@@ -30,9 +30,9 @@ def require_buildable_graph(config: GraphConfig, nodes: int, features: int | Non
     inputs, factors = nodes if features is None else features, len(config.factors)
     # Models of products, or with popularity, hold numbers of all pairs that they see.
     all_pairs = config.pairs == "all" and listed(config) and exact(nodes, listed=True)
-    pairs = 300 * factors * config.samples * nodes * (nodes - 1) // 2 if all_pairs else 0
+    pairs = 300 * factors * config.samples * pair_count(nodes, config.directed) if all_pairs else 0
     memory.require(
-        16 * inputs * config.hidden[0] + nodes * (64 * sum(config.hidden) + 8 * config.samples * config.dim) + pairs,
+        16 * inputs * config.layers[0] + nodes * (64 * sum(config.layers) + 8 * config.samples * config.dim) + pairs,
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
         fix="lower hidden or samples",
     )
@@ -51,11 +51,11 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
     inputs, convolved = nodes if features is None else features, config.encoder == "convolutions"
     with seeded(config.seed):
         return GraphVAE(
-            GraphEncoder(inputs, config.hidden) if convolved else FreeVectors(nodes, config.hidden[-1]),
-            Posterior(config.hidden[-1], make_space(config)).start(START if config.pairs == "all" else _START_BALANCED),
+            GraphEncoder(inputs, config.layers) if convolved else FreeVectors(nodes, config.layers[-1]),
+            Posterior(config.layers[-1], make_space(config)).start(START if config.pairs == "all" else _START_BALANCED),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
-            popularity=Popularity(config.hidden[-1]) if config.popular else None,
+            popularity=Popularity(config.layers[-1], config.directed) if config.popular else None,
         )
 
 

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_map
 
 from ...data import Graph
 from ...models import GraphBatch, GraphVAE, PairSampler, Terms
-from ...models.pairs import AnyPairs, exact
-from ...nn import AdjacencyMaker
+from ...models.pairs import AnyPairs, WeightedEdges, exact, pair_count
+from ...nn import Adjacency, AdjacencyMaker
 from ..config import GraphConfig
 from ..engine import Advance, Engine, EpochResult, Failure
 from ..fitted import Record
@@ -41,12 +41,14 @@ class Observed:
         edges: (2, E), each once.
         weights: of these edges, or None.
         features: (n, ·), scaled, dense or sparse, or None.
+        directed: whether edges lead from the first to the second node.
     """
 
     n_nodes: int
     edges: Tensor
     weights: Tensor | None = None
     features: Tensor | None = None
+    directed: bool = False
 
     @classmethod
     def of(
@@ -66,16 +68,34 @@ class Observed:
         features = None
         if graph.features is not None and scaling is not None:
             features = feature_tensor(graph.features, scaling, device, dtype)
-        return cls(graph.n_nodes, edges, weights, features)
+        return cls(graph.n_nodes, edges, weights, features, graph.directed)
 
     def maker(self, dtype: torch.dtype, dense: bool | None = None) -> AdjacencyMaker:
         """Makes Â of these edges or some of them, dense for small graphs or where asked for."""
         weights = torch.ones_like(self.edges[0], dtype=dtype) if self.weights is None else self.weights.to(dtype)
-        return AdjacencyMaker(self.edges, self.n_nodes, weights, self.n_nodes <= DENSE if dense is None else dense)
+        if dense is None:  # two products with half of the features each are the slower, the larger the matrix
+            dense = self.n_nodes <= (DENSE // 4 if self.directed else DENSE)
+        return AdjacencyMaker(self.edges, self.n_nodes, weights, dense, self.directed)
 
-    def adjacency(self, dtype: torch.dtype) -> Tensor:
+    def adjacency(self, dtype: torch.dtype) -> Adjacency:
         """Â of all these edges."""
         return self.maker(dtype)()
+
+    @property
+    def intensities(self) -> Tensor | None:
+        """How often each edge counts: its weight beside the mean weight, which so has no unit."""
+        return None if self.weights is None else self.weights / self.weights.mean()
+
+    def sampler(self, balanced: bool) -> PairSampler:
+        """Draws balanced pairs of nodes with edges, which count by their weights, or any pairs, whose edges all count
+        alike."""
+        weights = self.intensities if balanced else None
+        return PairSampler(self.edges, self.n_nodes, balanced, self.directed, weights)
+
+    def all_pairs(self, balanced: bool) -> AnyPairs:
+        """All pairs of nodes in their place."""
+        weights = self.intensities if balanced else None
+        return self.edges if weights is None else WeightedEdges(self.edges, weights)
 
 
 class GraphEngine(Engine[GraphVAE, GraphConfig]):
@@ -105,7 +125,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         # Of a node without an edge, which hidden edges may have left alone, nothing is known.
         joined = self.config.pairs == "balanced"
         seen_all = _complete(seen) if joined else exact(self.nodes, listed(self.config))
-        self._samplers = [] if seen_all else [PairSampler(part.edges, self.nodes, joined) for part in seen]
+        self._samplers = [] if seen_all else [part.sampler(joined) for part in seen]
         if several and self._samplers and self.config.pairs == "all":
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
         self.beta = self._weights(1)
@@ -122,7 +142,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             [self.watched[i] for i in places if self.watched],
         )
 
-    def _shown(self, place: int, epoch: int) -> Tensor:
+    def _shown(self, place: int, epoch: int) -> Adjacency:
         """Â of the edges that the encoder sees in a step: each counts for those that are hidden from it."""
         hide = self.config.hide
         if not hide or self.config.encoder == "free":
@@ -136,7 +156,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
     def _pairs(self, place: int, epoch: int, generator: torch.Generator) -> AnyPairs:
         """The pairs that a step is fitted to."""
         if not self._samplers:
-            return self.seen[place].edges
+            return self.seen[place].all_pairs(self.config.pairs == "balanced")
         if self.config.pairs == "all":  # from one generator after the noise
             return self._samplers[place].step(generator)
         return self._samplers[place].balanced(self._generator(self.configs[place].seed, epoch, 1))
@@ -172,7 +192,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             if len(self) == 1:
                 scores = self.stack.models[0].scores(*next(each)).unsqueeze(0)
             else:
-                given = [torch.stack(parts) for parts in zip(*each, strict=True)]
+                given = tree_map(lambda *parts: torch.stack(parts), *each)
                 scores = self.stack.pure("scores", self.stack.leaves, self.stack.buffers, *given)
         return torch.tensor([[_auc(own)] for own in scores.cpu().numpy()], dtype=torch.float64)
 
@@ -183,7 +203,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
 def _complete(seen: Sequence[Observed]) -> bool:
     """Whether a graph has no pair of nodes with edges that is not joined."""
     joined = (len(part.edges.unique()) for part in seen)
-    return any(part.edges.shape[1] == n * (n - 1) // 2 for part, n in zip(seen, joined, strict=True))
+    return any(part.edges.shape[1] == pair_count(n, part.directed) for part, n in zip(seen, joined, strict=True))
 
 
 def _auc(scores: NDArray[np.float64]) -> float:

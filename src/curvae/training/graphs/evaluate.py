@@ -68,7 +68,9 @@ def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
     with torch.no_grad():
         adjacency = seen.adjacency(torch.float64)
         encoded = model.encoder(adjacency, seen.features)
-        own = None if model.popularity is None else model.popularity(encoded, adjacency).cpu().numpy()
+        own = None
+        if model.popularity is not None:
+            own = np.ascontiguousarray(model.popularity(encoded, adjacency).cpu().numpy().T)
         return replace(placed(model.space, [model.posterior(encoded)], units=False), popularity=own)
 
 
@@ -87,11 +89,11 @@ class Neighbourhood:
 
 def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: int = 0) -> Neighbourhood:
     """Mean average precision and mean rank of neighbourhoods, of all nodes with an edge or `limit` drawn from them."""
-    nodes = np.unique(graph.edges)
+    nodes = np.unique(graph.edges[:, 0] if graph.directed else graph.edges)
     sampled = len(nodes) > limit
     if sampled:
         nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))
-    own = 0.0 if embedding.popularity is None else embedding.popularity
+    own = 0.0 if embedding.popularity is None else embedding.popularity.reshape(len(embedding), -1)[:, -1]
 
     def rows(start: int, stop: int) -> NDArray[np.float64]:
         return embedding.take(nodes[start:stop]).distances(embedding) - own

@@ -72,7 +72,7 @@ class FittedGraph(FittedModel):
         description, tensors, places, history = files
         config, graph = GraphConfig.from_json(description["config"]), _graph(description["data"], tensors)
         nodes, features = graph.n_nodes, None if graph.features is None else graph.features.shape[1]
-        hidden = config.hidden if config.encoder == "convolutions" else config.hidden[-1:]
+        hidden = config.layers if config.encoder == "convolutions" else config.layers[-1:]
         sizes = nodes if features is None else features, *hidden, config.dim
         model = restored_model(tensors, sizes, lambda: build_graph_model(config, nodes, features))
         scaling = None if features is None else Scaling.from_tensors(tensors)
@@ -94,6 +94,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
         "edges": graph.n_edges,
         "components": int(graph.components.max()) + 1,
         "weighted": graph.weights is not None,
+        "directed": graph.directed,
         "features": list(graph.feature_names),
         "label": graph.label_name,
         "notes": list(graph.notes),
@@ -113,6 +114,7 @@ def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
         label_name=facts["label"],
         notes=tuple(facts["notes"]),
         warnings=tuple(facts["warnings"]),
+        directed=facts.get("directed", False),  # which older runs do not say
     )
     if graph.fingerprint != facts["fingerprint"]:
         raise ValueError("its graph is not the one that was trained on")

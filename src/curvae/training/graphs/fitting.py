@@ -14,8 +14,9 @@ import torch
 from scipy.sparse import issparse
 
 from ...data import EdgeSplit, Graph, split_edges
+from ...errors import CurvaeError
 from ...models import FermiDirac, GraphVAE
-from ...models.pairs import exact
+from ...models.pairs import exact, pair_count
 from ..comparison import Comparison, compare_splits
 from ..config import GraphConfig
 from ..fitting import train_many, train_one
@@ -82,6 +83,11 @@ def plan_graphs(
         split = None if splits is None else splits[i]
         edges = graph.n_edges if split is None else len(split.train)
         sizes = graph.n_nodes, edges, None if graph.features is None else graph.features.shape[1]
+        if graph.directed != config.directed:
+            kind = "a" if graph.directed else "no"
+            raise CurvaeError(
+                f"edges of the graph have {kind} direction; set directed={graph.directed} in the settings"
+            )
         label, sparse = Task.label(i, len(configs), config), issparse(graph.features)
         tasks.append(GraphTask(i, label, config, numbers[id(graph)], split, sizes, sparse))
     return GraphProblem(distinct, **problem), tasks
@@ -142,7 +148,7 @@ def _begun(model: GraphVAE, task: GraphTask) -> GraphVAE:
     """The fresh model of a task, among whose pairs edges are as rare as in the graph."""
     nodes, edges, _ = task.sizes
     if task.config.pairs == "balanced" and isinstance(model.edges, FermiDirac):
-        model.edges.lower(math.log(max(1, nodes * (nodes - 1) // 2 - edges) / max(1, edges)))
+        model.edges.lower(math.log(max(1, pair_count(nodes, model.directed) - edges) / max(1, edges)))
     return model
 
 

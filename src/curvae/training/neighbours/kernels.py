@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -11,6 +13,7 @@ from scipy.special import xlogy
 __all__ = ["affinities", "draws", "landmark_paths"]
 
 _SEARCH = 40  # halvings of the interval in which a scale is looked for
+_AT_ONCE = 10_000_000  # lengths of paths in double precision
 
 
 def affinities(index: NDArray[np.int64], distances: NDArray[np.float64], perplexity: float) -> sparse.csr_array:
@@ -53,21 +56,15 @@ def draws(chances: sparse.csr_array, count: int, seed: int = 0) -> NDArray[np.in
 
 
 def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Landmarks, each as far as can be from those before it, and the lengths of shortest paths from every row to each
-    of them, (rows, landmarks), in units of their mean.
+    """Landmarks, drawn at random, and the lengths of shortest paths from every row to each of them, (rows, landmarks),
+    in units of their mean.
 
-    The graph is connected. If `count` is the number of rows, all of them are landmarks, in their order.
+    The graph is connected. If `count` is the number of rows, all of them are landmarks, in their order. Landmarks that
+    lie as far apart as can be would be the outliers of the data, and the map would be made for these.
     """
     rows = graph.shape[0]
-    if count >= rows:
-        marks, paths = np.arange(rows), dijkstra(graph)
-        return marks, (paths / max(paths.mean(), np.finfo(np.float64).tiny)).astype(np.float32)
-    paths = np.empty((rows, count), np.float32)
-    marks = np.zeros(count, np.int64)
-    nearest = dijkstra(graph, indices=0)
-    for i in range(count):
-        marks[i] = nearest.argmax()
-        own = dijkstra(graph, indices=marks[i])
-        paths[:, i] = own
-        nearest = np.minimum(nearest, own) if i else own
+    marks = np.sort(np.random.default_rng(0).permutation(rows)[:count])
+    paths = np.empty((rows, len(marks)), np.float32)
+    for some in np.array_split(np.arange(len(marks)), math.ceil(rows * len(marks) / _AT_ONCE)):
+        paths[:, some] = dijkstra(graph, indices=marks[some]).T
     return marks, paths / max(float(paths.mean(dtype=np.float64)), np.finfo(np.float32).tiny)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +19,12 @@ from .nearest import Points, bridge_between, nearest
 
 __all__ = ["COMPONENTS", "Neighbourhood", "encoder_inputs", "neighbourhood"]
 
-# Rows to which all pairs are held in memory; neighbours drawn for each row beyond.
-_ALL_PAIRS, _DRAWS = 1024, 64
+# Rows to which all pairs are held in memory; neighbours drawn for each row.
+_ALL_PAIRS, _DRAWS = 2048, 64
 _WIDER = 3  # times as many rows are looked at as count for neighbours, which come closer to all of their chances
 _LANDMARKS, _PATHS = 300, 30_000_000  # landmarks, and lengths of paths, at most
 # Principal components to which more columns are reduced, and numbers from which these are found.
 COMPONENTS, _SEEN = 50, 200_000_000
-_COORDINATES = 10  # of points by which rows are put into groups
 _BLOCK = 4096
 
 
@@ -35,17 +33,16 @@ class Neighbourhood:
     """Who is near whom among some rows, and how far apart they are.
 
     Arguments:
-        near: probabilities, (rows, rows), float; or rows drawn from these, (rows, draws), whole numbers. None if not
-            asked for.
+        near: with which probability a row chooses another, (rows, rows); None if not asked for, or of too many rows.
+        drawn: positions of rows that are drawn with these probabilities, (rows, draws); None if not asked for.
         far: distances from every landmark, (rows, landmarks). None if not asked for.
-        landmarks: which rows of the data are landmarks; None if all that have neighbourhoods are, in their order.
-        points: by which rows are put into groups, (rows, coordinates).
+        landmarks: their positions; None if all rows are landmarks, in their order.
     """
 
-    near: NDArray[Any] | None
+    near: NDArray[np.float32] | None
+    drawn: NDArray[np.int32] | None
     far: NDArray[np.float32] | None
     landmarks: NDArray[np.int64] | None
-    points: Points
 
 
 def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: NeighbourKind, k: int) -> Neighbourhood:
@@ -62,20 +59,16 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
     count = len(x)
     k = min(k, count - 1)
     index_of, distances = nearest(x, min(_WIDER * k, count - 1) if kind != "far" else k, model.device)
-    near: NDArray[Any] | None = None
+    near = drawn = far = marks = None
     if kind in ("near", "both"):
         chances = affinities(index_of, distances, k)
-        near = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else draws(chances, _DRAWS)
-    marks: NDArray[np.int64] | None = None
-    far: NDArray[np.float32] | None = None
+        near, drawn = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else None, draws(chances, _DRAWS)
     if kind in ("far", "both"):
         most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, _PATHS // count))
         closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
         graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
         marks, far = landmark_paths(bridged(graph, bridge_between(x)), most)
-    points = x if x.shape[1] <= _COORDINATES else PCA(_COORDINATES, random_state=0).fit_transform(x)
-    landmarks = None if marks is None or count <= _ALL_PAIRS else index[marks]
-    return Neighbourhood(near, far, landmarks, points.astype(np.float32))
+    return Neighbourhood(near, drawn, far, None if count <= _ALL_PAIRS else marks)
 
 
 def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
