@@ -12,6 +12,7 @@ from . import __version__, summaries
 from .console import Answer, Later, command, program, run_program
 from .errors import CurvaeError
 from .flags import setting_options
+from .model_commands import explain, export
 from .options import FILE, option, refuse
 from .settings import GraphSettings, RowSettings, described
 
@@ -260,6 +261,7 @@ def paper(
     option("--anonymous", is_flag=True, help="Leave out ids and the order of the rows."),
     option("--thumbnails", is_flag=True, help="Put in the images of the rows, small."),
     option("--data", help="Where columns or images are.", metavar="FILE"),
+    option("--explain", is_flag=True, help="Put in what the model expects: two clicks show what changes."),
     option(
         "--names",
         help="In a picture of a graph, name so many nodes with the most edges (0).",
@@ -368,9 +370,10 @@ def cite(bibtex: bool) -> Answer:
 
 
 app = program(
-    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, cite),
+    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, explain, export, cite),
     text="Learn hierarchies with variational auto-encoders in curved latent spaces.",
     version=__version__,
+    example="fit cells.csv --label type --id barcode -o runs/cells",
 )
 
 

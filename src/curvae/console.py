@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Later", "command", "program", "run_program"]
 
+_QUOTED = re.compile("'([^']*)'")  # what was typed, in messages of click
+_COMPLETE = "_CURVAE_COMPLETE"  # by which a shell asks for words to choose from
+_SHELLS = ("bash", "zsh", "fish")
 _NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
 
 
@@ -136,10 +141,42 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
     return make
 
 
-def program(*commands: click.Command, text: str, version: str) -> click.Group:
-    """The program that has these commands."""
+def program(*commands: click.Command, text: str, version: str, example: str) -> click.Group:
+    """The program that has these commands; `example` is one of a call, shown at the end of the help."""
     shown = option("--version", **printed(lambda context: version), help="Print the version.")
-    return _Program("curvae", help=text, params=[shown, SHARED["help"]], commands=commands, add_help_option=False)
+    completion = option(
+        "--completion",
+        choices=_SHELLS,
+        callback=_completion,
+        is_eager=True,
+        expose_value=False,
+        help="Print what lets bash, zsh or fish complete commands, options and files.",
+    )
+    return _Program(
+        "curvae",
+        help=text,
+        params=[shown, completion, SHARED["help"]],
+        commands=commands,
+        epilog=f'\b\nExample: curvae {example}\n         eval "$(curvae --completion bash)"',
+        add_help_option=False,
+    )
+
+
+def _completion(context: click.Context, parameter: click.Parameter, shell: str | None) -> None:
+    if shell is not None:
+        # Not source(), which asks the bash that is installed for its version.
+        complete = _completer(context.command, shell)
+        print(complete.source_template % complete.source_vars())
+        context.exit()
+
+
+def _completer(group: click.Command, shell: str) -> Any:
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.ClickException(f"{shell} is not among the shells {', '.join(_SHELLS)}")
+    return kind(group, {}, "curvae", _COMPLETE)
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -178,6 +215,9 @@ def _run(group: click.Group, signals: Signals) -> int:
     """Run the command and say what went wrong, if anything; returns the exit code."""
     try:
         _require_working_directory()
+        if _COMPLETE in os.environ:
+            print(_completer(group, os.environ[_COMPLETE].partition("_")[0]).complete())
+            return 0
         with group.make_context("curvae", sys.argv[1:] or ["--help"]) as context:
             group.invoke(context)
     except click.exceptions.Exit as end:
@@ -206,7 +246,10 @@ def _mistake(error: click.UsageError) -> str:
         said = error.format_message().partition(" Did you mean")[0]
     said = " ".join(said.split()).removesuffix(".")
     typed = getattr(error, "option_name", None) or getattr(error, "command_name", "")
-    if near := get_close_matches(typed, getattr(error, "possibilities", None) or (), 1, _NEAR):
+    possible = getattr(error, "possibilities", None) or ()
+    if isinstance(type_ := getattr(option, "type", None), click.Choice) and (given := _QUOTED.match(error.message)):
+        typed, possible = given[1], list(map(str, type_.choices))
+    if near := get_close_matches(typed, possible, 1, _NEAR):
         return f"{said}; did you mean {near[0]}?"
     return f"{said}; {'curvae' if error.ctx is None else error.ctx.command_path} --help shows what there is"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -135,12 +136,21 @@ def shell_command(step: Step) -> str:
         elif value is not None:
             for entry in value if isinstance(value, tuple) else (value,):
                 typed += [flag(name), f"{entry:g}" if isinstance(entry, float) else str(entry)]
-    return shlex.join(typed) + (f"    {step.why}" if step.why else "")
+    return _typed_line(typed) + (f"    {step.why}" if step.why else "")
 
 
 def command_line() -> str:
     """The command as it was typed, without folders of files outside the working directory."""
-    return shlex.join(["curvae", *map(_without_folder, sys.argv[1:])])
+    return _typed_line(["curvae", *map(_without_folder, sys.argv[1:])])
+
+
+def _typed_line(words: list[str]) -> str:
+    """Words as the shell takes them: both of Windows know double quotes alone."""
+    if os.name == "nt":
+        from subprocess import list2cmdline
+
+        return list2cmdline(words)
+    return shlex.join(words)
 
 
 def _without_folder(word: str) -> str:
@@ -194,7 +204,7 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
         if isinstance(values, list) and all(isinstance(entry, int | float) for entry in values):
             values = ",".join(map(str, values))
         entries = values if isinstance(values, list) else [values]
-        return " ".join(f"{on} {shlex.quote(str(entry))}" for entry in entries)
+        return " ".join(f"{on} {_typed_line([str(entry)])}" for entry in entries)
 
     first, must, rest = message.partition(" must ")
     message = f"{options[first][0]}{must}{rest}" if first in options else message

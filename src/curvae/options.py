@@ -12,7 +12,7 @@ from .errors import CurvaeError
 from .flags import SettingOption
 from .settings import RowSettings
 
-__all__ = ["FILE", "SHARED", "option", "printed", "refuse"]
+__all__ = ["FILE", "SHARED", "files", "option", "printed", "refuse"]
 
 FILE = click.Path(path_type=Path)
 
@@ -21,6 +21,13 @@ def option(*names: str, choices: Sequence[str] = (), **more: Any) -> click.Optio
     """An option, given its names and help; `choices` are named in the help, and others are refused."""
     chosen: dict[str, Any] = {"type": click.Choice(choices), "metavar": "NAME"} if choices else {}
     return click.Option(names, **chosen, **more)
+
+
+def files(context: click.Context, parameter: click.Parameter, typed: str) -> list[Any]:
+    """What a shell completes where a file is meant: names of files."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(typed, type="file")]
 
 
 def refuse(when: str, names: Iterable[str]) -> None:
@@ -48,6 +55,7 @@ SHARED: dict[str, click.Parameter] = {
     "run": click.Argument(["run"], type=FILE, help="Run folder of curvae fit or curvae graph."),
     "data": click.Argument(
         ["data"],
+        shell_complete=files,
         help="Table (.csv, .tsv, .parquet), matrix (.npy, .npz, .mtx), images (.npy or a folder), mnist, "
         "branching-diffusion or flat.",
     ),
@@ -88,13 +96,15 @@ SHARED: dict[str, click.Parameter] = {
         help="Missing features of nodes: error, or fill in the mean (error).",
     ),
     "memory": option("--memory", metavar="SIZE", help="Read larger data in pieces of it: 2GB (a quarter of all)."),
-    "nodes": option("--nodes", help="Table of nodes: names, labels, features."),
+    "nodes": option("--nodes", shell_complete=files, help="Table of nodes: names, labels, features."),
     "features": option(
         "--features", multiple=True, help="Column of numbers of the nodes; repeatable (all of --nodes)."
     ),
     "no_features": option("--no-features", is_flag=True, help="Use no column of --nodes as a feature."),
     "features_file": option(
-        "--features-file", help="Features of nodes: matrix (.npz, .npy, .mtx) or table (.csv, .parquet)."
+        "--features-file",
+        shell_complete=files,
+        help="Features of nodes: matrix (.npz, .npy, .mtx) or table (.csv, .parquet).",
     ),
     "header": option(
         "--header/--no-header",

@@ -69,7 +69,8 @@ class SteadyStream:
     @property
     def reader_left(self) -> bool:
         """Whether it failed because nobody reads it any more, as after `| head -1`."""
-        return isinstance(self.error, OSError) and self.error.errno == errno.EPIPE
+        gone = (errno.EPIPE, errno.EINVAL) if os.name == "nt" else (errno.EPIPE,)
+        return isinstance(self.error, OSError) and self.error.errno in gone
 
 
 @contextmanager
@@ -97,7 +98,7 @@ def _open_closed() -> None:
 
 
 class Signals:
-    """SIGINT and SIGTERM end a command.
+    """SIGINT and SIGTERM, on Windows Ctrl-C and Ctrl-Break, end a command.
 
     The first raises KeyboardInterrupt, and the command tidies up. That takes a moment when it has other processes: the
     second is ignored, for impatience would leave these behind. The third ends it wherever it is.
@@ -106,7 +107,8 @@ class Signals:
         last_words: what to say when it ends without having tidied up.
     """
 
-    _HANDLED = (signal.SIGINT, signal.SIGTERM)
+    # Windows has Ctrl-Break beside Ctrl-C, and sends no SIGTERM.
+    _HANDLED = (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGTERM))
 
     def __init__(self, last_words: Callable[[int], str]) -> None:
         self.received: int | None = None

@@ -449,6 +449,44 @@ def test_a_report_holds_the_map(browser, tmp_path):
     assert np.abs(blob(map_alone, PALETTE[2]) - place(browser, unit(SIX)[1])).max() < 2
 
 
+def test_two_clicks_show_what_changes(browser, tmp_path):
+    """Of columns with a known answer: from point 0 to 3, the second falls by 6 units and the first grows by 1."""
+    values = np.zeros((len(SPACE), 3))
+    values[3] = [2.0, -60.0, 0.1]
+    columns = {"grows": (2.0, 0.5), HOSTILE: (10.0, 1.0), "same": (1.0, 3.0)}
+    expected = {}
+    for k, (name, (size, deviation)) in enumerate(columns.items()):
+        expected[name] = values[:, k], np.full(len(SPACE), deviation), size
+    path = tmp_path / "map.html"
+    path.write_text(View(SPACE, Lorentz(2, BALL.c), {"kind": KINDS}, IDS, expected=expected).html(), encoding="utf-8")
+    browser.open(path)
+    settled(browser)
+    shown = "return [...document.querySelectorAll('.change div')].map((row) => [row.className, row.textContent])"
+
+    def click(i):
+        browser.run("const { map } = curvae.maps[0]; map.stop(); map.look(map.geometry.identity, 1)")
+        settled(browser)
+        x, y = place(browser, unit(SPACE[[i]])[0])
+        browser.drag((x, y), (x, y))
+        settled(browser)
+
+    click(0)
+    assert browser.run("return document.querySelector('.change').hidden")
+    click(3)
+    end = time.monotonic() + 10
+    while browser.run("return document.querySelector('.change').hidden"):
+        assert time.monotonic() < end
+    rows = browser.run(shown)
+    # 1.645·√2 of the deviation of a row.
+    assert rows == [["clear", f"{HOSTILE}−60 ± 2.3"], ["clear", "grows+2 ± 1.2"], ["unclear", "same+0.1 ± 7"]]
+    assert browser.run("return document.querySelector('.change strong').textContent") == f"From {IDS[0]} to {IDS[3]}"
+    assert browser.run("return window.hacked ?? 0") == 0
+    click(0)
+    assert browser.run(shown)[0][1].endswith("+60 ± 2.3")
+    browser.key("Escape")
+    assert browser.run("return document.querySelector('.change').hidden")
+
+
 def test_without_scripts_or_webgl_there_is_a_picture(browser, written):
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:

@@ -16,7 +16,7 @@ from .messages import Messages, listing, quoted
 from .missing import has_missing, missing_by_column
 from .schema import Column, one_hot
 
-__all__ = ["code_covariates", "code_values", "fit_covariates"]
+__all__ = ["average_context", "code_covariates", "code_values", "fit_covariates"]
 
 _FEW = 10  # up to this many different whole numbers may be names of batches
 
@@ -109,6 +109,17 @@ def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, row
     except ValueError:
         raise CurvaeError(f"give every covariate one value, or one for each of {rows:,} rows") from None
     return code_covariates(Path("what was given"), frame, columns)
+
+
+def average_context(columns: Sequence[Column]) -> NDArray[np.float64]:
+    """Coded covariates of average circumstances: numbers at their mean, and all categories in equal shares.
+
+    Example:
+        >>> average_context([Column("batch", ("a", "b")), Column("age", fill=40.0, scale=10.0)])
+        array([0.5, 0.5, 0. ])
+    """
+    shares = [[0.0] if one.categories is None else [1 / len(one.categories)] * len(one.categories) for one in columns]
+    return np.array([share for column in shares for share in column])
 
 
 def _described(column: Column) -> str:

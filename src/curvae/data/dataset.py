@@ -34,6 +34,7 @@ class Arrays:
         x: the values, (rows, features), dense or sparse.
         context: covariates as numbers, (rows, covariates), or None.
         size: exposure of each row, such as the library size of a cell, (rows,), or None.
+        weight: how much each row counts in a training, (rows,), or None where all count alike; only ratios matter.
         blocks: number of one-hot features that each column of the source became: 0 for a column of numbers, 1 for a
             column of yes and no, otherwise its number of categories; () if all columns are numbers.
         shape: shape of one row: (height, width) for images, () for a plain row.
@@ -50,6 +51,7 @@ class Arrays:
     blocks: tuple[int, ...] = ()
     shape: tuple[int, ...] = ()
     missing: bool = False
+    weight: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, data: Arrays | Dataset | Matrix, blocks: tuple[int, ...] = ()) -> Arrays:
@@ -69,7 +71,7 @@ class Arrays:
     @property
     def per_row(self) -> dict[str, Any]:
         """The arrays with one entry per row that are not None, by name."""
-        named = {"x": self.x, "context": self.context, "size": self.size}
+        named = {"x": self.x, "context": self.context, "size": self.size, "weight": self.weight}
         return {name: array for name, array in named.items() if array is not None}
 
     def take(self, index: Any) -> Arrays:

@@ -61,10 +61,17 @@ def not_found(path: Path, known: Iterable[str], others: str) -> CurvaeError:
 
     `others` says what else can be given; it begins with a small letter.
     """
-    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    return CurvaeError(f"there is no file {path}; {meant(path, others, known)}")
+
+
+def meant(path: Path, others: str, known: Iterable[str] = ()) -> str:
+    """What to do about a path that leads nowhere: names like its own, if there are some, and then the `others`."""
+    try:
+        beside = [file.name for file in path.parent.iterdir()]
+    except OSError:
+        beside = []
     near = difflib.get_close_matches(path.name, [*beside, *known])
-    hint = f"did you mean {quoted(near)}? {others[0].upper()}{others[1:]}" if near else others
-    return CurvaeError(f"there is no file {path}; {hint}")
+    return f"did you mean {quoted(near)}? {others[0].upper()}{others[1:]}" if near else others
 
 
 def is_packed(path: Path) -> bool:

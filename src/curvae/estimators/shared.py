@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from ..data import Arrays
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..nn import Space
@@ -25,7 +26,18 @@ from ..training.evaluate import Embedding
 from ..training.fitted import FittedModel
 from ..training.storage import load_fitted, save_fitted
 
-__all__ = ["Array", "MapEstimator", "Output", "config_of", "coordinates", "nearest", "plain", "require", "space_parts"]
+__all__ = [
+    "Array",
+    "MapEstimator",
+    "Output",
+    "config_of",
+    "coordinates",
+    "nearest",
+    "plain",
+    "require",
+    "space_parts",
+    "weighted",
+]
 
 Array = NDArray[Any]
 Output = Literal["auto", "ball", "tangent", "lorentz"]
@@ -78,6 +90,16 @@ def require(output: Any, **counts: Any) -> None:
         require_count(name, plain(value))
     if output not in get_args(Output):
         raise CurvaeError(f"output must be one of {', '.join(get_args(Output))}; got {output!r}")
+
+
+def weighted(data: Arrays, sample_weight: ArrayLike | None) -> Arrays:
+    """The rows to train on, with their weights; those of weight 0 are left out."""
+    if sample_weight is None:
+        return data
+    weight = _check_sample_weight(sample_weight, data.x, dtype=np.float64, ensure_non_negative=True)
+    if (weight > 0).sum() < 2:
+        raise CurvaeError("sample_weight must be positive for at least 2 rows")
+    return replace(data, weight=weight).take(weight > 0)
 
 
 def _chart(output: Output, embedding: Embedding) -> str:

@@ -16,11 +16,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..data import Arrays, Column, Schema, memory
-from ..data.covariates import code_covariates, code_values, fit_covariates
+from ..data.covariates import average_context, code_covariates, code_values, fit_covariates
 from ..data.dataset import feature_names
 from ..data.messages import Messages, quoted
 from ..data.missing import empty_columns, empty_rows
 from ..errors import CurvaeError
+from ..hierarchy.drivers import Drivers, explain
 from ..nn.networks import DecoderKind, NetworkKind
 from ..settings import DistributionKind, NeighbourKind
 from ..training.config import Config, require_count
@@ -31,7 +32,7 @@ from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
 from ..training.splits import random_split
 from .covariates import take_apart
-from .shared import Array, MapEstimator, Output, config_of, coordinates, nearest, plain, require, space_parts
+from .shared import Array, MapEstimator, Output, config_of, coordinates, nearest, plain, require, space_parts, weighted
 
 __all__ = ["PoincareVAE"]
 
@@ -235,11 +236,14 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         names = getattr(self, "feature_names_in_", None)
         return np.array(feature_names(int(self.n_features_in_)) if names is None else names)
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Train on the rows of X; y is ignored."""
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Train on the rows of X; y is ignored.
+
+        A row of `sample_weight` 2 counts as two in loss and validation, and one of 0 is not trained on, but placed.
+        """
         self._check()
         data = self._rows(X, reset=True)
-        fitted = self._best(data).double()
+        fitted = self._best(weighted(data, sample_weight)).double()
         self._take(fitted, embed(fitted, data).require_finite())
         return self
 
@@ -287,9 +291,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 
-    def fit_transform(self, X: ArrayLike, y: Any = None) -> Any:
+    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Any:
         """Train, and return the embedding of the rows of X."""
-        return self.fit(X, y).transform(X)
+        return self.fit(X, y, sample_weight).transform(X)
 
     def _embed(self, X: ArrayLike) -> tuple[Embedding, Any]:
         check_is_fitted(self)
@@ -357,6 +361,18 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         own = X is None
         table = self._embedding.distances() if X is None else self._embed(X)[0].distances(self._embedding)
         return nearest(table, k, own)
+
+    def explain(
+        self, end: ArrayLike, start: ArrayLike | None = None, columns: int = 20, random_state: Any = 0
+    ) -> Drivers:
+        """Which columns change along the geodesic to training rows, given by their places, from others or the mean?
+
+        See `curvae.hierarchy.explain`; covariates are taken at their average.
+        """
+        check_is_fitted(self)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        context = average_context(self.covariates_)
+        return explain(self._fitted, self._embedding, end, start, columns=columns, context=context, seed=seed)
 
     # --- files ------------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
-"""Is there a hierarchy in data, and how well was a known one recovered, and how faithful is a map?"""
+"""Is there a hierarchy in data, how well was a known one recovered, how faithful is a map, and what drives it?"""
 
 from ..data.graphs.ranking import neighbourhood_map
 from .delta import Delta, estimate_delta, exact_delta
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .distances import Metric, Rows
+from .drivers import Drivers, explain
 from .faithfulness import Faithfulness, Figures, faithfulness, figures_of_maps
 from .graph_faithfulness import GraphFaithfulness, GraphFigures, graph_faithfulness
 from .nesting import Nesting, examine_points
@@ -15,6 +16,7 @@ from .yardsticks import faithfulness_yardstick, recovery_yardstick
 __all__ = [
     "Delta",
     "Diagnosis",
+    "Drivers",
     "Embedded",
     "Faithfulness",
     "Figures",
@@ -33,6 +35,7 @@ __all__ = [
     "estimate_delta",
     "exact_delta",
     "examine_points",
+    "explain",
     "faithfulness",
     "faithfulness_yardstick",
     "figures_of_maps",

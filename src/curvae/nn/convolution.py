@@ -50,7 +50,7 @@ def _each_pixel(layer: nn.Linear, x: Tensor) -> Tensor:
     The gradient of the weights is a small matrix that is summed over all pixels. As one product for each model it would
     leave most of a GPU idle; the groups share the work.
     """
-    groups = math.gcd(len(x), _GROUPS)
+    groups = 1 if torch.compiler.is_exporting() else math.gcd(len(x), _GROUPS)  # a graph is for any number of rows
     y = torch.bmm(x.reshape(groups, -1, layer.in_features), layer.weight.T.expand(groups, -1, -1))
     y = y if layer.bias is None else y + layer.bias.to(y.dtype)
     return y.reshape(*x.shape[:-1], layer.out_features)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -241,7 +242,9 @@ def paper_run(
     plan = Plan(quick, seed)
     folder = _folder(out, quick)
     if what != "all" and what not in EXPERIMENTS:
-        raise CurvaeError(f"there is no experiment {what!r}; choose one of {', '.join(EXPERIMENTS)}, or all")
+        near = get_close_matches(what, [*EXPERIMENTS, "all", "list"], 1)
+        hint = f"did you mean {near[0]}? Else choose" if near else "choose"
+        raise CurvaeError(f"there is no experiment {what!r}; {hint} one of {', '.join(EXPERIMENTS)}, or all")
     chosen = list(EXPERIMENTS.values()) if what == "all" else [EXPERIMENTS[what]]
     if only and what == "all":
         raise CurvaeError("only=… needs one experiment: curvae paper table1 --only flat, say")

@@ -3,6 +3,9 @@
 from .comparing import CompareRequest, compare_run
 from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, diagnose_data, diagnose_run, figures, is_run
+from .drivers import driver_lines
+from .explaining import explain_run
+from .exporting import export_run
 from .faithful import faithful_lines
 from .inference import embed_run, evaluate_run, impute_run, sample_run
 from .judging import JudgeRequest, judge_map
@@ -26,8 +29,11 @@ __all__ = [
     "demonstrate",
     "diagnose_data",
     "diagnose_run",
+    "driver_lines",
     "embed_run",
     "evaluate_run",
+    "explain_run",
+    "export_run",
     "faithful_lines",
     "figures",
     "impute_run",

@@ -123,6 +123,16 @@ class TrainedGraph(TrainedRun):
     def impute(self, *args: Any, **more: Any) -> NoReturn:
         raise CurvaeError(f"{self.folder} holds a model of a graph, which fills no gaps; give a run of curvae fit")
 
+    def explained(self) -> NoReturn:
+        raise CurvaeError(
+            f"{self.folder} holds a model of a graph, whose nodes have no columns to explain; give a run of curvae fit"
+        )
+
+    def portable(self) -> NoReturn:
+        raise CurvaeError(
+            f"{self.folder} holds a model of a graph, whose encoder reads the whole graph; give a run of curvae fit"
+        )
+
     def evaluate(
         self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
     ) -> dict[str, Any]:

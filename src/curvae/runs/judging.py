@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Dataset, load
-from ..data.files import require_file
+from ..data.files import meant, require_file
 from ..data.messages import Messages, count, listing, quoted
 from ..data.spreadsheets import is_embedding
 from ..data.tables import TABLES, read_frame
@@ -107,7 +107,8 @@ def _read(request: JudgeRequest) -> _Map:
     try:
         return _of_file(request)
     except OSError as error:
-        raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; check the file") from error
+        hint = meant(path, "check the file")
+        raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
 
 
 def _of_file(request: JudgeRequest) -> _Map:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Arrays, Dataset, Schema
+from ..data.covariates import average_context
 from ..data.missing import MissingValuesError, extremes
 from ..errors import CurvaeError
 from ..hierarchy import (
@@ -41,6 +42,7 @@ from ..training.rows import layout_of
 from ..training.rows_problem import resolve
 from ..training.yardsticks import Repeat
 from . import pages
+from .drivers import driver_sections
 from .factors import by_factor, map_files, place_text
 from .faithful import faithful_section, filled_rows, judge_rows, scaled_rows, yardstick_section
 from .folders import embedding_table
@@ -214,6 +216,7 @@ class RowsRun(Run):
                 pictures=() if aligned is None else spread_pictures(data, aligned, frames),
             ),
             pages.training_section(fitted, embedding),
+            *driver_sections(fitted, data, embedding, average_context(self.schema.covariates)),
             pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob, kind),
             pages.data_section(data, [pages.scaling_note(config)]),
         ]

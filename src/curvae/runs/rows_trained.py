@@ -17,12 +17,14 @@ from ..data import Column, Dataset, Schema, load, memory, open_stream
 from ..data.covariates import code_values
 from ..data.messages import quoted
 from ..data.missing import Missing, places
+from ..data.schema import one_hot
 from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood
 from ..training import impute
 from ..training.config import require_count
 from ..training.evaluate import embed, likelihoods
 from ..training.files import write_bytes
+from ..training.portable import Part, portable
 from ..training.splits import HeldOut
 from ..training.stream_problem import held_out_rows
 from . import pages
@@ -144,6 +146,30 @@ class TrainedRows(TrainedRun):
 
     def _sampled(self, *paths: Path) -> Sampled:
         return Sampled(list(paths), Step("embed", (str(self.folder), str(paths[0]))))
+
+    def portable(self) -> tuple[Sequence[Part], dict[str, Any]]:
+        fitted, schema = self.loaded.fitted, self.loaded.data
+        told = fitted.layout.missing
+        filled = not told and missing_as_run(None, self.loaded.description) == "mean"
+        fills = one_hot(schema.fills[np.newaxis], schema.columns, self.folder.name)[0] if filled else None
+        # Categories are told as they are; numbers are standardised by the graphs.
+        numbers = [
+            (column.fill, column.scale) if column.categories is None else (0.0, 1.0)
+            for column in schema.covariates
+            for _ in column.features
+        ]
+        described = schema.to_json()
+        return portable(fitted, numbers, fills), {
+            "features": list(schema.names),
+            "covariates": list(schema.context_names),
+            "exposure": schema.exposure,
+            "missing": "nan, known to the model" if told else "nan, filled in" if filled else "none may be missing",
+            "likelihood": fitted.config.likelihood,
+            "space": [one._asdict() for one in fitted.model.space.figures()],
+            "schema": {
+                name: described[name] for name in ("kind", "shape", "columns", "covariates") if name in described
+            },
+        }
 
     def _judged(self, path: str, missing: Missing | None, reporter: Reporter) -> tuple[Dataset, NDArray[np.str_]]:
         """Rows whose likelihood is wanted, and which part of the data each belongs to: of data that are read in pieces,

@@ -24,6 +24,7 @@ from ..settings import GraphSettings, RowSettings, Settings, described, parse_sp
 from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
 from ..training.orientation import frames_from_json, orient, sampled_rows
+from ..training.portable import Part
 from ..training.storage import Loaded
 from .progress import Reporter
 from .sources import DataSource, Step
@@ -333,6 +334,14 @@ class TrainedRun(ABC):
         self, path: str, output: Path | None, samples: int, seed: int, force: bool, reporter: Reporter
     ) -> Imputed:
         """Fill the gaps of data and write them."""
+
+    def explained(self) -> Loaded:
+        """What the run holds, if its model explains points by the columns of a table; raises if not."""
+        return self.loaded
+
+    @abstractmethod
+    def portable(self) -> tuple[Sequence[Part], dict[str, Any]]:
+        """Parts of the model to export, and how the data of the run become their inputs, as JSON values."""
 
 
 class EmbeddedData(NamedTuple):

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from ..data import Schema, load
 from ..data.column_values import texts_of
+from ..data.covariates import average_context
 from ..data.files import require_file
 from ..data.messages import Messages, count, quoted
 from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
 from ..data.text_tables import UNNAMED
 from ..errors import CurvaeError
+from ..hierarchy.drivers import expected_rows
 from ..plotting import Projection, project_from, project_to_disc
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
@@ -29,7 +31,7 @@ from ..viewer import View
 from . import pages
 from .factors import space_text
 from .folders import output_file
-from .kinds import run_of
+from .kinds import open_run, run_of
 from .maps import deviations, open_map
 from .progress import Reporter
 from .run import stored_frames
@@ -39,6 +41,7 @@ __all__ = ["ViewRequest", "view_run"]
 # Columns of embedding.csv that may be shown, besides standard deviations.
 _OWN = ("split", "radius", "spread", "popularity", "popularity_out", "popularity_in")
 _LARGEST = 1_000_000
+_MOST_EXPLAINED = 100_000
 _WRITERS: dict[str, Callable[[View, int], bytes]] = {
     ".html": lambda view, names: view.html().encode(errors="backslashreplace"),
     ".svg": lambda view, names: view.picture("svg", hubs=names),
@@ -61,6 +64,8 @@ class ViewRequest:
     names: int = 0
     factor: str | None = None
     """which factor of a product to show; the first hyperbolic one by default"""
+    explain: bool = False
+    """whether two clicks show which columns change between two rows"""
     force: bool = False
 
 
@@ -122,6 +127,7 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
         columns=columns,
         ids=table["id"].to_numpy(),
         images=images,
+        expected=_expected(request) if request.explain else {},
         edges=edges,
         anonymous=request.anonymous,
         title=str(description.get("source", {}).get("name", request.run.resolve().name)),
@@ -201,6 +207,21 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     raise CurvaeError(
         f"{path.name} does not hold all rows of the run, matched by {by}; give the table that the run was trained on"
     )
+
+
+def _expected(request: ViewRequest) -> dict[str, Any]:
+    """What the model expects at every row, of the columns that differ most."""
+    loaded = open_run(request.run).explained()
+    if len(loaded.embedding) > _MOST_EXPLAINED:
+        raise CurvaeError(
+            f"{request.run} has {len(loaded.embedding):,} rows, and changes between rows are shown of up to "
+            f"{_MOST_EXPLAINED:,}; leave out explain=True"
+        )
+    found = expected_rows(loaded.fitted, loaded.embedding, context=average_context(loaded.data.covariates))
+    return {
+        str(loaded.data.names[feature]): (found.mean[:, i], found.deviation[:, i], float(found.unit[i]))
+        for i, feature in enumerate(found.features)
+    }
 
 
 def _images(request: ViewRequest, description: Mapping[str, Any], schema: Schema | None) -> NDArray[Any]:

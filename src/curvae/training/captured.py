@@ -177,11 +177,11 @@ class Captured(BatchEngine):
     def _gradients(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
         """`kept` is 1 for rows and 0 for what fills up the last piece."""
         terms = self._terms(tensors, buffers, rows, noise)
-        loss = losses(terms, self.config, self.beta, kept if rows.weight is None else kept * rows.weight, self.pull)
-        return torch.autograd.grad(loss.sum(), tensors), loss.detach(), figures(terms, self.pull, kept)
+        loss = losses(terms, self.config, self.beta, rows.weight, self.pull, kept)
+        return torch.autograd.grad(loss.sum(), tensors), loss.detach(), figures(terms, self.pull, _counting(rows, kept))
 
     def _figures(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
-        return figures(self._terms(tensors, buffers, rows, noise), self.pull, kept)
+        return figures(self._terms(tensors, buffers, rows, noise), self.pull, _counting(rows, kept))
 
     def _pieces(self, source: Stacked, size: int) -> _Pieces:
         stack, size = self.stack, min(size, len(source))
@@ -272,3 +272,8 @@ class Captured(BatchEngine):
             for _ in self._validating.run(None, windows):
                 pass
         return self._totals[:2].T.cpu() / len(self.validation)
+
+
+def _counting(rows: Batch, kept: Tensor) -> Tensor:
+    """By how much each row counts; what fills up a batch, not at all."""
+    return kept if rows.weight is None else kept * rows.weight

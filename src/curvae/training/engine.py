@@ -192,28 +192,34 @@ def losses(
     beta: Tensor | float,
     weight: Tensor | None = None,
     pull: Tensor | None = None,
+    kept: Tensor | None = None,
 ) -> Tensor:
-    """The loss of every model, (models,).
+    """The loss of every model, (models,): the mean over its rows, each multiplied by its weight.
 
     Arguments:
         terms: of a batch.
         config: says which objective.
         beta: weight of the divergence.
-        weight: by which rows count, (rows,) or (models, rows).
+        weight: by which rows count, (rows,) or (models, rows), in the mean over all rows of the training 1.
         pull: weights of neighbourhoods, (models, 1 or 2).
+        kept: 1 for rows, and 0 for what fills up a batch.
     """
     if pull is not None and isinstance(terms, MapTerms):
-        missed = _missed(terms, pull)
-        missed = missed.mean(-1) if weight is None else (missed * weight).sum(-1) / weight.sum(-1)
-        return losses(Terms(*terms[:2]), config, beta, weight) + missed
+        missed = _mean(_missed(terms, pull), weight, kept)
+        return losses(Terms(*terms[:2]), config, beta, weight, kept=kept) + missed
     reconstruction, kl = terms[0], terms[1]
     if config.objective == "iwae":
         rows = math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2)
-    elif weight is None:
+    elif weight is None and kept is None:
         return (beta * kl - reconstruction).mean((-2, -1))
     else:
         rows = (beta * kl - reconstruction).mean(-2)
-    return rows.mean(-1) if weight is None else (rows * weight).sum(-1) / weight.sum(-1)
+    return _mean(rows, weight, kept)
+
+
+def _mean(rows: Tensor, weight: Tensor | None, kept: Tensor | None) -> Tensor:
+    rows = rows if weight is None else rows * weight
+    return rows.mean(-1) if kept is None else (rows * kept).sum(-1) / kept.sum(-1)
 
 
 def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
@@ -234,6 +240,11 @@ def figures(terms: Terms | MapTerms, pull: Tensor | None, kept: Tensor | float =
     if pull is not None and isinstance(terms, MapTerms):
         found.append(_missed(terms, pull).detach().double().view_as(found[0]))
     return torch.stack([(figure * kept).sum(-1).view(-1) for figure in found])
+
+
+def _counting(rows: Batch) -> Tensor | float:
+    """By how much each row counts."""
+    return 1.0 if rows.weight is None else rows.weight
 
 
 class BatchEngine(Engine[VAE, Config]):
@@ -343,7 +354,7 @@ class BatchEngine(Engine[VAE, Config]):
             self._learn(losses(terms, self.config, self.beta, rows.weight, self.pull), step, failures)
             if len(failures) == len(stack):
                 break
-            totals += figures(terms, self.pull)
+            totals += figures(terms, self.pull, _counting(rows))
             advance(step * share)
         return EpochResult(totals.T.cpu() / count, failures)
 
@@ -375,5 +386,5 @@ class BatchEngine(Engine[VAE, Config]):
             model.eval()
         with torch.no_grad():
             for rows, noise in zip(self.validation.batches(None, size), noises, strict=True):
-                totals += figures(self._step_terms(rows, noise), self.pull)
+                totals += figures(self._step_terms(rows, noise), self.pull, _counting(rows))
         return totals.T.cpu() / count

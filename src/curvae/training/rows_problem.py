@@ -90,6 +90,16 @@ def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
     return name, family.layout(arrays.x, layout), reason
 
 
+def _weighted(arrays: Arrays) -> Arrays:
+    """The data with weights that are 1 in the mean."""
+    weight = arrays.weight
+    if weight is None:
+        return arrays
+    if weight.shape != (len(arrays),) or not bool((np.isfinite(weight) & (weight >= 0)).all()) or not weight.any():
+        raise CurvaeError("weight must be a number of at least 0 for every row, and not always 0; correct it")
+    return replace(arrays, weight=weight / weight.mean())
+
+
 def settled(config: Config, likelihood: str, split: Split | HeldOut, features: int) -> Config:
     """The configuration with what follows from the likelihood and the numbers of rows."""
     train, validation = split.counts
@@ -161,7 +171,7 @@ def plan_rows(
         given = each[i]
         if id(given) not in places:
             places[id(given)] = len(sources)
-            sources.append(Arrays.of(given, blocks))
+            sources.append(_weighted(Arrays.of(given, blocks)))
         source = places[id(given)]
         arrays = sources[source]
         x, rows = arrays.x, len(arrays)

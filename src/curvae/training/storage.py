@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ..data.files import refuse_dangling
+from ..data.files import meant, refuse_dangling
 from ..errors import CurvaeError
 from .config import Settings
 from .embedding import Embedding, placed_factors
@@ -121,7 +121,7 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     command = _ANY_COMMAND if kind is None else COMMANDS[kind]
     refuse_dangling(folder)
     if not folder.is_dir():
-        raise CurvaeError(f"{folder} is not a folder; give the folder that {command} wrote")
+        raise CurvaeError(f"{folder} is not a folder; {meant(folder, f'give the folder that {command} wrote')}")
     if not ((folder / CONFIG).exists() or (folder / CONFIG).is_symlink()):
         raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that {command} wrote")
     description = read_json(folder / CONFIG)

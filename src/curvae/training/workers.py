@@ -169,8 +169,11 @@ def _workers(scheduler: str | None, jobs: int) -> Iterator[tuple[joblib.Parallel
 
 @contextmanager
 def _counters(tasks: int, look: Callable[[NDArray[np.int64]], None]) -> Iterator[str]:
-    """A file in which processes count epochs, and someone who reads it."""
-    with tempfile.TemporaryDirectory(prefix="curvae-") as folder:
+    """A file in which processes count epochs, and someone who reads it.
+
+    Windows does not remove a file that is still mapped; it is left to those who clear temporary files.
+    """
+    with tempfile.TemporaryDirectory(prefix="curvae-", ignore_cleanup_errors=True) as folder:
         path = str(Path(folder) / "epochs")
         counts: Any = np.memmap(path, np.int64, "w+", shape=(tasks,))
         ended = threading.Event()

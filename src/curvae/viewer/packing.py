@@ -12,6 +12,7 @@ import base64
 import io
 import math
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "FEW",
     "Blocks",
     "pack_column",
+    "pack_expected",
     "pack_points",
     "pack_sigma",
     "pack_sizes",
@@ -119,10 +121,24 @@ def pack_column(blocks: Blocks, block: str, name: str, values: ArrayLike, count:
             "texts": [*map(shortened, found.texts)],
             "shown": [*map(int, found.shown)],
         }
-    bits = 32 if count <= FEW else 24
-    numbers = np.clip(found, -_HUGE, _HUGE).astype(np.float32)
-    blocks.add_numbers(block, numbers.view(np.uint32) >> (32 - bits), bits)
+    numbers = _pack_floats(blocks, block, found)
     return {"name": name, "kind": "numbers", "low": float(np.nanmin(numbers)), "high": float(np.nanmax(numbers))}
+
+
+def _pack_floats(blocks: Blocks, block: str, values: ArrayLike) -> NDArray[np.float32]:
+    """Add the first bits of float32 numbers; returns these."""
+    numbers = np.clip(np.asarray(values), -_HUGE, _HUGE).astype(np.float32)
+    bits = 32 if len(numbers) <= FEW else 24
+    blocks.add_numbers(block, numbers.view(np.uint32) >> (32 - bits), bits)
+    return numbers
+
+
+def pack_expected(blocks: Blocks, expected: Mapping[str, tuple[ArrayLike, ArrayLike, float]]) -> list[dict[str, Any]]:
+    """Add what a model expects in columns at every point, and the standard deviation of that."""
+    for k, (values, deviations, _) in enumerate(expected.values()):
+        _pack_floats(blocks, f"expected{k}", values)
+        _pack_floats(blocks, f"deviation{k}", deviations)
+    return [{"name": shortened(name), "unit": float(unit)} for name, (_, _, unit) in expected.items()]
 
 
 def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:

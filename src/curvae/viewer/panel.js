@@ -48,6 +48,7 @@ class Panel {
     const { facts } = store;
     this.legend = element("div", { class: "legend" });
     this.selection = element("div", { class: "selection", hidden: true });
+    this.change = element("div", { class: "change", hidden: true });
     const parts = [];
     if (this.whole) {
       const about = facts.about.map((text) => element("p", {}, text));
@@ -55,7 +56,7 @@ class Panel {
     }
     if (this.whole && facts.ids) parts.push(this.search());
     if (store.columns.length) parts.push(this.colouring(), this.legend);
-    parts.push(this.selection, this.switches());
+    parts.push(this.selection, this.change, this.switches());
     const inside = this.root.querySelector(".inside");
     if (inside) parts.push(inside);
     this.root.append(element("div", { class: "panel" }, ...parts));
@@ -109,9 +110,48 @@ class Panel {
       map.recolour();
       this.tellLegend();
     }
-    map.marked = i;
+    this.mark(i);
     map.centreOn(i);
     this.tell(i);
+  }
+
+  /** Mark a point; after another one, show what changes between the two. */
+  mark(i) {
+    const { map, store } = this;
+    const before = map.marked;
+    map.marked = i;
+    if (i < 0) this.change.hidden = true;
+    else if (before >= 0 && before !== i && store.expected.length) this.tellChange(before, i);
+  }
+
+  /** Columns that the model expects to change from a point to another, beside their unit the most; ± holds 90 % of draws. */
+  async tellChange(i, j) {
+    const { store } = this;
+    await store.names();
+    for (const { mean, deviation } of store.expected) {
+      await mean.load();
+      await deviation.load();
+    }
+    const rows = store.expected.map(({ name, unit, mean, deviation }) => {
+      const change = mean.values[j] - mean.values[i];
+      const error = 1.645 * Math.hypot(deviation.values[i], deviation.values[j]);
+      return { name, change, error, size: Math.abs(change) / unit };
+    });
+    rows.sort((a, b) => b.size - a.size);
+    const signed = (value) => (value < 0 ? "−" : "+") + figures(Math.abs(value), 3);
+    const [from, to] = [store.name(i), store.name(j)];
+    this.change.replaceChildren(
+      element("strong", {}, from === null ? "What changes between the points" : `From ${from} to ${to}`),
+      ...rows.slice(0, 8).map(({ name, change, error }) =>
+        element(
+          "div",
+          { class: Math.abs(change) > error ? "clear" : "unclear" },
+          element("span", { class: "name" }, name),
+          element("span", { class: "count" }, `${signed(change)} ± ${figures(error, 2)}`),
+        ),
+      ),
+    );
+    this.change.hidden = false;
   }
 
   colouring() {
@@ -215,7 +255,8 @@ class Panel {
     const theme = this.whole
       ? element("button", { class: "theme", onclick: () => this.setTheme(map.theme.name === "dark" ? "light" : "dark") }, "Dark / light")
       : null;
-    const keys = KEYS.map(([key, what]) => element("div", {}, element("kbd", {}, key), element("span", {}, what)));
+    const two = store.expected.length ? [["click two", "what changes"]] : [];
+    const keys = [...KEYS, ...two].map(([key, what]) => element("div", {}, element("kbd", {}, key), element("span", {}, what)));
     const help = element("details", { class: "keys" }, element("summary", {}, "Mouse and keys"), ...keys);
     return element("div", { class: "switches" }, ...boxes, theme, help);
   }
@@ -399,7 +440,7 @@ class Panel {
 
   click(pixel) {
     const { map } = this;
-    map.marked = map.nearest(pixel);
+    this.mark(map.nearest(pixel));
     map.hovered = -1;
     if (map.marked >= 0) map.centreOn(map.marked);
     this.tell(map.marked);
@@ -421,7 +462,7 @@ class Panel {
       Home: () => map.reset(),
       "/": () => this.field?.focus(),
       Escape: () => {
-        map.marked = -1;
+        this.mark(-1);
         this.tell(-1);
         map.setSelection(null);
       },

@@ -42,6 +42,8 @@ class Store {
     this.sizes = this.facts.sizes ? await this.numbers("size", Uint8Array) : null;
     this.edges = this.facts.edges ? [await this.numbers("edge_from"), await this.numbers("edge_to")] : null;
     this.columns = this.facts.columns.map((facts, k) => new Column(this, facts, `column${k}`));
+    const numbers = (block) => new Column(this, { kind: "numbers" }, block);
+    this.expected = this.facts.expected.map((facts, k) => ({ ...facts, mean: numbers(`expected${k}`), deviation: numbers(`deviation${k}`) }));
     this.sortIntoCells();
   }
 

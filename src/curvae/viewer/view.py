@@ -31,7 +31,17 @@ from ..markup import escaped, writable
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
 from ..plotting.disc import Points, as_number, fit_window, half_width, tensor
 from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
-from .packing import FARTHEST, Blocks, pack_column, pack_points, pack_sigma, pack_sizes, sheets, shortened
+from .packing import (
+    FARTHEST,
+    Blocks,
+    pack_column,
+    pack_expected,
+    pack_points,
+    pack_sigma,
+    pack_sizes,
+    sheets,
+    shortened,
+)
 
 __all__ = ["View", "page", "policy", "script", "style"]
 
@@ -55,6 +65,8 @@ class View:
         edges: indices of points that are joined by geodesics, shape (2, E).
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn under the points.
         images: shown beside the pointer, shape (N, height, width).
+        expected: what a model expects of a column at each point, the standard deviations of that, and the unit in which
+            changes of the column are compared, by name; two clicks show what changes between two points.
         anonymous: leave out ids, and the order in which points and edges were given.
         title: of the page.
         about: sentences under it.
@@ -77,6 +89,7 @@ class View:
     edges: ArrayLike | None = None
     hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None
     images: NDArray[Any] | None = None
+    expected: Mapping[str, tuple[ArrayLike, ArrayLike, float]] = field(default_factory=dict)
     anonymous: bool = False
     title: str = "Map"
     about: Sequence[str] = ()
@@ -87,6 +100,7 @@ class View:
         count = len(self._space)
         given: dict[str, Any] = {"ids": self.ids, "sigma": self.sigma, "sizes": self.sizes, "images": self.images}
         given |= self.columns
+        given |= {f"values of {name}": values for name, pair in self.expected.items() for values in pair[:2]}
         for name, values in given.items():
             if values is not None and len(values) != count:
                 raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
@@ -104,7 +118,13 @@ class View:
         """
         order = _secret_order(len(self._space))
         columns = {name: _taken(values, order) for name, values in self.columns.items()}
-        hidden: dict[str, Any] = {"points": _taken(tensor(self.points), order), "columns": columns, "ids": None}
+        expected = {name: (_taken(a, order), _taken(b, order), unit) for name, (a, b, unit) in self.expected.items()}
+        hidden: dict[str, Any] = {
+            "expected": expected,
+            "points": _taken(tensor(self.points), order),
+            "columns": columns,
+            "ids": None,
+        }
         given = {"sigma": self.sigma, "sizes": self.sizes, "images": self.images}
         hidden |= {name: _taken(values, order) for name, values in given.items() if values is not None}
         if self.edges is not None:
@@ -187,6 +207,8 @@ class View:
             for k, (name, values) in enumerate(self.columns.items())
         ]
         inside += [f"column {name}" for name in self.columns]
+        facts["expected"] = pack_expected(blocks, self.expected)
+        inside += [f"what the model expects of {name}" for name in self.expected]
         facts["ids"] = self._pack_ids(blocks, inside)
         facts["edges"] = self._pack_edges(blocks, inside)
         if self.images is not None:

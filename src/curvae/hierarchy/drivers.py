@@ -1,0 +1,267 @@
+"""Which columns change on the way from one place of a map to another?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import CurvaeError
+from ..geometry import Lorentz
+from ..models import Batch
+from ..training.embedding import Embedding, by_factor
+from ..training.evaluate import reconstruct
+from ..training.fitted import Fitted
+
+__all__ = ["Drivers", "Expected", "expected_rows", "explain"]
+
+Array = NDArray[np.float64]
+
+_AT_ONCE = 4096  # rows that are decoded
+_UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """What the decoder expects along a geodesic, in the columns that change most, in original units.
+
+    Arguments:
+        features: places of these columns among all, the one that changes most first, (k,).
+        unit: standard deviation of each in the whole data, as the model has them, (k,).
+        t: places on the geodesic, from 0 at the start to 1 at the end, (steps,).
+        mean: expected values there, (steps, k).
+        low, high: interval of the expected values between draws of the posteriors, (steps, k).
+        change: by how much each expected value grows from start to end, (k,).
+        change_low, change_high: its interval, (k,).
+        length: of the geodesic.
+    """
+
+    features: NDArray[np.intp]
+    unit: Array
+    t: Array
+    mean: Array
+    low: Array
+    high: Array
+    change: Array
+    change_low: Array
+    change_high: Array
+    length: float
+
+    @property
+    def travel(self) -> Array:
+        """How far each expected value moves on the way, from its smallest to its largest, in units of its column."""
+        return np.ptp(self.mean, axis=0) / self.unit
+
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """For which columns the interval of the change leaves 0 out."""
+        return (self.change_low > 0) | (self.change_high < 0)
+
+    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """As JSON values, given the names of all features."""
+        columns = [
+            {
+                "column": str(names[feature]),
+                "from": self.mean[0, i],
+                "to": self.mean[-1, i],
+                "change": self.change[i],
+                "interval": [self.change_low[i], self.change_high[i]],
+                "travel": travel,
+                "clear": bool(clear),
+                "path": self.mean[:, i].tolist(),
+                "path_interval": [self.low[:, i].tolist(), self.high[:, i].tolist()],
+            }
+            for i, (feature, travel, clear) in enumerate(zip(self.features, self.travel, self.clear, strict=True))
+        ]
+        return {"length": self.length, "t": self.t.tolist(), "columns": columns}
+
+
+def explain(
+    fitted: Fitted,
+    embedding: Embedding,
+    end: ArrayLike,
+    start: ArrayLike | None = None,
+    *,
+    columns: int = 20,
+    draws: int = 200,
+    level: float = 0.9,
+    steps: int = 21,
+    context: Array | None = None,
+    seed: int = 0,
+) -> Drivers:
+    """Which columns change along the geodesic between two rows, or groups of rows, of a map?
+
+    The decoder is asked for the expected row at every step of the geodesic. For the intervals, both ends are drawn many
+    times: a row of the group, and a point of its posterior. So they tell how far the answer depends on where exactly
+    the rows lie and, of a group, on which of its rows is meant; not how well the model was trained.
+
+    Arguments:
+        fitted: a model of rows.
+        embedding: its map, of any rows.
+        end: places of rows in the map; of several, the geodesic ends at their Fréchet mean.
+        start: where it starts, likewise; by default at the Fréchet mean of all rows, which is not drawn.
+        columns: how many to return, those that change most beside the standard deviation of the column.
+        draws: of the posteriors, for the intervals.
+        level: probability of the intervals.
+        steps: on the geodesic, with both ends.
+        context: covariates, (covariates,), if the model is told some; by default 0.
+        seed: of the draws.
+
+    Example:
+        >>> from curvae.data import branching_diffusion
+        >>> from curvae.training import Config, embed, fit
+        >>> x = branching_diffusion().x
+        >>> fitted = fit(Config(hidden=(16,), epochs=1), x)
+        >>> found = explain(fitted, embed(fitted, x), end=[600], start=[0], columns=3)
+        >>> found.features.shape, found.mean.shape
+        ((3,), (21, 3))
+    """
+    random = np.random.default_rng(seed)
+    ends = [_Place(embedding, group) for group in (start, end)]
+    told = _told(fitted, context)
+    t = np.linspace(0.0, 1.0, steps)
+    mean = _expected(fitted, _geodesic(embedding, t, *(place.centre for place in ends))[:, 0], told)
+    unit = _units(fitted, embedding, told, random)
+    travel = np.ptp(mean, axis=0) / unit
+    features = np.argsort(-travel, kind="stable")[: max(1, columns)]
+    drawn = _geodesic(embedding, t, *(place.draw(fitted, draws, random) for place in ends))
+    values = np.stack([_expected(fitted, points, told, features) for points in drawn])  # (steps, draws, k)
+    tails = (1 - level) / 2, (1 + level) / 2
+    low, high = np.quantile(values, tails, axis=1)
+    change_low, change_high = np.quantile(values[-1] - values[0], tails, axis=0)
+    chosen = mean[:, features]
+    whole = Embedding(
+        np.concatenate([place.centre for place in ends]), np.ones((2, len(embedding.placed))), embedding.factors
+    )
+    return Drivers(
+        features,
+        unit[features],
+        t,
+        chosen,
+        low,
+        high,
+        chosen[-1] - chosen[0],
+        change_low,
+        change_high,
+        float(whole.distances()[0, 1]),
+    )
+
+
+class Expected(NamedTuple):
+    """What the decoder expects at every row of a map, in the columns that differ most between rows.
+
+    Arguments:
+        features: places of these columns among all, (k,).
+        mean: expected values, in original units, (rows, k).
+        deviation: their standard deviations over draws of the posteriors, (rows, k).
+        unit: standard deviation of each column, (k,).
+    """
+
+    features: NDArray[np.intp]
+    mean: Array
+    deviation: Array
+    unit: Array
+
+
+def expected_rows(
+    fitted: Fitted,
+    embedding: Embedding,
+    *,
+    columns: int = 12,
+    draws: int = 10,
+    context: Array | None = None,
+    seed: int = 0,
+) -> Expected:
+    """What the decoder expects at every row, and so how any two rows differ; arguments as of `explain`."""
+    random = np.random.default_rng(seed)
+    told = _told(fitted, context)
+    unit = _units(fitted, embedding, told, random)
+    some = random.permutation(len(embedding))[:_UNIT_ROWS]
+    spread = _expected(fitted, embedding.space[some], told).std(0) / unit
+    features = np.argsort(-spread, kind="stable")[:columns]
+    mean = _expected(fitted, embedding.space, told, features)
+    moments = np.zeros((2, *mean.shape))
+    for _ in range(draws):
+        off = _expected(fitted, _drawn(fitted, embedding, random), told, features) - mean
+        moments += [off, off**2]
+    first, second = moments / draws
+    return Expected(features, mean, np.sqrt(np.maximum(second - first**2, 0.0) * draws / (draws - 1)), unit[features])
+
+
+class _Place:
+    """An end of a geodesic: a group of rows, or the middle of the map, which is not drawn."""
+
+    def __init__(self, embedding: Embedding, rows: ArrayLike | None) -> None:
+        self._fixed = rows is None
+        places = np.arange(len(embedding)) if rows is None else np.atleast_1d(np.asarray(rows))
+        if not (places.size and np.issubdtype(places.dtype, np.integer)):
+            raise CurvaeError(f"rows must be given by their places, whole numbers, at least one; got {rows!r}")
+        if places.min() < 0 or places.max() >= len(embedding):
+            raise CurvaeError(f"the map has rows 0 to {len(embedding) - 1}, got {int(places.max())}")
+        self._rows = embedding.take(places)
+
+    @property
+    def centre(self) -> Array:
+        """The Fréchet mean of the rows, (1, d)."""
+        means = [
+            Lorentz(part.dim, part.c).frechet_mean(torch.from_numpy(part.space))[None] for part in self._rows.parts
+        ]
+        return torch.cat(means, -1).numpy()
+
+    def draw(self, fitted: Fitted, count: int, random: np.random.Generator) -> Array:
+        """Points of the posteriors of rows chosen at random, (count, d)."""
+        if self._fixed:
+            return np.repeat(self.centre, count, 0)
+        return _drawn(fitted, self._rows.take(random.integers(len(self._rows), size=count)), random)
+
+
+def _drawn(fitted: Fitted, rows: Embedding, random: np.random.Generator) -> Array:
+    """A point of the posterior of every row, (rows, d)."""
+    points = []
+    for part, factor in zip(rows.parts, fitted.model.space, strict=True):
+        sigma = torch.from_numpy(part.sigma.reshape(-1, 1))
+        q = factor.distribution(torch.from_numpy(part.space), sigma, Lorentz(part.dim, part.c))
+        points.append(q.transform(torch.from_numpy(random.normal(size=part.space.shape))))
+    return torch.cat(points, -1).numpy()
+
+
+def _told(fitted: Fitted, context: Array | None) -> Array:
+    return np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
+
+
+def _expected(fitted: Fitted, points: Array, told: Array, features: Any = slice(None)) -> Array:
+    """Expected values of features at points, in original units; all rows are told the same covariates."""
+    parts = np.array_split(points, -(-len(points) // _AT_ONCE))
+    return np.concatenate(
+        [reconstruct(fitted, part, context=np.tile(told, (len(part), 1)))[:, features] for part in parts]
+    )
+
+
+def _geodesic(embedding: Embedding, t: Array, start: Array, end: Array) -> Array:
+    """Points on the geodesics from each start to its end, (steps, rows, d)."""
+    times = torch.from_numpy(t)[:, None]
+    parts = zip(embedding.placed, by_factor(start, embedding.placed), by_factor(end, embedding.placed), strict=True)
+    return torch.cat(
+        [
+            Lorentz(factor.dim, factor.c).geodesic(times, torch.from_numpy(x)[None], torch.from_numpy(y)[None])
+            for factor, x, y in parts
+        ],
+        -1,
+    ).numpy()
+
+
+def _units(fitted: Fitted, embedding: Embedding, context: Array, random: np.random.Generator) -> Array:
+    """Standard deviation of every column, over rows that the model makes at points of the map."""
+    places = random.permutation(len(embedding))[:_UNIT_ROWS]
+    model = fitted.model
+    told = torch.from_numpy(np.tile(context, (len(places), 1))).to(model.device, model.dtype)
+    points = torch.from_numpy(embedding.space[places]).to(model.device)
+    generator = torch.Generator(model.device).manual_seed(int(random.integers(2**31)))
+    with torch.no_grad():
+        made = model.likelihood.sample(model.decode(points, told), Batch(points, context=told), generator)
+    deviation = fitted.scaling.invert(made.cpu().double().numpy()).std(0)
+    return np.where(deviation > 0, deviation, np.inf)

@@ -1,0 +1,214 @@
+"""A trained model of rows for other programs: encoder and decoder as graphs from and to original units."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..errors import CurvaeError
+from ..geometry import hyperboloid as h
+from ..models import Batch
+from ..nn import Conditioned
+from .fitted import Fitted
+from .rows import assemble
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+__all__ = ["Part", "export_part", "onnx_bytes", "portable", "require_onnx", "torch_bytes"]
+
+Array = NDArray[np.float64]
+
+_ROWS = 3  # of the example that a graph is traced with; a size of 0 or 1 would be taken as fixed
+
+
+class _Scaled(nn.Module):
+    """What both graphs have: the model with networks in float32, and how its features and covariates are scaled."""
+
+    shift: Tensor
+    scale: Tensor
+    context_shift: Tensor | None
+    context_scale: Tensor | None
+
+    def __init__(self, fitted: Fitted, context: Array, without: str) -> None:
+        super().__init__()
+        self.model = deepcopy(fitted.model).float().cpu().eval()
+        setattr(self.model, without, nn.Identity())
+        values = {"shift": fitted.scaling.shift, "scale": fitted.scaling.scale}
+        if len(context):
+            values |= {"context_shift": context[:, 0], "context_scale": context[:, 1]}
+        for name in ("shift", "scale", "context_shift", "context_scale"):
+            self.register_buffer(name, torch.from_numpy(np.array(values[name])) if name in values else None)
+
+    def _told(self, context: Tensor | None, size: Tensor | None) -> dict[str, Any]:
+        """Parts of a batch that are there, as the networks take them."""
+        told = {} if size is None else {"size": size}
+        if context is None or self.context_shift is None or self.context_scale is None:
+            return told
+        return {"context": ((context - self.context_shift) / self.context_scale).float(), **told}
+
+
+class PortableEncoder(_Scaled):
+    """Rows in original units to the centres of their posteriors, as space parts S and in the Poincaré ball.
+
+    Where the model knows missing values they are NaN; otherwise NaN are replaced by `fills`, if there are some.
+    """
+
+    fills: Tensor | None
+
+    def __init__(self, fitted: Fitted, context: Array, fills: Array | None) -> None:
+        super().__init__(fitted, context, without="decoder")
+        self.missing = fitted.layout.missing
+        self.register_buffer("fills", None if fills is None or self.missing else torch.from_numpy(fills))
+
+    def forward(self, x: Tensor, context: Tensor | None = None, size: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if self.fills is not None:
+            x = torch.where(x.isnan(), self.fills, x)
+        told = self._told(context, None if size is None else size.float())
+        batch = assemble({"x": ((x - self.shift) / self.scale).float(), **told}, self.missing)
+        model: Any = self.model
+        space = model.space
+        S = space.centres(model.posterior.head(model._features(batch)))
+        parts = zip(space.split(S), space.curvatures(), strict=True)
+        return S, torch.cat([h.ball(part, c.double()) for part, c in parts], -1)
+
+
+class PortableDecoder(_Scaled):
+    """Points S to the expected rows there, in original units."""
+
+    constant: Tensor | None
+
+    def __init__(self, fitted: Fitted, context: Array) -> None:
+        super().__init__(fitted, context, without="encoder")
+        known = fitted.scaling.constant
+        self.register_buffer("constant", None if known is None else torch.from_numpy(known))
+
+    def forward(self, space: Tensor, context: Tensor | None = None, size: Tensor | None = None) -> Tensor:
+        model: Any = self.model
+        batch = Batch(space, **self._told(context, size))
+        mean = model.likelihood.mean(model.decode(space, batch.context), batch).double()
+        original = mean * self.scale + self.shift
+        return original if self.constant is None else torch.where(self.constant, self.shift, original)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The encoder or the decoder of a model, ready to be exported.
+
+    Arguments:
+        name: "encoder" or "decoder".
+        module: from `inputs` to `outputs`, all of them float64.
+        inputs: name and width of each argument, (rows, width); one without a width is (rows,).
+        outputs: names of what it returns, each (rows, width).
+    """
+
+    name: str
+    module: nn.Module
+    inputs: dict[str, int | None]
+    outputs: tuple[str, ...]
+
+
+def portable(
+    fitted: Fitted, covariates: Sequence[tuple[float, float]] = (), fills: Array | None = None
+) -> tuple[Part, Part]:
+    """Encoder and decoder of a trained model as functions of numbers in original units, which work without Curvae.
+
+    Arguments:
+        fitted: a result of `curvae.training.fit` or `fit_many`.
+        covariates: what is subtracted from each number of the context and what it is divided by; nothing and 1 by
+            default.
+        fills: in place of missing values, (features,), where the model does not know them; by default a row that lacks
+            one has no place.
+    """
+    layout, model = fitted.layout, fitted.model
+    context = np.array(covariates or [(0.0, 1.0)] * layout.covariates).reshape(-1, 2)
+
+    def inputs(name: str, width: int, network: nn.Module) -> dict[str, int | None]:
+        told = {"context": layout.covariates} if isinstance(network, Conditioned) else {}
+        return {name: width, **told, **({"size": None} if layout.size else {})}
+
+    encoder = PortableEncoder(fitted, context, fills)
+    decoder = PortableDecoder(fitted, context)
+    return (
+        Part("encoder", encoder, inputs("x", layout.features, model.encoder), ("space", "ball")),
+        Part("decoder", decoder, inputs("space", model.space.width, model.decoder), ("mean",)),
+    )
+
+
+def export_part(part: Part) -> ExportedProgram:
+    """A part as a program of `torch.export`, for any number of rows."""
+    from torch.export import Dim, export
+
+    rows = Dim("rows")
+    shapes = {name: (_ROWS,) if width is None else (_ROWS, width) for name, width in part.inputs.items()}
+    example = {name: torch.ones(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    with torch.no_grad(), _silent():
+        return export(part.module, (), example, dynamic_shapes={name: {0: rows} for name in example})
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what torch says about itself while it traces."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+# onnxruntime has these in float32 alone. Arguments are 0.14 and more, or their series are used (geometry/functions.py),
+# so that no digits cancel.
+_IN_EXPONENTIALS: dict[Any, Callable[[Tensor], Tensor]] = {
+    torch.ops.aten.sinh.default: lambda x: (x.exp() - (-x).exp()) / 2.0,
+    torch.ops.aten.cosh.default: lambda x: (x.exp() + (-x).exp()) / 2.0,
+    torch.ops.aten.asinh.default: lambda x: (x + (x * x + 1.0).sqrt()).log(),
+}
+
+
+def require_onnx() -> None:
+    """Raise if what `onnx_bytes` needs is not installed."""
+    if lacking := [name for name in ("onnx", "onnxscript") if find_spec(name) is None]:
+        raise CurvaeError(f"{' and '.join(lacking)} must be installed for ONNX files: pip install 'curvae[export]'")
+
+
+def onnx_bytes(part: Part, program: ExportedProgram) -> bytes:
+    """The ONNX file of a part, exported by `export_part`, whose inputs and outputs are called as the part's."""
+    from torch.export import default_decompositions
+
+    require_onnx()
+    with _silent():
+        made = torch.onnx.export(
+            program.run_decompositions({**default_decompositions(), **_IN_EXPONENTIALS}),
+            input_names=list(part.inputs),
+            output_names=list(part.outputs),
+            dynamo=True,
+            verbose=False,
+        )
+        assert made is not None
+        return made.model_proto.SerializeToString()
+
+
+def torch_bytes(program: ExportedProgram) -> bytes:
+    """The file that `torch.export.load` reads."""
+    from torch.export import save
+
+    stream = io.BytesIO()
+    with _silent():
+        save(program, stream)
+    return stream.getvalue()
