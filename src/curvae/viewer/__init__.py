@@ -1,5 +1,6 @@
 """The interactive map: one page that holds its points, its program and nothing else."""
 
-from .view import View, page, policy, script, style
+from .assets import policy, script, style
+from .view import View, page
 
 __all__ = ["View", "page", "policy", "script", "style"]

@@ -1,19 +1,14 @@
-"""What a map shows, and the page, the part of a report or the picture that it becomes.
-
-The program and the style of the page are in the files beside this one.
-"""
+"""What a map shows, and the page, the part of a report or the picture that it becomes."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib import resources
 from string import Template
 from typing import Any, Literal
 
@@ -31,6 +26,7 @@ from ..markup import escaped, writable
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
 from ..plotting.disc import Points, as_number, fit_window, half_width, tensor
 from ..plotting.style import DARK_GREY, DARK_PALETTE, DARK_SEQUENTIAL, GREY, PALETTE, SEQUENTIAL, colouring
+from .assets import policy, script, style, text
 from .packing import (
     FARTHEST,
     Blocks,
@@ -43,9 +39,8 @@ from .packing import (
     shortened,
 )
 
-__all__ = ["View", "page", "policy", "script", "style"]
+__all__ = ["View", "page"]
 
-_PARTS = ("geometry.js", "store.js", "shaders.js", "drawing.js", "map.js", "panel.js", "start.js")
 _STILL = 2000  # points of the picture that stands where there are no scripts
 _BUDGET = 19_000_000  # letters of coordinates, label and ids together
 Format = Literal["svg", "png", "pdf"]
@@ -290,7 +285,7 @@ class View:
             "base-uri 'none'",
             "form-action 'none'",
         )
-        return Template(_text("page.html").rstrip("\n") + "\n").substitute(
+        return Template(text("page.html").rstrip("\n") + "\n").substitute(
             policy="; ".join(rules),
             title=escaped(self.title),
             style=sheet,
@@ -380,32 +375,3 @@ def _colours() -> dict[str, Any]:
         "light": {"palette": PALETTE, "grey": GREY, "scale": scale(SEQUENTIAL)},
         "dark": {"palette": DARK_PALETTE, "grey": DARK_GREY, "scale": scale(DARK_SEQUENTIAL)},
     }
-
-
-# --- the program and the style of the page ----------------------------------------------------------------------------
-
-
-def _text(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text("utf-8")
-
-
-@cache
-def script() -> str:
-    """The program that brings the maps of a page to life: all parts in one scope of their own."""
-    return "\n".join(['(() => {\n"use strict";\n', *map(_text, _PARTS), "})();\n"])
-
-
-@cache
-def style(name: str = "map") -> str:
-    """The style of a map inside any page, or with "page" of the page around one map."""
-    return _text(f"{name}.css")
-
-
-def policy(text: str) -> str:
-    """What a content-security policy calls an inline script or style with that text, so that it allows no other.
-
-    Example:
-        >>> policy("alert(1)")
-        "'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='"
-    """
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
