@@ -445,7 +445,7 @@ BAD = {
     "network": ["cnn", None],
     "decoder": ["linear", None],
     "encode_covariates": ["yes", 1, None],
-    "hidden": [(), 200, "200", None, (0,), (2.5,), (True,), (30, -1), ["a"], {}],
+    "hidden": [(), 200, "200", (0,), (2.5,), (True,), (30, -1), ["a"], {}],
     "likelihood": ["weibull", None],
     "standardise": ["no", 0, None],
     "objective": ["vae", None],

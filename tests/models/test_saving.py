@@ -102,7 +102,7 @@ def test_run_folders_load_with_a_learned_curvature():
     config = Config(curvature=1.0, learn_curvature=True, likelihood="unit_gaussian")
     for state in (fixed.state_dict(), with_aliases(fixed)):
         tensors = {f"model.{name}": t for name, t in state.items()}
-        model = restored_model(tensors, (5, *config.hidden), lambda: build(config, 5))
+        model = restored_model(tensors, (5, *config.layers), lambda: build(config, 5))
         torch.testing.assert_close(model.space.curvatures()[0].detach(), torch.tensor(0.3))
         x, noise = torch.randn(4, 5), torch.randn(2, 4, 2)
         torch.testing.assert_close(model.elbo(x, noise=noise), fixed.elbo(x, noise=noise), rtol=1e-5, atol=1e-5)

@@ -49,7 +49,7 @@ def test_a_number_is_the_width_of_one_layer(width, tmp_path):
     assert PoincareVAE.load(tmp_path / "run").hidden == (5,)
 
 
-@pytest.mark.parametrize("width", [0, -3, True, 2.5, "9", None])
+@pytest.mark.parametrize("width", [0, -3, True, 2.5, "9"])
 def test_numbers_that_are_no_width(width):
     with pytest.raises(CurvaeError, match="hidden must hold one or more positive widths"):
         PoincareVAE(hidden=width, epochs=1).fit(np.eye(4))

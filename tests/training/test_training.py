@@ -121,11 +121,12 @@ def test_losses_by_hand():
     expected = -(reconstruction - 3 * kl).mean((1, 2))
     torch.testing.assert_close(losses(terms, Config(samples=4), 3.0), expected)
     torch.testing.assert_close(losses(terms, Config(samples=4), torch.full((3, 1, 1), 3.0)), expected)
-    # Rows of weight 0 do not count.
-    weight = torch.tensor([1.0] * 5 + [0.0])
-    torch.testing.assert_close(
-        losses(terms, iwae, 1.0, weight), losses(Terms(reconstruction[..., :5], kl[..., :5]), iwae, 1.0)
-    )
+    # What fills up a batch does not count, and rows count by their weight.
+    kept, weight = torch.tensor([1.0] * 5 + [0.0]), torch.rand(6, dtype=torch.float64)
+    five = losses(Terms(reconstruction[..., :5], kl[..., :5]), iwae, 1.0)
+    torch.testing.assert_close(losses(terms, iwae, 1.0, kept=kept), five)
+    by_row = torch.log((reconstruction - kl).exp().mean(1))
+    torch.testing.assert_close(losses(terms, iwae, 1.0, weight), -(by_row * weight).sum(1) / 6)
     # One draw: the bound is the ELBO.
     single = Terms(reconstruction[:, :1], kl[:, :1])
     torch.testing.assert_close(losses(single, iwae, 1.0), losses(single, Config(), 1.0))

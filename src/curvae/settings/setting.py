@@ -82,9 +82,8 @@ class Setting:
         if self.type is bool and not isinstance(value, bool):
             raise CurvaeError(f"{self.name} must be true or false, got {value!r}")
         if get_origin(self.type) is tuple and not (isinstance(value, tuple) and value and all(map(count, value))):
-            raise CurvaeError(
-                f"{self.name} must hold one or more positive widths, such as {self.default_text}; got {value!r}"
-            )
+            usual = self.default_text if self.default else "200"
+            raise CurvaeError(f"{self.name} must hold one or more positive widths, such as {usual}; got {value!r}")
         if self.rule is not None:
             self.rule.require(self.name, value)
         elif self.type is int:
