@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,7 @@ from .schema import Column, Schema
 from .text import MISSING
 from .text_tables import UNNAMED, name_columns, read_text
 
-__all__ = ["TABLES", "Roles", "named_frame", "read_frame", "read_table", "require_column"]
+__all__ = ["TABLES", "Roles", "named_frame", "opened_parquet", "read_frame", "read_table", "require_column"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def read_frame(
     return frame
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile`, whose errors are ours."""
     try:
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
@@ -87,11 +90,16 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise CurvaeError(f"{path.name} needs pyarrow to be read; pip install 'curvae[parquet]'") from error
     try:
         with parquet.ParquetFile(path) as file:
-            rows, columns = file.metadata.num_rows, file.metadata.num_columns
-            memory.require(16 * rows * columns, f"{path.name} ({rows:,} rows × {columns:,} columns)")
-            frame: pd.DataFrame = file.read().to_pandas()
+            yield file
     except (arrow.ArrowException, OSError) as error:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    with opened_parquet(path) as file:
+        rows, columns = file.metadata.num_rows, file.metadata.num_columns
+        memory.require(16 * rows * columns, f"{path.name} ({rows:,} rows × {columns:,} columns)")
+        frame: pd.DataFrame = file.read().to_pandas()
     return named_frame(path, frame)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ import numpy as np
 
 from ...errors import CurvaeError
 from ..column_values import numbers_of, texts_of
-from ..messages import Messages, one_line, quoted
+from ..messages import Messages, quoted
 from ..raw import RawData
 from ..schema import Column
-from ..tables import Roles, require_column
+from ..tables import Roles, opened_parquet, require_column
 from .blocks import Blocks
 
 __all__ = ["ParquetBlocks"]
@@ -47,7 +46,7 @@ class ParquetBlocks(Blocks):
         self._places: list[tuple[Path, int]] = []
         sizes = []
         for file in files:
-            with _opened(file) as opened:
+            with opened_parquet(file) as opened:
                 own = {field.name: _kind(field.type) for field in opened.schema_arrow}
                 if not kinds:
                     roles = self.roles = _roles(file, own, roles, columns is not None)
@@ -77,7 +76,7 @@ class ParquetBlocks(Blocks):
         wanted = [*self.names, *(role for role in (label, name) if role is not None)]
         columns = tuple(Column(feature) for feature in self.names)
         fix = "use label={0} or id={0}, or remove it"
-        with _opened(file) as opened:
+        with opened_parquet(file) as opened:
             rows = max(1, _CELLS // len(wanted))
             for batch in opened.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False):
                 frame = batch.to_pandas(ignore_metadata=True)
@@ -102,20 +101,6 @@ def _roles(file: Path, present: dict[str, str], roles: Roles, known: bool) -> Ro
             found[role] = None
         require_column(file, role, found[role], list(present))
     return Roles(found["label"], found["id"])
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    try:
-        arrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise CurvaeError(f"{file.name} needs pyarrow to be read; pip install 'curvae[parquet]'") from error
-    try:
-        with parquet.ParquetFile(file) as opened:
-            yield opened
-    except (arrow.ArrowException, OSError) as error:
-        raise CurvaeError(f"{file.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
 
 
 def _kind(type_: Any) -> str:
