@@ -51,7 +51,7 @@ CASES = {
     ),
 }
 # Those that between them have all that is special in a graph; a file takes some seconds.
-WRITTEN = ("mixed", "conv", "poisson")
+WRITTEN = ("mixed", "conv")
 
 
 @pytest.fixture(scope="module")
