@@ -91,14 +91,19 @@ class VAE(Latent):
             )
 
     def _features(self, batch: Batch) -> Tensor:
-        return self._call(self.encoder, self._inputs(batch), batch.context, self.space.curvatures())
+        return self._encoded(self._inputs(batch), batch.context)
 
     def _features_with(self, batch: Batch, others: Batch) -> Tensor:
         """Features of the rows, and after them of others, in one call."""
         inputs, context = torch.cat([self._inputs(batch), self._inputs(others)]), batch.context
         if context is not None and others.context is not None:
             context = torch.cat([context, others.context])
-        return self._call(self.encoder, inputs, context, self.space.curvatures())
+        return self._encoded(inputs, context)
+
+    def _encoded(self, inputs: Tensor, context: Tensor | None) -> Tensor:
+        network = self.encoder
+        needed = isinstance(network, Conditioned | Layers)
+        return self._call(network, inputs, context, self.space.curvatures() if needed else ())
 
     def _call(self, network: nn.Module, x: Tensor, context: Tensor | None, c: tuple[Tensor, ...]) -> Tensor:
         """What a network gives for x, for the context if it takes one, and with the curvatures if it needs them."""

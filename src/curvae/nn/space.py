@@ -229,6 +229,7 @@ class Space(nn.Module):
         self.width = sum(factor.width for factor in self)
         self.outputs = sum(factor.outputs for factor in self)
         self.flat = self._flat()
+        self._unitless = all(factor.unit is None for factor in self)
         self.register_load_state_dict_post_hook(_require_as_flat)
 
     def _flat(self) -> tuple[bool, ...]:
@@ -243,11 +244,11 @@ class Space(nn.Module):
 
     def curvatures(self) -> tuple[Tensor, ...]:
         """c of every factor."""
-        return tuple(factor.curvature() for factor in self)
+        return tuple([factor.curvature.forward() for factor in self])
 
     def in_units(self, S: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Points as networks are given them, and c of every factor there."""
-        if all(factor.unit is None for factor in self):
+        if self._unitless:
             return S, self.curvatures()
         parts, curvatures = list(self.split(S)), list(self.curvatures())
         for i, factor in enumerate(self):
