@@ -12,9 +12,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import forkserver, get_all_start_methods, get_context
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cloudpickle
 import joblib
@@ -22,20 +23,27 @@ import pytest
 
 from curvae.training import stacks
 
-__all__ = ["child", "kill", "wait", "writer"]
+__all__ = ["child", "kill", "start_server", "wait", "writer"]
 
 _SETTINGS = ("_CHECKPOINT_EVERY", "_CHECKPOINT_SHARE")
+
+
+def start_server(*modules: str) -> None:
+    """Start the server, unless it runs, with what it imports besides what it needs for trainings and commands."""
+    get_context("forkserver").set_forkserver_preload(["warm", *modules])
+    # It looks for modules by the environment alone, and goes on silently without what it does not find.
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))):
+        forkserver.ensure_running()
 
 
 def child(work: Callable[[], Any]) -> Any:
     """Start a process that does some work in this directory, with as many checkpoints and cores as are set here."""
     if "forkserver" not in get_all_start_methods():
         pytest.skip("needs to fork")
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["warm"])
+    start_server()
     settings = {name: getattr(stacks, name) for name in _SETTINGS}
     place = str(Path.cwd()), joblib.cpu_count()
-    process = context.Process(target=_do, args=(cloudpickle.dumps(work), settings, *place))
+    process = get_context("forkserver").Process(target=_do, args=(cloudpickle.dumps(work), settings, *place))
     process.start()
     return process
 

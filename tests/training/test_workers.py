@@ -25,13 +25,12 @@ from curvae.errors import CurvaeError
 from curvae.training import Config, build, engine, fit_many, pace, workers
 from curvae.training.comparison import compare
 from curvae.training.engine import losses
-from processes import child, kill, wait
+from processes import child, kill, start_server, wait
 from running import SMALL as OPTIONS
 from running import curvae, refused, write_table
 from trainings import SMALL, X
 
 dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
-get_mp_context = distributed.utils.get_mp_context
 
 
 def weights(fitted):
@@ -270,7 +269,7 @@ quiet = pytest.mark.filterwarnings(
 def cluster(tmp_path_factory):
     # Workers are forked from a server that has imported everything already.
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(["distributed", "warm"])
+        start_server("distributed")
         with distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
