@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from .batch import Batch
 from .stack import Stack
-from .tracing import blas_products, matmul_precision, trace
+from .tracing import matmul_precision, trace
 from .vae import VAE, MapTerms, Terms
 
 __all__ = ["Marginal", "marginal_likelihood"]
@@ -89,7 +90,7 @@ def marginal_likelihood(
         generator = torch.Generator(device).manual_seed(int(torch.randint(1 << 62, ())))
     state = None if generator is None else generator.get_state()
     pieces = []
-    with torch.no_grad(), matmul_precision(tf32) if device.type == "cuda" else blas_products(one):
+    with torch.no_grad(), matmul_precision(tf32) if device.type == "cuda" else nullcontext():
         weigh = _eager(model)
         models = batch.x.shape[:axis].numel()
         if device.type == "cuda" and models * count * samples * outputs > _MANY:

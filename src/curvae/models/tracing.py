@@ -28,7 +28,10 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
 @contextmanager
 def blas_products(model: nn.Module) -> Iterator[None]:
     """Float32 matrix products of a model without convolutions by BLAS, where they would go to the Arm Compute Library,
-    which takes longer for every size, for small ones four times as long; the setting is put back."""
+    which takes up to four times as long for those of small batches; the setting is put back.
+
+    For stacks and for the many samples of a likelihood that library is the faster one.
+    """
     backend = torch.backends.mkldnn
     convolves = any(isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) for layer in model.modules())
     if convolves or not backend.is_acl_available() or not backend.enabled:

@@ -158,7 +158,8 @@ class _Training:
         """One epoch of all models that are not done."""
         engine, state, began = self.engine, self.state, time.perf_counter()
         precision = matmul_precision(engine.config.tf32) if engine.stack.device.type == "cuda" else nullcontext()
-        with precision, few_threads(engine.threads), blas_products(engine.stack.models[0]):
+        alone = blas_products(engine.stack.models[0]) if len(engine) == 1 else nullcontext()
+        with precision, few_threads(engine.threads), alone:
             passed = engine.epoch(state.passed, self._advance)
             watched = engine.validate() if len(passed.failures) < len(engine) else None
         if self.learned:
