@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import networkx as nx
@@ -16,6 +15,7 @@ from curvae.training import FittedGraph, GraphConfig, embed_graph, fit_graph, fi
 from curvae.training.graphs.baselines import judge_split
 from curvae.training.graphs.engine import Observed
 from curvae.training.storage import load_fitted, save_fitted
+from graph_trainings import assert_same_weights, fitted_after_interruption
 
 SMALL = GraphConfig(epochs=5, hidden=(6,), learning_rate=0.03, directed=True)
 
@@ -29,11 +29,6 @@ def graph(nodes: int = 30, weighted: bool = False, seed: int = 0) -> Graph:
     return load_graph(made, directed=True, weighted=weighted)
 
 
-def assert_same(a: FittedGraph, b: FittedGraph, rtol: float = 0.0) -> None:
-    for (name, x), y in zip(a.model.state_dict().items(), b.model.state_dict().values(), strict=True):
-        torch.testing.assert_close(x, y, rtol=rtol, atol=rtol, msg=lambda m, name=name: f"{name}: {m}")
-
-
 @pytest.mark.parametrize("settings", [{}, {"pairs": "all", "encoder": "free"}])
 def test_a_stack_trains_each_model_as_if_alone(settings):
     data = graph(weighted=True)
@@ -42,7 +37,7 @@ def test_a_stack_trains_each_model_as_if_alone(settings):
     together = fit_graphs(configs, data, splits=splits, dtype=torch.float64)
     for config, split, one in zip(configs, splits, together, strict=True):
         alone = fit_graph(config, data, split=split, dtype=torch.float64)
-        assert_same(one, alone, rtol=1e-9)
+        assert_same_weights(one, alone, rtol=1e-9)
         assert one.last["validation_auc"] == pytest.approx(alone.last["validation_auc"], abs=1e-12)
 
 
@@ -51,16 +46,9 @@ def test_resume_is_exact(tmp_path, monkeypatch):
     data = graph(weighted=True)
     configs, splits = [replace(SMALL, seed=i) for i in range(2)], [split_edges(data, seed=i) for i in range(2)]
     expected = fit_graphs(configs, data, splits=splits)
-    seen = itertools.count()
-
-    def interrupt(done, total):
-        if next(seen) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit_graphs(configs, data, splits=splits, folder=tmp_path, progress=interrupt)
-    for a, b in zip(fit_graphs(configs, data, splits=splits, folder=tmp_path, resume=True), expected, strict=True):
-        assert_same(a, b)
+    found = fitted_after_interruption(configs, data, splits, tmp_path, after=3)
+    for a, b in zip(found, expected, strict=True):
+        assert_same_weights(a, b)
 
 
 def test_saved_and_loaded(tmp_path):

@@ -31,6 +31,7 @@ from curvae.training.graphs import (
 )
 from curvae.training.graphs.engine import GraphEngine, Observed
 from curvae.training.paired import Paired
+from graph_trainings import assert_same_weights, fitted_after_interruption
 
 SMALL = GraphConfig(epochs=6, hidden=(8,), patience=None)
 # As in the paper.
@@ -54,11 +55,6 @@ def weights(fitted):
     return {name: t.clone() for name, t in fitted.model.state_dict().items()}
 
 
-def assert_same(a, b, rtol=0.0):
-    for (name, x), y in zip(weights(a).items(), weights(b).values(), strict=True):
-        torch.testing.assert_close(x, y, rtol=rtol, atol=rtol, msg=lambda m, name=name: f"{name}: {m}")
-
-
 # --- together and alone ---------------------------------------------------------------------------------------------
 
 
@@ -74,7 +70,7 @@ def test_a_stack_trains_each_model_as_if_alone(law, features, weighted):
     together = fit_graphs(configs, data, splits=splits, dtype=torch.float64)
     for config, split, one in zip(configs, splits, together, strict=True):
         alone = fit_graph(config, data, split=split, dtype=torch.float64)
-        assert_same(one, alone, rtol=1e-9)
+        assert_same_weights(one, alone, rtol=1e-9)
         assert [r["epoch"] for r in one.history] == [1, 2, 3, 4, 5, 6]
         assert abs(one.last["elbo"] - alone.last["elbo"]) < 1e-9 * abs(alone.last["elbo"])
 
@@ -94,7 +90,7 @@ def test_what_differs_in_more_than_numbers_is_trained_apart():
     found = fit_graphs(configs, data)
     for config, one in zip(configs, found, strict=True):
         assert one.config == config and one.failure is None
-        assert_same(one, fit_graph(config, data))
+        assert_same_weights(one, fit_graph(config, data))
     learned = found[-1].last
     assert learned["c"] != 1.0 and learned["prior_scale"] != 1.0
     assert "edges.radius" in weights(found[0]) and "edges.radius" not in weights(found[2])
@@ -124,7 +120,7 @@ def test_a_large_graph_is_trained_on_samples():
     with mock.patch.object(pairs_module, "_EXACT", 50):
         sampled = fit_graph(PAPER, data)
         again, other = fit_graphs([PAPER, replace(PAPER, seed=1)], data)
-    assert_same(sampled, again)
+    assert_same_weights(sampled, again)
     assert abs(sampled.history[0]["kl"] - exact.history[0]["kl"]) < 1e-9
     assert sampled.history[0]["reconstruction"] != exact.history[0]["reconstruction"]
     assert abs(sampled.history[0]["reconstruction"] / exact.history[0]["reconstruction"] - 1) < 0.3
@@ -176,7 +172,7 @@ def test_one_model_that_fails_does_not_stop_the_others():
     assert [one.failure is None for one in found] == [True, False, True]
     assert len(said) == 1 and "model 2 of 3" in said[0]
     for i in (0, 2):
-        assert_same(found[i], expected[i], rtol=1e-6)
+        assert_same_weights(found[i], expected[i], rtol=1e-6)
 
 
 # --- interruption ---------------------------------------------------------------------------------------------------
@@ -188,17 +184,9 @@ def test_resume_is_exact(tmp_path, monkeypatch):
     splits = [split_edges(data, seed=i) for i in range(2)]
     configs = [replace(config, seed=i) for i in range(2)]
     expected = fit_graphs(configs, data, splits=splits)
-    seen = itertools.count()
-
-    def interrupt(done, total):
-        if next(seen) == 7:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit_graphs(configs, data, splits=splits, folder=tmp_path, progress=interrupt)
-    found = fit_graphs(configs, data, splits=splits, folder=tmp_path, resume=True)
+    found = fitted_after_interruption(configs, data, splits, tmp_path, after=7)
     for a, b in zip(found, expected, strict=True):
-        assert_same(a, b)
+        assert_same_weights(a, b)
         assert [r["elbo"] for r in a.history] == [r["elbo"] for r in b.history]
     with pytest.raises(CurvaeError, match="other data: not the graph"):
         fit_graphs(configs, graph(extra=24), splits=splits, folder=tmp_path, resume=True)
