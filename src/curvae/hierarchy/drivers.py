@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,7 +205,7 @@ class _Place:
             raise CurvaeError(f"the map has rows 0 to {len(embedding) - 1}, got {int(places.max())}")
         self._rows = embedding.take(places)
 
-    @property
+    @cached_property
     def centre(self) -> Array:
         """The Fréchet mean of the rows, (1, d)."""
         means = [
