@@ -177,8 +177,9 @@ def _in_exponentials() -> dict[Callable[..., Any], Callable[..., Any]]:
 
     Arguments are 0.14 and more, or their series are used (geometry/functions.py), so that no digits cancel.
     """
-    from onnxscript import opset18 as op
+    from onnxscript import opset18
 
+    op: Any = opset18  # its annotations leave out that numbers are turned into tensors
     aten = torch.ops.aten
     return {
         aten.sinh.default: lambda x: op.Div(op.Sub(op.Exp(x), op.Exp(op.Neg(x))), op.CastLike(2.0, x)),
