@@ -111,6 +111,8 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                 given = {one.name: values.pop(one.name) for one in settings}
                 values["settings"] = {name: value for name, value in given.items() if value is not None}
             try:
+                if _assists(function.__name__):
+                    return
                 if "device" in parameters:
                     from .training.device import choose_device
 
@@ -139,6 +141,29 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
         )
 
     return make
+
+
+def _assists(name: str) -> bool:
+    """Whether this process only helped another, which `torchrun` started beside it, with its training."""
+    if not _launched():
+        return False
+    if name != "fit":
+        raise CurvaeError(f"curvae {name} works in one process; start it without torchrun")
+    if _silent():
+        from .training.processes import assist
+
+        assist()
+    return _silent()
+
+
+def _launched() -> bool:
+    """Whether `torchrun` started several processes."""
+    return "MASTER_ADDR" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def _silent() -> bool:
+    """Whether another process speaks for this one."""
+    return _launched() and os.environ.get("RANK", "0") != "0"
 
 
 def program(*commands: click.Command, text: str, version: str, example: str) -> click.Group:
@@ -263,6 +288,8 @@ def _end(signals: Signals) -> int:
 
 def _interrupted(number: int) -> str:
     """What to say after a signal: how to go on."""
+    if _silent():
+        return ""
     what = "terminated" if number == signal.SIGTERM else "interrupted"
     if sys.argv[1:2] == ["paper"]:
         return f"curvae: {what}; the same command goes on\n"
@@ -279,5 +306,6 @@ def _require_working_directory() -> None:
 
 
 def _fail(message: str) -> int:
-    print(f"curvae: {one_line(message)}", file=sys.stderr)
+    if not _silent():
+        print(f"curvae: {one_line(message)}", file=sys.stderr)
     return 2

@@ -22,10 +22,8 @@ from functools import partial
 from multiprocessing import get_all_start_methods, get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from unittest import mock
 
 import torch
-
 
 from ..errors import CurvaeError
 from .checkpoints import Checkpoint
@@ -37,12 +35,13 @@ from .problems import Listener, Problem
 from .problems import Task as AnyTask
 from .stacks import train_stack
 
-__all__ = ["Launched", "assist", "launched", "require_shareable", "train_together"]
+__all__ = ["Launched", "assist", "launched", "process_count", "require_shareable", "train_together"]
 
 distributed: Any = torch.distributed
 Task = TypeVar("Task", bound=AnyTask)
 Result = TypeVar("Result", bound=FittedModel)
 
+_INTERFACE = "GLOO_SOCKET_IFNAME"  # names the one through which processes talk
 _LOOK_EVERY = 0.02  # seconds between two looks at whether the others are there
 _WAIT = timedelta(days=7)  # for the first process, which may read data for long
 _ANSWER = timedelta(minutes=30)  # for one that is alive and does not answer
@@ -68,6 +67,16 @@ def launched() -> Launched | None:
     return Launched(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
 
+def process_count(asked: int | None) -> int:
+    """How many processes train a model: as many as are asked for, or as `torchrun` has started."""
+    started = launched()
+    if started is None:
+        return 1 if asked is None else asked
+    if asked not in (None, started.size):
+        raise CurvaeError(f"torchrun started {started.size} processes, not {asked}; leave out processes=…")
+    return started.size
+
+
 def require_shareable(count: int, config: Config, device: torch.device | str = "cpu") -> None:
     """Raise unless so many processes can train a model of this configuration together."""
     if count < 1 or SHARDS % count:
@@ -79,9 +88,9 @@ def require_shareable(count: int, config: Config, device: torch.device | str = "
             f'neighbours="{config.neighbours}" needs all rows of a batch in one process, to compare them; use '
             'neighbours="off", or drop processes=…'
         )
-    if count > config.batch_size:
+    if config.batch_size < SHARDS:
         raise CurvaeError(
-            f"batches of {config.batch_size} rows cannot be shared by {count} processes; raise batch_size=…"
+            f"batches of {config.batch_size} rows are too small for several processes; use batch_size={SHARDS} or more"
         )
     found = torch.cuda.device_count()
     if torch.device(device).type == "cuda" and launched() is None and count > found:
@@ -103,10 +112,8 @@ def train_together(
 
     Of processes that `torchrun` has started, every one calls this, and has the same result.
     """
-    started = launched()
-    if started is not None and started.size != count:
-        raise CurvaeError(f"torchrun started {started.size} processes, not {count}; leave out processes=…")
-    if started is not None and started.rank:
+    process_count(count)
+    if (started := launched()) is not None and started.rank:
         return assist()
     with _led(count, problem.device) as crew:
         sent = problem, tasks, _checkpoint(folder, resume, tasks)
@@ -138,7 +145,8 @@ def _led(count: int, device: torch.device) -> Iterator[Crew]:
         context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
         context.set_forkserver_preload(["__main__", __name__])  # so that what is slow to import is imported once
         for rank in range(1, count):
-            workers.append(context.Process(target=_worker, args=(store.port, rank, count, threads), daemon=True))
+            told = store.port, rank, count, threads
+            workers.append(context.Process(target=_worker, args=told, daemon=True, name=f"curvae {rank}"))
             workers[-1].start()
     else:
         store = _rendezvous()
@@ -162,8 +170,9 @@ def _led(count: int, device: torch.device) -> Iterator[Crew]:
 
 
 def _ended(workers: Sequence[Any]) -> list[int]:
-    """Processes that are not there any more, by their rank."""
-    return [rank for rank, worker in enumerate(workers, 1) if worker.exitcode not in (None, 0)]
+    """Processes that are not there any more, by their rank: those first that did not end by themselves."""
+    found = [(worker.exitcode, rank) for rank, worker in enumerate(workers, 1) if worker.exitcode not in (None, 0)]
+    return [rank for _, rank in sorted(found)]
 
 
 def _loss(store: Any, workers: Sequence[Any]) -> CurvaeError:
@@ -299,11 +308,14 @@ def _join(store: Any, share: Share, device: torch.device) -> None:
 def _loopback() -> Iterator[None]:
     """Let processes of one machine talk within it, whatever its name leads to."""
     names = [name for _, name in socket.if_nameindex() if name.startswith("lo")] if os.name == "posix" else []
-    if launched() is None and names and "GLOO_SOCKET_IFNAME" not in os.environ:
-        with mock.patch.dict(os.environ, GLOO_SOCKET_IFNAME=names[0]):
-            yield
-    else:
+    if launched() is not None or not names or _INTERFACE in os.environ:
         yield
+        return
+    os.environ[_INTERFACE] = names[0]
+    try:
+        yield
+    finally:
+        del os.environ[_INTERFACE]
 
 
 def _broadcast(crew: Crew, sent: Any) -> Any:
