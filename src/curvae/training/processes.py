@@ -156,7 +156,7 @@ def _led(count: int, device: torch.device) -> Iterator[Crew]:
             if _ended(workers):
                 raise lost()
             time.sleep(_LOOK_EVERY)
-        store.set("begun", "")
+        store.set("begun", device.type)
         _watched(partial(_join, store, Share(0, count), device), lambda: bool(_ended(workers)), lost)
         with few_threads(threads):
             yield Crew(Share(0, count), lost)
@@ -229,6 +229,7 @@ def _worker(port: int, rank: int, count: int, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the first process receives too, and ends this one
     threading.Thread(target=_end_with_first, daemon=True).start()
     torch.set_num_threads(threads)
+    os.environ["LOCAL_RANK"] = str(rank)
     try:
         _follow(distributed.TCPStore("127.0.0.1", port, is_master=False, timeout=_ANSWER), Share(rank, count))
     except (CurvaeError, _LostError):
@@ -250,7 +251,7 @@ def _follow(store: Any, share: Share) -> list[Any]:
     crew = Crew(share, _LostError)
     try:
         with _unless_lost():
-            _join(store, share, torch.device(_device(torch.device("cpu"))))
+            _join(store, share, torch.device(store.get("begun").decode()))
         problem, tasks, checkpoint = _broadcast(crew, None)
         with tempfile.TemporaryDirectory(prefix="curvae-") as made:
             folder = Path(made)
