@@ -3,14 +3,15 @@
 `speed`: rows a second of two processes with one thread each, beside those of one process with one thread, each with 512
 rows of the shape of MNIST a process and step; the trainings take turns. It needs two idle cores.
 
-`kills`: a run is started with two processes, one of which is killed at a random moment; then it is resumed. Its model
-must be that of a run that nothing interrupted, bit for bit.
+`kills`: a training is started in two processes, one of which is killed at a random moment; then it is resumed. Its
+model must be that of a training that nothing interrupted, bit for bit.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import random
@@ -26,15 +27,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 import curvae
 from benchmarks.scale import RESULT
-from curvae.training import Config, fit
+from curvae.data import open_stream
+from curvae.errors import CurvaeError
+from curvae.training import Config, fit, stacks
 
 __all__ = ["kills", "speed", "table"]
 
 ROWS, COLUMNS, HIDDEN, EACH, BOUND = 10_240, 784, 600, 512, 1.6
-GROUPS = ("speed", "kills")
+GROUPS, MODEL = ("speed", "kills"), "model.safetensors"
 
 
 def speed(repeats: int = 5) -> dict[str, Any]:
@@ -72,36 +76,46 @@ def speed(repeats: int = 5) -> dict[str, Any]:
 
 
 def kills(moments: int = 20) -> dict[str, Any]:
-    """Kill one of two processes of a run at random moments, and resume."""
+    """Kill one of two processes of a training at random moments, and resume."""
     chosen = random.Random(0)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        os.environ["XDG_CACHE_HOME"] = made
-        x = np.random.default_rng(0).normal(size=(20_000, 50)).astype(np.float32)
+        x = np.random.default_rng(0).normal(size=(6_000, 50)).astype(np.float32)
         np.save(folder / "x.npy", x + x[:, :1])
         began = time.monotonic()
-        _ended(_started(folder, "whole"))
+        _ended(_started(folder / "whole"))
         typical = time.monotonic() - began
-        whole, equal, interrupted, lines = (folder / "whole/model.safetensors").read_bytes(), 0, 0, 0
+        whole, equal, interrupted, lines = (folder / "whole" / MODEL).read_bytes(), 0, 0, 0
         for moment in range(moments):
-            run = _started(folder, str(moment))
-            time.sleep(chosen.uniform(0.05, 1.0) * typical)
-            if run.poll() is None:
-                os.kill(chosen.choice(_processes(run.pid)), signal.SIGKILL)
-            code, said = _ended(run, check=False)
+            own = folder / str(moment)
+            training = _started(own)
+            time.sleep(chosen.uniform(0.1, 1.0) * typical)
+            if training.poll() is None:
+                os.kill(chosen.choice(_processes(training.pid)), signal.SIGKILL)
+            code, said = _ended(training, check=False)
             interrupted += code != 0
-            lines += code == 2 and said.count("\n") == 1 and said.startswith("curvae: process ")
-            begun = (folder / str(moment) / "config.json").exists()
-            _ended(_started(folder, str(moment), *(["--resume"] if begun else ["--force"])))
-            equal += (folder / str(moment) / "model.safetensors").read_bytes() == whole
+            lines += code > 0 and said.count("\n") == 1 and said.startswith("process ")
+            _ended(_started(own, "--resume"))
+            equal += (own / MODEL).read_bytes() == whole
             print(moment, code, said.strip(), equal, flush=True)
     return {"moments": moments, "processes": 2, "interrupted": interrupted, "said": lines, "equal": equal}
 
 
-def _started(folder: Path, run: str, *more: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "curvae", "fit", str(folder / "x.npy"), "-q", "-o", str(folder / run), *more]
-    words += ["--processes", "2", "--memory", "8MB", "--epochs", "60", "--batch-size", "512", "--epoch-steps", "10"]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+def one(folder: Path, resume: bool) -> None:
+    """What is killed: a training on an array that is read in pieces, in 40 parts of passes over it."""
+    stream = open_stream(folder.parent / "x.npy", memory="4MB")
+    config = Config(epochs=40, epoch_steps=5, batch_size=512, hidden=(32,), posterior="wrapped")
+    try:
+        fitted = fit(config, stream, folder=folder, resume=resume, processes=2)
+    except CurvaeError as error:
+        raise SystemExit(str(error)) from error
+    save_file(fitted.model.state_dict(), folder / MODEL)
+
+
+def _started(folder: Path, *more: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "benchmarks.processes", "--one", str(folder), *more]
+    own = {**os.environ, "XDG_CACHE_HOME": str(folder.parent)}
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, env=own)
 
 
 def _processes(leader: int) -> list[int]:
@@ -142,9 +156,9 @@ def table(result: dict[str, Any]) -> str:
     if (found := result.get("processes_kills")) is not None:
         lines += [
             "",
-            f"Of {found['moments']} runs in {found['processes']} processes, one of which was killed at a random "
+            f"Of {found['moments']} trainings in {found['processes']} processes, one of which was killed at a random "
             f"moment, {found['interrupted']} were interrupted; {found['equal']} ended, resumed where necessary, with "
-            "the model of a run that nothing interrupted, bit for bit.",
+            "the model of one that nothing interrupted, bit for bit.",
         ]
     return "\n".join(lines) or "To be computed: `python -m benchmarks.processes`."
 
@@ -152,7 +166,14 @@ def table(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; all by default")
-    for group in parser.parse_args().groups or GROUPS:
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one is not None:
+        stacks._CHECKPOINT_EVERY, stacks._CHECKPOINT_SHARE = -1.0, math.inf  # one after every epoch
+        one(asked.one, asked.resume)
+        return
+    for group in asked.groups or GROUPS:
         found = speed() if group == "speed" else kills()
         print(group, found)
         versions = {"curvae": curvae.__version__, "torch": torch.__version__, "python": platform.python_version()}

@@ -83,6 +83,8 @@ def require_shareable(count: int, config: Config, device: torch.device | str = "
         raise CurvaeError(f"processes must be one of 1, 2, 4, 8, 16, 32 and {SHARDS}, got {count}")
     if count == 1:
         return
+    if not distributed.is_available():
+        raise CurvaeError("this PyTorch was built without torch.distributed, which processes=… needs; install another")
     if config.neighbours != "off":
         raise CurvaeError(
             f'neighbours="{config.neighbours}" needs all rows of a batch in one process, to compare them; use '
