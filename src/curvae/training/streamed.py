@@ -205,7 +205,12 @@ class StreamedRows:
                 rows = Rows(arrays.take(kept), self._scaling, dtype=self._dtype, whole=True)
                 for name, part in rows.parts.items():
                     if name not in parts:
-                        parts[name] = torch.empty(int(mine.sum()), *part.shape[1:], dtype=part.dtype)
+                        parts[name] = _room(int(mine.sum()), part)
                     parts[name][own] = part
                 done = stop
         return parts
+
+
+def _room(rows: int, like: Tensor) -> Tensor:
+    """Place for so many rows, from NumPy: what torch allocated, it may keep for itself when it is released."""
+    return torch.from_numpy(np.empty((rows, *like.shape[1:]), like.numpy().dtype))
