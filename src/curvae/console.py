@@ -145,25 +145,24 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
 
 def _assists(name: str) -> bool:
     """Whether this process only helped another, which `torchrun` started beside it, with its training."""
-    if not _launched():
-        return False
-    if name != "fit":
+    if (rank := _rank()) is not None and name != "fit":
         raise CurvaeError(f"curvae {name} works in one process; start it without torchrun")
-    if _silent():
-        from .training.processes import assist
+    if not rank:
+        return False
+    from .training.processes import assist
 
-        assist()
-    return _silent()
-
-
-def _launched() -> bool:
-    """Whether `torchrun` started several processes."""
-    return "MASTER_ADDR" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    assist()
+    return True
 
 
-def _silent() -> bool:
-    """Whether another process speaks for this one."""
-    return _launched() and os.environ.get("RANK", "0") != "0"
+def _rank() -> int | None:
+    """Place of this process among several that `torchrun` started; all but the first, 0, are silent."""
+    if "WORLD_SIZE" not in os.environ:
+        return None
+    from .training.processes import launched
+
+    found = launched()
+    return None if found is None else found.rank
 
 
 def program(*commands: click.Command, text: str, version: str, example: str) -> click.Group:
@@ -288,7 +287,7 @@ def _end(signals: Signals) -> int:
 
 def _interrupted(number: int) -> str:
     """What to say after a signal: how to go on."""
-    if _silent():
+    if _rank():
         return ""
     what = "terminated" if number == signal.SIGTERM else "interrupted"
     if sys.argv[1:2] == ["paper"]:
@@ -306,6 +305,6 @@ def _require_working_directory() -> None:
 
 
 def _fail(message: str) -> int:
-    if not _silent():
+    if not _rank():
         print(f"curvae: {one_line(message)}", file=sys.stderr)
     return 2

@@ -216,9 +216,11 @@ def launch(folder, work=lambda rank, fit: fit()):
 def test_killed_at_random_moments(tmp_path):
     whole = state(fit(CONFIG, X, processes=2))
     began = time.monotonic()
-    for process in launch(tmp_path / "trial"):
+    for process in launch(tmp_path / "trial", lambda rank, train: torch.save(state(train()), f"{rank}.pt")):
         process.join(60)
         assert process.exitcode == 0
+    for rank in range(2):
+        assert_same(torch.load(f"{rank}.pt"), whole)
     typical = time.monotonic() - began
     random = np.random.default_rng(1)
     for trial, rank in enumerate((0, 1, 1)):

@@ -16,7 +16,7 @@ from .config import Config
 from .fitted import Fitted, FittedModel, Record
 from .pace import Clock, Estimate
 from .problems import Listener, Problem, Task, Warn
-from .processes import require_shareable, train_together
+from .processes import assist, follows, require_shareable, train_together
 from .rows import Data, Scaling
 from .rows_problem import RowsTask, plan_rows
 from .splits import HeldOut, Split
@@ -174,6 +174,8 @@ def train_one(
     processes: int = 1,
 ) -> FittedT:
     """Train the model of a single task; arguments as of `fit`."""
+    if follows(processes):
+        return assist()
     tasks, _ = _resumed(problem, tasks, folder, resume)
     epochs = tasks[0].config.epochs or 0
     listener = Listener(lambda place, record: progress(record, epochs), Clock([epochs], estimate).reached)

@@ -35,7 +35,7 @@ from .problems import Listener, Problem
 from .problems import Task as AnyTask
 from .stacks import train_stack
 
-__all__ = ["Launched", "assist", "launched", "process_count", "require_shareable", "train_together"]
+__all__ = ["Launched", "assist", "follows", "launched", "process_count", "require_shareable", "train_together"]
 
 distributed: Any = torch.distributed
 Task = TypeVar("Task", bound=AnyTask)
@@ -77,6 +77,12 @@ def process_count(asked: int | None) -> int:
     return started.size
 
 
+def follows(count: int) -> bool:
+    """Whether another process leads the training: this one and as many in all were started by `torchrun`."""
+    started = launched()
+    return count > 1 and process_count(count) > 1 and started is not None and started.rank > 0
+
+
 def require_shareable(count: int, config: Config, device: torch.device | str = "cpu") -> None:
     """Raise unless so many processes can train a model of this configuration together."""
     if count < 1 or SHARDS % count:
@@ -110,13 +116,7 @@ def train_together(
     folder: Path | None,
     resume: bool,
 ) -> list[Result]:
-    """Train a model in so many processes; arguments as of `train_stack`.
-
-    Of processes that `torchrun` has started, every one calls this, and has the same result.
-    """
-    process_count(count)
-    if (started := launched()) is not None and started.rank:
-        return assist()
+    """Train a model in so many processes, of which this is the first; arguments as of `train_stack`."""
     with _led(count, problem.device) as crew:
         sent = problem, tasks, _checkpoint(folder, resume, tasks)
         _broadcast(crew, sent)
@@ -216,12 +216,13 @@ def _watched(work: Callable[[], None], ended: Callable[[], bool], lost: Callable
 # --- the others -------------------------------------------------------------------------------------------------------
 
 
-def assist() -> list[Any]:
-    """Train with the first process, as one of the others that `torchrun` started; returns what that one returns."""
+def assist() -> Any:
+    """Train with the first process, as one of the others that `torchrun` started; returns the same model."""
     started = launched()
     assert started is not None
     try:
-        return _follow(_rendezvous(), Share(*started))
+        (found,) = _follow(_rendezvous(), Share(*started))
+        return found
     except _LostError:
         sys.exit(1)
 
