@@ -283,7 +283,7 @@ class GraphVAE(Latent):
 
     def log_likelihood(self, S: Tensor, pairs: AnyPairs, popularity: Tensor | None = None) -> Tensor:
         """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64, and with
-        popularity and side of shape (n, 2), or (n, 3) for the sum over ordered pairs, as of `curvae.nn.Popularity`. Of
+        popularity and side of shape (2, n), or (3, n) for the sum over ordered pairs, as of `curvae.nn.Popularity`. Of
         `BalancedPairs` it is an unbiased estimate too, but with the gradient of n times the mean log-likelihood of
         these pairs among themselves."""
         S = checks.points("S", S, self.space.width, "this model").double()
@@ -315,8 +315,8 @@ class GraphVAE(Latent):
         d = self._distances(S, pairs)
         if popularity is None:
             return d
-        first, second = (popularity.index_select(0, nodes).unbind(-1) for nodes in pairs)
-        return d - first[0] - second[-2] + first[-1] * second[-1]
+        first, second = (popularity.index_select(1, nodes) for nodes in pairs)
+        return d - (first[0] + second[-2] - first[-1] * second[-1])
 
     def _distances(self, S: Tensor, pairs: Tensor) -> Tensor:
         """Distances of listed pairs of the points S."""
@@ -354,7 +354,7 @@ class GraphVAE(Latent):
 
     def sample(self, nodes: int, generator: torch.Generator | None = None, popularity: Tensor | None = None) -> Tensor:
         """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j; of a directed graph
-        from i to j. `popularity` is that of the new nodes with their sides, shape (nodes, 2) or (nodes, 3)."""
+        from i to j. `popularity` is that of the new nodes with their sides, shape (2, nodes) or (3, nodes)."""
         with torch.no_grad():
             S = self.prior().transform(self.noise(nodes, 1, generator)[0])
             found = []

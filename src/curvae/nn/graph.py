@@ -357,9 +357,8 @@ class Popularity(nn.Module):
     Example:
         >>> adjacency = normalised_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
         >>> Popularity(32)(torch.zeros(3, 32), adjacency).detach()
-        tensor([[0.3466, 0.0000],
-                [0.5493, 0.0000],
-                [0.3466, 0.0000]])
+        tensor([[0.3466, 0.5493, 0.3466],
+                [0.0000, 0.0000, 0.0000]])
     """
 
     def __init__(self, in_features: int, directed: bool = False) -> None:
@@ -371,8 +370,8 @@ class Popularity(nn.Module):
         self.slope = nn.Parameter(0.5 * torch.eye(kinds))
 
     def forward(self, h: Tensor, adjacency: Adjacency) -> Tensor:
-        """Popularity and side of every node, shape (…, n, 2), from h of shape (…, n, in_features) and Â; of a directed
-        graph popularity as sender, popularity as receiver and side, shape (…, n, 3)."""
+        """Popularity and side of every node, shape (…, 2, n), from h of shape (…, n, in_features) and Â; of a directed
+        graph popularity as sender, popularity as receiver and side, shape (…, 3, n)."""
         degrees = _log_degrees(adjacency)
         degrees = degrees if self.directed else degrees.unsqueeze(-2)
-        return h @ self.weight.mT + F.pad(degrees.mT @ self.slope.mT, (0, 1))
+        return self.weight @ h.mT + F.pad(self.slope @ degrees, (0, 0, 0, 1))

@@ -113,7 +113,7 @@ class TrainedGraph(TrainedRun):
         generator = torch.Generator(model.device).manual_seed(seed)
         known, popularity = self.loaded.embedding, None  # those of the nodes of the graph
         if known.popularity is not None and known.side is not None:
-            popularity = torch.from_numpy(np.column_stack([known.popularity, known.side])).to(model.device)
+            popularity = torch.from_numpy(np.vstack([known.popularity.T, known.side])).to(model.device)
         tables = []
         for i in range(count):
             a, b = (model.sample(own.n_nodes, generator, popularity) + 1).cpu().numpy()

@@ -72,9 +72,8 @@ def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
         found = placed(model.space, [model.posterior(encoded)], units=False)
         if model.popularity is None:
             return found
-        own = model.popularity(encoded, adjacency).cpu().numpy()
-        popularity = own[:, :-1] if model.directed else own[:, 0]
-        return replace(found, popularity=np.ascontiguousarray(popularity), side=np.ascontiguousarray(own[:, -1]))
+        *popular, side = model.popularity(encoded, adjacency).cpu().numpy()
+        return replace(found, popularity=np.stack(popular, 1) if model.directed else popular[0], side=side)
 
 
 @dataclass(frozen=True)
