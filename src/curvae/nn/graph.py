@@ -146,7 +146,7 @@ class AdjacencyMaker:
         self._starts = self._ends(self._rows)
         # The same of the transpose, and the places of its entries.
         self._turned = (self._columns * n_nodes + self._rows).argsort() if directed else order
-        self._turned_starts = self._ends(self._columns)
+        self._turned_starts, self._turned_columns = self._ends(self._columns), self._rows[self._turned]
 
     def _ends(self, rows: Tensor) -> Tensor:
         """Where the entries of every row begin, and after the last where they end, shape (n + 1,)."""
@@ -167,7 +167,7 @@ class AdjacencyMaker:
         matrix = self._sparse(self._starts, self._columns, values, thinned)
         if not self.directed:
             return matrix
-        turned = self._sparse(self._turned_starts, self._rows[self._turned], values[self._turned], thinned)
+        turned = self._sparse(self._turned_starts, self._turned_columns, values[self._turned], thinned)
         return Arcs(matrix, turned, torch.stack([degree, to]))
 
     def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor, thinned: bool) -> Tensor:
