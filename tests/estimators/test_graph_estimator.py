@@ -61,9 +61,9 @@ def test_distances_neighbours_and_probabilities(model):
     assert (model.kneighbors("n3", k=4)[1] == places).all()
     by_name, by_place = model.link_probability([("n3", "n7"), ("n0", "n40")]), model.link_probability([(3, 7), (0, 40)])
     np.testing.assert_array_equal(by_name, by_place)
-    edges, own = model._fitted.model.edges, model._embedding.popularity
+    edges, own, side = model._fitted.model.edges, model._embedding.popularity, model._embedding.side
     radius, temperature = (float(t.detach()) for t in edges.numbers())
-    gaps = np.array([expected[3, 7] - own[3] - own[7], expected[0, 40] - own[0] - own[40]])
+    gaps = np.array([expected[i, j] - own[i] - own[j] + side[i] * side[j] for i, j in ((3, 7), (0, 40))])
     np.testing.assert_allclose(by_name, 1 / (1 + np.exp((gaps - radius) / temperature)), rtol=1e-5)
 
 

@@ -150,7 +150,7 @@ def test_a_graph_in_a_product(graph):
     expected = (Lorentz(2).dist(S.unsqueeze(1), S).square() + (z[:, None, 2] - z[:, 2]).square()).sqrt().numpy()
     np.testing.assert_allclose(graph.distances(), expected, atol=1e-7)
     radius, temperature = (float(number.detach()) for number in graph._fitted.model.edges.numbers())
-    reach = radius + graph._embedding.popularity[[3, 7]].sum()
+    reach = radius + graph._embedding.popularity[[3, 7]].sum() - graph._embedding.side[[3, 7]].prod()
     probability = 1 / (1 + np.exp((expected[3, 7] - reach) / temperature))
     np.testing.assert_allclose(graph.link_probability([(3, 7)]), probability, rtol=1e-5)
     assert graph.kneighbors(["n3"], k=4)[1].shape == (1, 4)

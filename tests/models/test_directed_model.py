@@ -38,7 +38,7 @@ def log_likelihood(S, b, weights=None, shift=0.0) -> dict[tuple[int, int], float
     given = dict(zip(map(tuple, ARCS.T.tolist()), np.ones(6) if weights is None else weights, strict=True))
     found = {}
     for i, j in ORDERED:
-        x = (0.7 + b[0, i] + b[1, j] - np.linalg.norm(S[i] - S[j])) / 0.4 + shift
+        x = (0.7 + b[0, i] + b[1, j] - b[2, i] * b[2, j] - np.linalg.norm(S[i] - S[j])) / 0.4 + shift
         found[i, j] = -given[i, j] * np.logaddexp(0, -x) if (i, j) in given else -np.logaddexp(0, x)
     return found
 
@@ -46,7 +46,7 @@ def log_likelihood(S, b, weights=None, shift=0.0) -> dict[tuple[int, int], float
 @pytest.fixture
 def places() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
-    return random.normal(size=(NODES, 2)), random.normal(size=(2, NODES))
+    return random.normal(size=(NODES, 2)), random.normal(size=(3, NODES))
 
 
 def slopes_by_differences(function, *values: np.ndarray, step: float = 1e-6) -> list[np.ndarray]:
@@ -160,7 +160,8 @@ def test_what_the_encoder_and_the_popularity_make_of_directions(dense):
         np.testing.assert_allclose(found, h, atol=1e-12)
         torch.nn.init.normal_(made.popularity.slope)
         weight, slope = made.popularity.weight.numpy(), made.popularity.slope.numpy()
-        expected = weight @ h.T + slope @ np.log([sent, received])
+        expected = weight @ h.T
+        expected[:2] += slope @ np.log([sent, received])
         np.testing.assert_allclose(made.popularity(found, adjacency), expected, atol=1e-12)
 
 
@@ -183,9 +184,9 @@ def test_scores_and_draws_have_a_direction():
     with torch.no_grad():
         h = made.encoder(adjacency)
         b = made.popularity(h, adjacency)
-        expected = b[0, pairs[0]] + b[1, pairs[1]] - made.distances(adjacency, pairs)
+        expected = b[0, pairs[0]] + b[1, pairs[1]] - b[2, pairs].prod(0) - made.distances(adjacency, pairs)
         torch.testing.assert_close(made.scores(adjacency, pairs), expected)
-    popularity = torch.full((2, 40), -1.0, dtype=torch.float64)
+    popularity = torch.tensor([[-1.0], [-1.0], [0.0]], dtype=torch.float64).repeat(1, 40)
     popularity[1, 7] = 4.0
     tails, heads = made.sample(40, torch.Generator().manual_seed(0), popularity)
     assert (heads == 7).sum() > 20 and (tails == 7).sum() < 5

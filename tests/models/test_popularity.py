@@ -1,4 +1,4 @@
-"""Popularity of nodes, and balanced pairs: against sums over all pairs, written out with numpy."""
+"""Popularity and side of nodes, and balanced pairs: against sums over all pairs, written out with numpy."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def model(popular: bool = True, space: str = "e2") -> GraphVAE:
 
 
 def log_odds(S: np.ndarray, b: np.ndarray) -> dict[tuple[int, int], float]:
-    """(r + b_i + b_j − d)/t of every pair, of points of the plane."""
-    pairs = combinations(range(len(S)), 2)
-    return {(i, j): (0.7 + b[i] + b[j] - np.linalg.norm(S[i] - S[j])) / 0.4 for i, j in pairs}
+    """(r + b_i + b_j − s_i·s_j − d)/t of every pair, of points of the plane; b_i and s_i are the rows of b."""
+    pairs, (b, s) = combinations(range(len(S)), 2), b
+    return {(i, j): (0.7 + b[i] + b[j] - s[i] * s[j] - np.linalg.norm(S[i] - S[j])) / 0.4 for i, j in pairs}
 
 
 def log_likelihood(odds: dict[tuple[int, int], float], shift: float = 0.0) -> dict[tuple[int, int], float]:
@@ -39,7 +39,7 @@ def log_likelihood(odds: dict[tuple[int, int], float], shift: float = 0.0) -> di
 @pytest.fixture
 def places() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
-    return random.normal(size=(NODES, 2)), random.normal(size=NODES)
+    return random.normal(size=(NODES, 2)), random.normal(size=(2, NODES))
 
 
 def test_all_pairs_against_the_formula(places):
@@ -61,7 +61,8 @@ def test_popularity_is_read_off_the_degrees():
     degrees = np.zeros(NODES)
     for (i, j), w in zip(EDGES.T.tolist(), weights.tolist(), strict=True):
         degrees[[i, j]] += w
-    expected = h.numpy() @ head.weight.detach().numpy() + 0.5 * np.log1p(degrees)
+    expected = head.weight.detach().numpy() @ h.numpy().T
+    expected[0] += 0.5 * np.log1p(degrees)
     for dense in (True, False):
         adjacency = normalised_adjacency(EDGES, NODES, weights, dense)
         np.testing.assert_allclose(head(h, adjacency).detach(), expected, rtol=1e-12)
@@ -165,10 +166,17 @@ def test_a_matrix_of_some_of_the_edges(dense):
 
 def test_popular_nodes_get_more_edges_in_a_sample():
     made = model(space="h2")
-    popularity = torch.tensor([4.0, *[-1.0] * 39], dtype=torch.float64)
+    popularity = torch.tensor([[4.0, *[-1.0] * 39], [0.0] * 40], dtype=torch.float64)
     edges = made.sample(40, torch.Generator().manual_seed(0), popularity)
     degrees = torch.bincount(edges.flatten(), minlength=40)
     assert degrees[0] > 20 and degrees[1:].double().mean() < 5
+
+
+def test_nodes_of_one_side_are_not_joined_in_a_sample():
+    side = torch.tensor([4.0, -4.0], dtype=torch.float64).repeat(20)
+    popularity = torch.stack([torch.full_like(side, -5.0), side])
+    tails, heads = model(space="h2").sample(40, torch.Generator().manual_seed(0), popularity)
+    assert len(tails) > 100 and bool(((tails + heads) % 2 == 1).all())
 
 
 def test_free_vectors_do_not_depend_on_the_edges():

@@ -140,7 +140,7 @@ def test_contents_of_the_folder(whole):
 def test_embedding_and_tensors(whole):
     table = pd.read_csv(whole / "run/embedding.csv", **EXACT)
     names = ["id", "label", "split", "ball_1", "ball_2", "tangent_1", "tangent_2", "radius", "sigma"]
-    assert list(table.columns) == [*names, "popularity", "map_1", "map_2"] and set(table["split"]) == {"train"}
+    assert list(table.columns) == [*names, "popularity", "side", "map_1", "map_2"] and set(table["split"]) == {"train"}
     people = pd.read_csv(whole / "people.csv", index_col="node")
     assert table["label"].tolist() == people["team"].loc[table["id"]].tolist()
     fitted, embedding, _, stored = load_fitted(whole / "run", FittedGraph)
@@ -150,7 +150,7 @@ def test_embedding_and_tensors(whole):
     wanted = {tuple(sorted(edge)) for edge in [*TREE, ("far", "away")]}
     assert {tuple(sorted(pair)) for pair in stored.names[tensor.numpy().T].tolist()} == wanted
     np.testing.assert_array_equal(table[["ball_1", "ball_2"]], embedding.ball)
-    np.testing.assert_array_equal(table["popularity"], embedding.popularity)
+    np.testing.assert_array_equal(table[["popularity", "side"]].T, [embedding.popularity, embedding.side])
     np.testing.assert_array_equal(embed_graph(fitted, stored).space, embedding.space)
     np.testing.assert_allclose(table["radius"], np.linalg.norm(table[["tangent_1", "tangent_2"]], axis=1), rtol=1e-12)
 
@@ -474,9 +474,9 @@ def test_evaluation_against_brute_force(run):
     """So many edges that the pairs without one are all drawn."""
     table = pd.read_csv("run/embedding.csv", **EXACT)
     names, points = table["id"].tolist(), table[["ball_1", "ball_2"]].to_numpy()
-    popular = table["popularity"].to_numpy()
+    popular, side = table["popularity"].to_numpy(), table["side"].to_numpy()
     apart = PoincareBall(2, 1.0).dist(torch.tensor(points)[:, None], torch.tensor(points)).numpy()
-    apart -= popular[:, None] + popular
+    apart -= popular[:, None] + popular - np.outer(side, side)
     own = {tuple(sorted((names.index(a), names.index(b)))) for a, b in [*TREE, ("far", "away")]}
     rest = [pair for pair in zip(*np.triu_indices(34, 1), strict=True) if pair not in own]
     new, absent = rest[: len(rest) // 2], rest[len(rest) // 2 :]

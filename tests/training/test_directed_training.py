@@ -61,10 +61,9 @@ def test_saved_and_loaded(tmp_path):
     assert loaded.fitted.config == SMALL and loaded.data.directed and loaded.data.fingerprint == data.fingerprint
     np.testing.assert_array_equal(loaded.embedding.popularity, embedding.popularity)
     i, j = data.edges.T
-    b = embedding.popularity
-    np.testing.assert_allclose(
-        loaded.embedding.nearness_of(data.edges), b[i, 0] + b[j, 1] - embedding.distances()[i, j], atol=1e-9
-    )
+    b, s = embedding.popularity, embedding.side
+    expected = b[i, 0] + b[j, 1] - s[i] * s[j] - embedding.distances()[i, j]
+    np.testing.assert_allclose(loaded.embedding.nearness_of(data.edges), expected, atol=1e-9)
     near = neighbourhood(embedding, data)
     assert near.asked == len(np.unique(i))
 

@@ -200,6 +200,9 @@ class GraphVAE(Latent):
     Nodes may have a popularity b_i, which is how far they reach: p(A_ij) then depends on d(z_i, z_j) − b_i − b_j, and a
     node with many edges need not lie near all its neighbours, which lie far from each other.
 
+    With it comes a side s_i: the distance counts for s_i·s_j more, so that nodes of one side, which a bipartite graph
+    has two of, may lie near each other and near their common neighbours, and yet not be joined.
+
     In a directed graph they have two, b_i as a sender and b'_j as a receiver: p(A_ij) of an edge from i to j depends on
     d(z_i, z_j) − b_i − b'_j, and the product is over ordered pairs, each of which counts `weight` times. Which way an
     edge between two nodes runs is then told by their levels b − b': its log-odds are the difference of these over t.
@@ -214,8 +217,8 @@ class GraphVAE(Latent):
         edges: from distances to probabilities of edges.
         weight: how often every pair counts: 2 as in the paper, 1 for the likelihood of an undirected graph.
         prior: deprecated; the prior is that of the posterior's space.
-        popularity: from the features of the encoder and the adjacency matrix to b; 0 for all nodes without one. If it
-            is directed, so are the edges.
+        popularity: from the features of the encoder and the adjacency matrix to b and s; 0 for all nodes without one.
+            If it is directed, so are the edges.
 
     References:
         Mathieu et al. (2019), section 5.3; Kipf and Welling (2016), Variational graph auto-encoders.
@@ -279,10 +282,10 @@ class GraphVAE(Latent):
         return self.terms(graph, noise)
 
     def log_likelihood(self, S: Tensor, pairs: AnyPairs, popularity: Tensor | None = None) -> Tensor:
-        """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64, and with a
-        popularity of shape (n,), or of shape (2, n) for the sum over ordered pairs. Of `BalancedPairs` it is an
-        unbiased estimate too, but with the gradient of n times the mean log-likelihood of these pairs among
-        themselves."""
+        """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64, and with
+        popularity and side of shape (2, n), or (3, n) for the sum over ordered pairs, as of `curvae.nn.Popularity`. Of
+        `BalancedPairs` it is an unbiased estimate too, but with the gradient of n times the mean log-likelihood of
+        these pairs among themselves."""
         S = checks.points("S", S, self.space.width, "this model").double()
         if isinstance(pairs, Pairs | BalancedPairs):
             logits = self.edges.logits(self._gaps(S, pairs.nodes, popularity).to(self.dtype))
@@ -300,7 +303,7 @@ class GraphVAE(Latent):
             c = self.space.curvatures()[0].double()
             empty = sum_over_pairs(S, c, absence, *numbers, dtype=self.dtype, learned=self.space.learned)
         else:
-            every = _every_pair(S.shape[-2], popularity is not None and popularity.dim() > 1, S.device)
+            every = _every_pair(S.shape[-2], self.directed, S.device)
             gaps = self._gaps(S, every, popularity).to(self.dtype)
             empty = absence(gaps, *numbers)[0].sum(-1, dtype=torch.float64)
         logits = self.edges.logits(self._gaps(S, checks.tensor("pairs", joined), popularity))
@@ -308,11 +311,12 @@ class GraphVAE(Latent):
         return found if counts is None else found + ((counts - 1.0) * F.logsigmoid(logits)).sum(-1)
 
     def _gaps(self, S: Tensor, pairs: Tensor, popularity: Tensor | None) -> Tensor:
-        """Distances of listed pairs of the points S, less the popularity of both nodes."""
+        """Distances of listed pairs of the points S, less the popularity of both nodes, plus the product of sides."""
         d = self._distances(S, pairs)
         if popularity is None:
             return d
-        return d - (popularity[pairs] if popularity.dim() == 1 else popularity.gather(-1, pairs)).sum(-2)
+        first, second = (popularity.index_select(1, nodes) for nodes in pairs)
+        return d - (first[0] + second[-2] - first[-1] * second[-1])
 
     def _distances(self, S: Tensor, pairs: Tensor) -> Tensor:
         """Distances of listed pairs of the points S."""
@@ -342,14 +346,15 @@ class GraphVAE(Latent):
         return self._distances(self.encode(adjacency, features).loc, pairs)
 
     def scores(self, adjacency: Adjacency, pairs: Tensor, features: Tensor | None = None) -> Tensor:
-        """b_i + b_j − d(z_i, z_j) of listed pairs, between posterior means: the larger, the likelier an edge."""
+        """b_i + b_j − s_i·s_j − d(z_i, z_j) of listed pairs, between posterior means: the larger, the likelier an
+        edge."""
         encoded = self._encoded(adjacency, features)
         own = None if self.popularity is None else self.popularity(encoded, adjacency)
         return -self._gaps(self.posterior(encoded).loc, checks.tensor("pairs", pairs), own)
 
     def sample(self, nodes: int, generator: torch.Generator | None = None, popularity: Tensor | None = None) -> Tensor:
         """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j; of a directed graph
-        from i to j. `popularity` is that of the new nodes, shape (nodes,) or (2, nodes)."""
+        from i to j. `popularity` is that of the new nodes with their sides, shape (2, nodes) or (3, nodes)."""
         with torch.no_grad():
             S = self.prior().transform(self.noise(nodes, 1, generator)[0])
             found = []

@@ -92,7 +92,8 @@ def _ordered_number(i: Tensor, j: Tensor, n_nodes: int) -> Tensor:
 
 def _ordered_pair(number: Tensor, n_nodes: int) -> Tensor:
     """The ordered pairs at these places, shape (2, …)."""
-    i, j = number // (n_nodes - 1), number % (n_nodes - 1)
+    i = number // (n_nodes - 1)
+    j = number - i * (n_nodes - 1)
     return torch.stack([i, j + (j >= i).long()])
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..geometry.checks import real, tensor
 from ..geometry.primitive import full_precision
@@ -145,7 +146,7 @@ class AdjacencyMaker:
         self._starts = self._ends(self._rows)
         # The same of the transpose, and the places of its entries.
         self._turned = (self._columns * n_nodes + self._rows).argsort() if directed else order
-        self._turned_starts = self._ends(self._columns)
+        self._turned_starts, self._turned_columns = self._ends(self._columns), self._rows[self._turned]
 
     def _ends(self, rows: Tensor) -> Tensor:
         """Where the entries of every row begin, and after the last where they end, shape (n + 1,)."""
@@ -166,7 +167,7 @@ class AdjacencyMaker:
         matrix = self._sparse(self._starts, self._columns, values, thinned)
         if not self.directed:
             return matrix
-        turned = self._sparse(self._turned_starts, self._rows[self._turned], values[self._turned], thinned)
+        turned = self._sparse(self._turned_starts, self._turned_columns, values[self._turned], thinned)
         return Arcs(matrix, turned, torch.stack([degree, to]))
 
     def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor, thinned: bool) -> Tensor:
@@ -335,33 +336,42 @@ class FreeVectors(nn.Module):
         return "{}, {}".format(*self.weight.shape)
 
 
-class Popularity(nn.Module):
-    """How far each node reaches, b_i = w·h_i + a·log(1 + degree_i), from what an encoder makes of it and its degree.
+_SIDE = 0.1  # weights of sides at first: at 0 they would have no gradient
 
-    Nodes that were not there in the training have one too. At first it is a·log(1 + degree_i) with a = ½.
+
+class Popularity(nn.Module):
+    """How far each node reaches, b_i = w·h_i + a·log(1 + degree_i), and on which side it is, s_i = v·h_i, from what an
+    encoder makes of it and its degree.
+
+    Nodes that were not there in the training have both too. At first b_i is a·log(1 + degree_i) with a = ½. Two nodes
+    avoid each other where their sides have the same sign, as those of one side of a bipartite graph do, and the more
+    the larger these are; in other graphs sides stay small.
 
     In a directed graph every node has two, as a sender and as a receiver of edges, each with a w of its own, an a for
     the number of edges from the node and one for that of edges to it; at first ½ for its own kind, 0 for the other.
 
     Arguments:
         in_features: width of h.
-        directed: whether there are two.
+        directed: whether there are two popularities; there is one side all the same.
 
     Example:
         >>> adjacency = normalised_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
         >>> Popularity(32)(torch.zeros(3, 32), adjacency).detach()
-        tensor([0.3466, 0.5493, 0.3466])
+        tensor([[0.3466, 0.5493, 0.3466],
+                [0.0000, 0.0000, 0.0000]])
     """
 
     def __init__(self, in_features: int, directed: bool = False) -> None:
         super().__init__()
         self.directed = directed
-        self.weight = nn.Parameter(torch.zeros(2, in_features) if directed else torch.zeros(in_features))
-        self.slope = nn.Parameter(0.5 * torch.eye(2) if directed else torch.tensor(0.5))
+        kinds = 2 if directed else 1
+        popular, side = torch.zeros(kinds, in_features), _SIDE * torch.randn(1, in_features)
+        self.weight = nn.Parameter(torch.cat([popular, side]))
+        self.slope = nn.Parameter(0.5 * torch.eye(kinds))
 
     def forward(self, h: Tensor, adjacency: Adjacency) -> Tensor:
-        """The popularity of every node, shape (…, n), from h of shape (…, n, in_features) and Â; of a directed graph as
-        sender and receiver, shape (…, 2, n)."""
-        if self.directed:
-            return self.weight @ h.mT + self.slope @ _log_degrees(adjacency)
-        return h @ self.weight + self.slope * _log_degrees(adjacency)
+        """Popularity and side of every node, shape (…, 2, n), from h of shape (…, n, in_features) and Â; of a directed
+        graph popularity as sender, popularity as receiver and side, shape (…, 3, n)."""
+        degrees = _log_degrees(adjacency)
+        degrees = degrees if self.directed else degrees.unsqueeze(-2)
+        return self.weight @ h.mT + F.pad(self.slope @ degrees, (0, 0, 0, 1))

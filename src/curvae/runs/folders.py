@@ -178,6 +178,8 @@ def embedding_table(
     own: dict[str, Any] = {}
     if (reach := embedding.popularity) is not None:
         own = {"popularity": reach} if reach.ndim == 1 else dict(zip(_BOTH_WAYS, reach.T, strict=True))
+    if embedding.side is not None:
+        own["side"] = embedding.side
     return pd.DataFrame({**named, **coordinates, "radius": embedding.radius, **sigma, **own, **drawn})
 
 

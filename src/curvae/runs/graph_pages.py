@@ -287,6 +287,8 @@ def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
         for kind, values in zip(("popularity",) if len(columns) == 1 else _BOTH_WAYS, columns, strict=True):
             low, middle, high = np.quantile(values, [0.0, 0.5, 1.0])
             facts.append([f"{kind}: smallest, median, largest", f"{low:.2f}, {middle:.2f}, {high:.2f}"])
+    if embedding.side is not None:
+        facts.append(["side: smallest, largest", f"{embedding.side.min():.2f}, {embedding.side.max():.2f}"])
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 

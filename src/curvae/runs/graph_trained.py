@@ -111,8 +111,9 @@ class TrainedGraph(TrainedRun):
             )
         memory.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="lower count=…")
         generator = torch.Generator(model.device).manual_seed(seed)
-        known = self.loaded.embedding.popularity  # that of the nodes of the graph
-        popularity = None if known is None else torch.from_numpy(known.T.copy()).to(model.device)
+        known, popularity = self.loaded.embedding, None  # those of the nodes of the graph
+        if known.popularity is not None and known.side is not None:
+            popularity = torch.from_numpy(np.vstack([known.popularity.T, known.side])).to(model.device)
         tables = []
         for i in range(count):
             a, b = (model.sample(own.n_nodes, generator, popularity) + 1).cpu().numpy()

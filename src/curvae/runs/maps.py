@@ -68,4 +68,5 @@ def _placed(table: pd.DataFrame, summary: Mapping[str, Any], units: bool) -> Emb
     popularity = table.filter(regex="^popularity(_out|_in)?$").to_numpy(np.float64)
     if not popularity.size:
         return embedding
-    return replace(embedding, popularity=popularity.squeeze(1) if popularity.shape[1] == 1 else popularity)
+    side = table["side"].to_numpy(np.float64) if "side" in table else None
+    return replace(embedding, popularity=popularity.squeeze(1) if popularity.shape[1] == 1 else popularity, side=side)

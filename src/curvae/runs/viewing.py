@@ -39,7 +39,7 @@ from .run import stored_frames
 __all__ = ["ViewRequest", "view_run"]
 
 # Columns of embedding.csv that may be shown, besides standard deviations.
-_OWN = ("split", "radius", "spread", "popularity", "popularity_out", "popularity_in")
+_OWN = ("split", "radius", "spread", "popularity", "popularity_out", "popularity_in", "side")
 _LARGEST = 1_000_000
 _MOST_EXPLAINED = 100_000
 _WRITERS: dict[str, Callable[[View, int], bytes]] = {

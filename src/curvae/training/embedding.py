@@ -81,6 +81,8 @@ class Embedding:
         factors: of the space; a number is the curvature c of a single one.
         popularity: how far the nodes of a graph reach, (rows,), if the model has such numbers; of a directed graph as
             senders and as receivers, (rows, 2).
+        side: on which side of a graph that has two, as bipartite ones, its nodes are, (rows,), where popularity is
+            known: nodes whose sides have the same sign avoid each other. 0 if not given.
 
     Example:
         >>> place = Embedding(np.zeros((3, 2)), np.ones(3), 1.0)
@@ -92,6 +94,7 @@ class Embedding:
     sigma: Array
     factors: tuple[PlacedFactor, ...] | float
     popularity: Array | None = None
+    side: Array | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.factors, tuple):
@@ -126,7 +129,8 @@ class Embedding:
             return [self]
         found = zip(by_factor(self.space, self.placed), self.sigma.T, self.placed, strict=True)
         return [
-            Embedding(np.ascontiguousarray(space), sigma, (factor,), self.popularity) for space, sigma, factor in found
+            Embedding(np.ascontiguousarray(space), sigma, (factor,), self.popularity, self.side)
+            for space, sigma, factor in found
         ]
 
     @cached_property
@@ -181,9 +185,12 @@ class Embedding:
         return _joined(found, self.placed)
 
     def nearness_of(self, pairs: NDArray[np.int64]) -> Array:
-        """By how much the popularity of both exceeds the distance, for listed pairs of nodes, (·, 2): the larger, the
-        likelier they are joined; in a directed graph by an edge from the first to the second."""
+        """By how much the popularity of both exceeds the distance and the product of sides, for listed pairs of nodes,
+        (·, 2): the larger, the likelier they are joined; in a directed graph by an edge from the first to the second.
+        """
         near, own = -self.distances_of(pairs), self.popularity
+        if self.side is not None:
+            near = near - self.side[pairs].prod(1)
         if own is None:
             return near
         return near + (own[pairs] if own.ndim == 1 else own[pairs, [0, 1]]).sum(1)
@@ -200,8 +207,8 @@ class Embedding:
 
     def take(self, index: Any) -> Embedding:
         """The rows given by an index or a mask."""
-        own = None if self.popularity is None else self.popularity[index]
-        return Embedding(self.space[index], self.sigma[index], self.factors, own)
+        own = (None if numbers is None else numbers[index] for numbers in (self.popularity, self.side))
+        return Embedding(self.space[index], self.sigma[index], self.factors, *own)
 
     def distances(self, other: Embedding | None = None) -> Array:
         """Geodesic distances, (rows, rows of the other)."""

@@ -58,6 +58,14 @@ def held_out_score(record: Record) -> float:
     return record.get("validation_elbo", -math.inf) - record.get("neighbours", 0.0)
 
 
+def kept_record(history: Sequence[Record], tolerance: float) -> Record:
+    """The record of the weights that early stopping keeps: of the best score, or of the last one that comes nearer to
+    it than the tolerance."""
+    best = max(history, key=held_out_score)
+    near = [record for record in history if held_out_score(record) > held_out_score(best) - tolerance]
+    return near[-1] if near else best
+
+
 class FittedModel(ABC):
     """A trained model of rows or of a graph.
 
@@ -88,7 +96,12 @@ class FittedModel(ABC):
 
         A model that failed has the weights of its last good epoch in any case.
         """
-        return max(self.history, key=held_out_score) if self.keeps_best else self.history[-1]
+        return kept_record(self.history, self.tolerance) if self.keeps_best else self.history[-1]
+
+    @property
+    def tolerance(self) -> float:
+        """By how much a score on data held out may fall short of the best for later weights to be kept."""
+        return 0.0
 
     @property
     def keeps_best(self) -> bool:

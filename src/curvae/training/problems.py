@@ -54,6 +54,11 @@ class Task(ABC):
         """Epochs without progress on validation data after which the training ends, if there are any."""
         return self.config.patience
 
+    @property
+    def tolerance(self) -> float:
+        """By how much a score on validation data may fall short of the best for later weights to be kept."""
+        return 0.0
+
     @classmethod
     def label(cls, place: int, count: int, config: Settings) -> str:
         """How messages call the model at this place of a list."""

@@ -208,8 +208,8 @@ class _Training:
     def _judge(self, place: int, record: Record) -> None:
         """Early stopping, and the end."""
         member, tensors = self.state.active[place], self.engine.stack.tensors
-        if self.state.best and (score := held_out_score(record)) > member.best:
-            member.best, member.best_epoch = score, self.state.passed
+        if self.state.best and (score := held_out_score(record)) > member.best - member.task.tolerance:
+            member.best, member.best_epoch = max(score, member.best), self.state.passed
             for name, t in tensors.items():
                 self.state.best[name][place] = t[place]
         if member.gives_up(self.state.passed):

@@ -86,8 +86,8 @@ def save_fitted(
     stored = fitted.stored(data)
     tensors = {f"model.{name}": t.float() for name, t in fitted.model.state_dict().items()}
     places = {"space": embedding.space, "sigma": embedding.sigma, **stored.split}
-    if embedding.popularity is not None:
-        places["popularity"] = embedding.popularity
+    of_nodes = (("popularity", embedding.popularity), ("side", embedding.side))
+    places |= {name: numbers for name, numbers in of_nodes if numbers is not None}
     write_records(folder / METRICS, fitted.history)
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in stored.arrays.items()})
     write_tensors(folder / EMBEDDING, {name: torch.from_numpy(a) for name, a in places.items()})
@@ -175,8 +175,8 @@ def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.de
         if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
             raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
         factors = placed_factors(fitted.double().model.space, kind.units)
-        popularity = places["popularity"].numpy() if "popularity" in places else None
-        embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), factors, popularity)
+        own = (places[name].numpy() if name in places else None for name in ("popularity", "side"))
+        embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), factors, *own)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         message = str(error).splitlines()[0].removesuffix("; train again")
         raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error

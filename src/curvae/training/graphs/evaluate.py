@@ -63,16 +63,17 @@ def link_scores(scores_present: ArrayLike, scores_absent: ArrayLike) -> tuple[fl
 
 
 def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
-    """Posterior centres of the nodes, computed in float64, and their popularity where the model has one."""
+    """Posterior centres of the nodes, computed in float64, and their popularity and side where the model has them."""
     fitted = fitted.double()
     seen, model = fitted.seen(graph), fitted.model
     with torch.no_grad():
         adjacency = seen.adjacency(torch.float64)
         encoded = model.encoder(adjacency, seen.features)
-        own = None
-        if model.popularity is not None:
-            own = np.ascontiguousarray(model.popularity(encoded, adjacency).cpu().numpy().T)
-        return replace(placed(model.space, [model.posterior(encoded)], units=False), popularity=own)
+        found = placed(model.space, [model.posterior(encoded)], units=False)
+        if model.popularity is None:
+            return found
+        *popular, side = model.popularity(encoded, adjacency).cpu().numpy()
+        return replace(found, popularity=np.stack(popular, 1) if model.directed else popular[0], side=side)
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,11 @@ def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: i
     if sampled:
         nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))
     own = 0.0 if embedding.popularity is None else embedding.popularity.reshape(len(embedding), -1)[:, -1]
+    side = np.zeros(len(embedding)) if embedding.side is None else embedding.side
 
     def rows(start: int, stop: int) -> NDArray[np.float64]:
-        return embedding.take(nodes[start:stop]).distances(embedding) - own
+        asked = nodes[start:stop]
+        return embedding.take(asked).distances(embedding) - own + side[asked, None] * side
 
     precision, rank = neighbourhood_ranks(graph, rows, nodes)
     return Neighbourhood(precision, len(nodes), sampled, rank)

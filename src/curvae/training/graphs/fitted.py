@@ -20,7 +20,14 @@ from .build import build_graph_model
 from .engine import Observed
 from .features import feature_arrays, restored_features
 
-__all__ = ["FittedGraph", "graph_facts"]
+__all__ = ["FittedGraph", "graph_facts", "tolerance"]
+
+
+def tolerance(split: EdgeSplit | None) -> float:
+    """What a single validation edge can change in their AUC: a difference below that does not tell which of two steps
+    is better, and the later one has learned more."""
+    return 0.0 if split is None else 1.0 / max(1, len(split.validation))
+
 
 _SPLIT = ("train", "validation", "test", "validation_absent", "test_absent")
 
@@ -47,6 +54,10 @@ class FittedGraph(FittedModel):
     split: EdgeSplit | None
     history: list[Record]
     failure: str | None = None
+
+    @property
+    def tolerance(self) -> float:
+        return tolerance(self.split)
 
     def seen(self, graph: Graph) -> Observed:
         """What the model was trained on."""

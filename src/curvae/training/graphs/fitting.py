@@ -27,7 +27,7 @@ from .build import build_graph_model, listed
 from .engine import DENSE, GraphEngine, Observed
 from .evaluate import embed_graph, hidden_links
 from .features import feature_scaling
-from .fitted import FittedGraph
+from .fitted import FittedGraph, tolerance
 
 __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
 
@@ -50,6 +50,10 @@ class GraphTask(Task):
     @property
     def patience(self) -> int | None:
         return self.config.patience if self.split is not None and len(self.split.validation) else None
+
+    @property
+    def tolerance(self) -> float:
+        return tolerance(self.split)
 
     @property
     def architecture(self) -> Any:
