@@ -143,11 +143,11 @@ class StreamedRows:
                 lacking = size - _length(rest)
                 taken = {name: part[start - first : min(end, start + lacking) - first] for name, part in parts.items()}
                 start += _length(taken)
-                rest = {name: torch.cat([rest[name], part]) for name, part in taken.items()} if rest else taken
+                # Copies: whoever has a batch would hold all of its round, beside the two that are in memory.
+                rest = {name: torch.cat([rest[name], part]) if rest else part.clone() for name, part in taken.items()}
                 if _length(rest) == size or start == stop:
                     yield assemble(rest, self.layout.missing)
                     rest = {}
-            rest = {name: part.clone() for name, part in rest.items()}
             del parts, taken  # so that the round is released before the one after the next is read
             place += 1
 
@@ -183,10 +183,15 @@ class StreamedRows:
                 own = target[done : done + len(rows)]
                 for name, part in rows.parts.items():
                     if name not in parts:
-                        parts[name] = torch.empty(len(order), *part.shape[1:], dtype=part.dtype)
+                        parts[name] = _room(len(order), part)
                     parts[name][own] = part
                 done += len(rows)
         return parts
+
+
+def _room(rows: int, like: Tensor) -> Tensor:
+    """Place for so many rows, from NumPy: what torch allocated, it may keep for itself when it is released."""
+    return torch.from_numpy(np.empty((rows, *like.shape[1:]), like.numpy().dtype))
 
 
 def _length(parts: dict[str, Tensor]) -> int:
