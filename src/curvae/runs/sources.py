@@ -153,6 +153,10 @@ def streamed_blocks(
     blocks = find_blocks(source.path, bound, roles, columns)
     if blocks is None or (blocks.footprint <= bound and not blocks.path.is_dir()):
         return None
+    if blocks.whole:
+        if source.memory is None:
+            return None
+        raise CurvaeError(f"{blocks.whole}, or raise memory=…: it can only be read as a whole")
     needed = [name for name, value in {**_need_all_rows(source, schema), **others}.items() if value]
     if needed and source.memory is None and not blocks.path.is_dir():
         return None

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse, vstack
 
 from ...errors import CurvaeError
 from .. import memory as machine
@@ -26,6 +27,7 @@ from ..schema import Column, Schema
 from ..tables import Roles
 from .blocks import Blocks, NpyBlocks
 from .parquet import ParquetBlocks
+from .sparse import CsrBlocks, is_csr
 from .summary import Summary, summarise
 
 __all__ = ["Stream", "find_blocks", "open_stream"]
@@ -141,7 +143,9 @@ class Stream:
         )
         return replace(
             first,
-            x=np.concatenate([part.x for part in found]),
+            x=vstack([part.x for part in found], "csr")
+            if issparse(first.x)
+            else np.concatenate([part.x for part in found]),
             ids=np.concatenate([part.ids for part in found]),
             labels=labels,
         )
@@ -153,7 +157,7 @@ def find_blocks(
     """The blocks of a file or folder that can be read in pieces; None for any other.
 
     Arguments:
-        source: a .npy array of rows × features, a .parquet file, or a folder of these.
+        source: a .npy array of rows × features, a CSR matrix in a .npz file, a .parquet file, or a folder of these.
         memory: bytes that rows may take at a time.
         roles: columns that the caller gives a role.
         columns: names of the columns that a model was trained on.
@@ -165,9 +169,11 @@ def find_blocks(
         return None
     if ending == ".parquet" or (folder and any(path.glob("*.parquet"))):
         return ParquetBlocks(path, roles, columns)
-    if ending == ".npy" and not roles.asked and map_npy(path).ndim == 2:
+    if roles.asked:  # only tables have names of columns
+        return None
+    if ending == ".npy" and map_npy(path).ndim == 2:
         return NpyBlocks(path, memory)
-    return None
+    return CsrBlocks(path, memory) if ending == ".npz" and is_csr(path) else None
 
 
 def open_stream(
@@ -180,7 +186,8 @@ def open_stream(
     missing: Missing = "error",
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Stream:
-    """Open data that are read in pieces: a .npy array, a Parquet file, or a folder of Parquet files.
+    """Open data that are read in pieces: a .npy array, a CSR matrix in a .npz file that is not compressed, a Parquet
+    file, or a folder of Parquet files.
 
     All rows are read once, for means, standard deviations and extremes of the columns. These are remembered, in the
     user's cache, until a file changes.
@@ -238,7 +245,12 @@ def _blocks(source: str | Path, memory: int, schema: Schema | None, roles: Roles
         columns = tuple(schema.column_names)
         roles = Roles(schema.label, schema.id)
     if (found := find_blocks(source, memory, roles, columns)) is None:
-        raise CurvaeError(f"{source} cannot be read in pieces; give a .npy array of rows × features or Parquet files")
+        raise CurvaeError(
+            f"{source} cannot be read in pieces; give a .npy array of rows × features, a CSR "
+            "matrix (.npz) or Parquet files"
+        )
+    if found.whole:
+        raise CurvaeError(f"{found.whole}, or load it as a whole")
     return found
 
 
