@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array, save_npz
 
 from curvae.data import memory
 from curvae.runs import Reporter, Source, folders, kinds, pieces
@@ -80,6 +81,29 @@ def test_a_folder_of_parquet_files():
     assert written["id"].tolist() == [f"c{i}" for i in range(ROWS)]
     assert written["label"].tolist() == ["a" if i % 3 else "b" for i in range(ROWS)]
     refused("compare", "parts", says=["which only fit and embed can read"])
+
+
+def test_a_text_table_is_converted():
+    write_parquet(Path("x.parquet"), X, group=64).to_csv("x.csv", index=False)
+    found = {}
+    for path in ("x.csv", "x.parquet"):
+        answer = curvae("fit", path, *ROLES, *STREAMED, "-o", f"run-{path}")
+        assert answer.code == 0 and "1,200 rows are read in pieces" in answer.err, answer.err
+        found[path] = table(f"run-{path}/embedding.csv")
+    assert found["x.csv"]["id"].tolist() == found["x.parquet"]["id"].tolist()
+    assert curvae("embed", "run-x.csv", "x.csv", "--memory", MEMORY, "-o", "again.csv").code == 0
+    np.testing.assert_allclose(table("again.csv")["radius"], found["x.csv"]["radius"], rtol=1e-9)
+    assert curvae("fit", "x.csv", *ROLES, *SMALL, "-o", "run").code == 0  # which fits
+    assert not any("in pieces" in note for note in config()["data"]["notes"])
+
+
+def test_a_compressed_matrix_is_read_as_a_whole_unless_a_bound_is_asked_for():
+    save_npz("x.npz", csr_array(X))
+    says = ["x.npz is compressed; write it with scipy.sparse.save_npz(…, compressed=False), or raise --memory"]
+    untouched("fit", "x.npz", *STREAMED, says=says)
+    save_npz("x.npz", csr_array(X), compressed=False)
+    assert curvae("fit", "x.npz", *STREAMED, "-o", "run").code == 0
+    assert len(table("run/embedding.csv")) == ROWS
 
 
 def test_new_rows_are_embedded_in_pieces(monkeypatch):

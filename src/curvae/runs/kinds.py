@@ -27,7 +27,7 @@ def training_run(source: DataSource, config: Settings, repeats: int | None, repo
     """The run that trains on some data; it reads rows in pieces where they are larger than the memory they may take."""
     if isinstance(source, Source) and isinstance(config, Config):
         needed = {"repeats": repeats not in (None, 1), "neighbours": config.neighbours != "off"}
-        if (blocks := streamed_blocks(source, others=needed)) is not None:
+        if (blocks := streamed_blocks(source, reporter.counter, others=needed)) is not None:
             return StreamRun(source, config, blocks, reporter)
     return RUNS[source.kind](source, config)
 

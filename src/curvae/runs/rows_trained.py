@@ -72,7 +72,7 @@ class TrainedRows(TrainedRun):
             if value is not None:
                 raise CurvaeError(f"{self.folder} holds a model of a table, which has no nodes; leave out {name}=…")
         fitted, schema = self.loaded.fitted, self.loaded.data
-        if (blocks := streamed_blocks(Source(path, memory=memory), schema)) is not None:
+        if (blocks := streamed_blocks(Source(path, memory=memory), reporter.counter, schema)) is not None:
             missing = missing_as_run(missing, self.loaded.description)
             stream = open_stream(blocks, schema=schema, memory=memory, missing=missing)
             return EmbeddedData(embedded_tables(fitted, stream, self.frames, reporter), len(stream))
@@ -181,7 +181,7 @@ class TrainedRows(TrainedRun):
         own = known["data"].get("fingerprint")
         stored = known.get("source")
         bound = stored.get("memory") if isinstance(stored, dict) else None
-        if (blocks := streamed_blocks(Source(path, memory=bound), self.loaded.data)) is None:
+        if (blocks := streamed_blocks(Source(path, memory=bound), reporter.counter, self.loaded.data)) is None:
             data = self._read(path, missing, reporter, decode=True)
             same = data.fingerprint == own
             return data, fitted.split.names(len(data)) if same else np.full(len(data), "new")

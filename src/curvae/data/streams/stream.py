@@ -24,13 +24,16 @@ from ..messages import Messages, count, listing
 from ..missing import Missing, MissingValuesError
 from ..raw import RawData
 from ..schema import Column, Schema
-from ..tables import Roles
+from ..tables import TABLES, Roles
 from .blocks import Blocks, NpyBlocks
 from .parquet import ParquetBlocks
 from .sparse import CsrBlocks, is_csr
 from .summary import Summary, summarise
+from .text import TextTable
 
 __all__ = ["Stream", "find_blocks", "open_stream"]
+
+_TEXTS = tuple(ending for ending, reader in TABLES.items() if reader is None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +156,12 @@ class Stream:
 
 def find_blocks(
     source: str | Path, memory: int, roles: Roles | None = None, columns: tuple[str, ...] | None = None
-) -> Blocks | None:
-    """The blocks of a file or folder that can be read in pieces; None for any other.
+) -> Blocks | TextTable | None:
+    """The blocks of a file or folder that can be read in pieces; None for any other. Call `opened` before their use.
 
     Arguments:
-        source: a .npy array of rows × features, a CSR matrix in a .npz file, a .parquet file, or a folder of these.
+        source: a .npy array of rows × features, a CSR matrix in a .npz file, a text table, a .parquet file, or a
+            folder of these.
         memory: bytes that rows may take at a time.
         roles: columns that the caller gives a role.
         columns: names of the columns that a model was trained on.
@@ -169,6 +173,8 @@ def find_blocks(
         return None
     if ending == ".parquet" or (folder and any(path.glob("*.parquet"))):
         return ParquetBlocks(path, roles, columns)
+    if path.name.lower().endswith(_TEXTS) and path.is_file():
+        return TextTable(path, memory, roles, columns)
     if roles.asked:  # only tables have names of columns
         return None
     if ending == ".npy" and map_npy(path).ndim == 2:
@@ -186,8 +192,8 @@ def open_stream(
     missing: Missing = "error",
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Stream:
-    """Open data that are read in pieces: a .npy array, a CSR matrix in a .npz file that is not compressed, a Parquet
-    file, or a folder of Parquet files.
+    """Open data that are read in pieces: a .npy array, a CSR matrix in a .npz file that is not compressed, a text
+    table, which is converted to Parquet in the user's cache, a Parquet file, or a folder of Parquet files.
 
     All rows are read once, for means, standard deviations and extremes of the columns. These are remembered, in the
     user's cache, until a file changes.
@@ -246,12 +252,11 @@ def _blocks(source: str | Path, memory: int, schema: Schema | None, roles: Roles
         roles = Roles(schema.label, schema.id)
     if (found := find_blocks(source, memory, roles, columns)) is None:
         raise CurvaeError(
-            f"{source} cannot be read in pieces; give a .npy array of rows × features, a CSR "
-            "matrix (.npz) or Parquet files"
+            f"{source} cannot be read in pieces; give a table, a .npy array of rows × features or a CSR matrix (.npz)"
         )
     if found.whole:
         raise CurvaeError(f"{found.whole}, or load it as a whole")
-    return found
+    return found.opened(lambda task, rows: lambda more: None)
 
 
 def _require_columns(blocks: Blocks, schema: Schema) -> None:
