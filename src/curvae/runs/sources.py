@@ -129,7 +129,7 @@ class Source(DataSource):
         return super().again({"exposure": None, "covariates": [], "memory": None, **stored})
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
-        own = self if action == self.action else replace(self, memory=None)  # others read all rows
+        own = self if action in (self.action, "compare", "diagnose") else replace(self, memory=None)  # others take none
         return super(Source, own).step(action, why, **options)
 
 
