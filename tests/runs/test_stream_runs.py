@@ -30,7 +30,6 @@ def _place(monkeypatch, tmp_path):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(stream_problem, "HELD_OUT", 30)
-    monkeypatch.setattr(pieces, "HELD_OUT", 30)
     np.save("x.npy", X)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from ..errors import CurvaeError
 from ..training.evaluate import Embedding, embed
 from ..training.fitted import Fitted
 from ..training.fitting import fit
-from ..training.stream_problem import HELD_OUT
+from ..training.splits import HeldOut, Split
+from ..training.stream_problem import sample_rows
 
 __all__ = ["IN_PIECES", "fit_stream", "refuse_stream"]
 
@@ -25,7 +27,8 @@ def refuse_stream(rows: Any) -> None:
 
 
 def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, device: Any) -> tuple[Fitted, Embedding]:
-    """Train an estimator on a stream, and place a sample of it: at most 10,000 rows, or of batches those held out.
+    """Train an estimator on a stream, and place a sample of it: the rows held out and at most 10,000 others, or of
+    batches those held out, or else the first of them.
 
     Sets `n_features_in_`, `feature_names_in_` and `covariates_`.
     """
@@ -49,11 +52,16 @@ def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, devic
         estimator.feature_names_in_ = np.array(rows.schema.names, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-    return fitted, embed(fitted, _sample(rows, config.seed)).require_finite()
+    sample, split = _sample(rows, fitted.split, config.seed)
+    return replace(fitted, split=split), embed(fitted, sample).require_finite()
 
 
-def _sample(rows: Stream | Batches, seed: int) -> Arrays:
+def _sample(rows: Stream | Batches, split: Split, seed: int) -> tuple[Arrays, Split]:
+    """Some rows, and which of them were trained on."""
     if isinstance(rows, Stream):
-        random = np.random.default_rng([seed, 11])
-        return rows.held(np.sort(random.choice(len(rows), min(HELD_OUT, len(rows)), replace=False, shuffle=False)))
-    return next(rows.epoch(0, seed)) if rows.held_out is None else rows.held_out
+        chosen, own = sample_rows(rows, HeldOut(len(rows), split.validation), seed)
+        return rows.held(chosen), own
+    if rows.held_out is None:
+        first = next(rows.epoch(0, seed))
+        return first, Split(np.arange(len(first)), np.empty(0, np.int64))
+    return rows.held_out, Split(np.empty(0, np.int64), np.arange(len(rows.held_out)))

@@ -99,7 +99,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         random_state: seed, generator or None.
 
     Attributes:
-        embedding_: training rows in the coordinates of `output`; of those read in pieces a sample of at most 10,000.
+        embedding_: training rows in the coordinates of `output`; of those read in pieces only a sample.
         history_: one record an epoch.
         curvature_, prior_scale_, identifiable_: c, σ0 and c·σ0² as trained; arrays, one for each factor, of a product.
         likelihood_, likelihood_reason_: what "auto" chose, and why.

@@ -15,7 +15,7 @@ from ..geometry.frames import Frame
 from ..training import Fitted, Split
 from ..training.evaluate import embed
 from ..training.splits import HeldOut
-from ..training.stream_problem import HELD_OUT
+from ..training.stream_problem import sample_rows
 from .folders import embedding_table
 from .progress import Reporter
 from .sources import Source, streamed_blocks
@@ -27,15 +27,12 @@ _LEAST = 1000  # rows of a sample, where there are so many, however little memor
 
 def sampled(stream: Stream, held_out: HeldOut, seed: int) -> tuple[Dataset, Split]:
     """The rows that are held out and at most 10,000 others, chosen at random; and which of these are which."""
-    random = np.random.default_rng([seed, 11])
-    others = random.choice(len(stream), min(HELD_OUT, len(stream)), replace=False, shuffle=False).astype(np.int64)
-    rows = np.union1d(held_out.validation, others)
+    rows, split = sample_rows(stream, held_out, seed)
     data = stream.take(rows)
-    held = np.isin(rows, held_out.validation)
     if len(rows) < len(stream):
         note = f"pictures and figures are of a sample: {len(rows):,} of {count(len(stream), 'row')}, chosen at random."
         data = replace(data, notes=(*data.notes, note))
-    return data, Split(np.flatnonzero(~held), np.flatnonzero(held))
+    return data, split
 
 
 def loaded(source: Source, seed: int, reporter: Reporter) -> tuple[Dataset, Schema, str | None]:
