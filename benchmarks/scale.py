@@ -153,12 +153,15 @@ def table(result: dict[str, Any]) -> str:
     for row in result.get("epochs", ()):
         ratios = f"×{row['npy_ratio']:.2f} | ×{row['parquet_ratio']:.2f}"
         lines.append(f"| {row['rows']:,} | {row['batch']:,} | {row['memory']:.2f} | {ratios} |")
+    files = [*result.get("npy", ()), *result.get("parquet", ())]
+    if not files:
+        return "\n".join(lines)
     lines += [
         "",
         "| file | rows | size (MB) | libraries alone | with a pass and the map | with the likelihood | minutes |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in [*result.get("npy", ()), *result.get("parquet", ())]:
+    for row in files:
         sizes = (f"{row[name]:,.0f}" for name in ("file_mb", "before_mb", "training_mb", "peak_mb"))
         minutes = sum(value for name, value in row.items() if name.endswith("_s")) / 60
         lines.append(f"| {row['kind']} | {row['rows']:,} | {' | '.join(sizes)} | {minutes:.1f} |")
