@@ -20,7 +20,7 @@ from curvae.training import Config, compare
 from curvae.training.storage import versions
 
 ROWS, COLUMNS = 150, 10
-CONFIG = Config(hidden=(32,), epochs=60)
+CONFIG = Config()
 CURVATURES = (0.3, 1.0)
 REPEATS, SAMPLES = 5, 100
 

@@ -7,7 +7,8 @@ python -m benchmarks.tables --run demo      only this one; or README, guide-tabl
 
 `<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, `table:paper_NAME` from
 `results/paper/NAME.json`, and `table:gallery_NAME`, `table:maps_NAME` and `table:graphs_NAME` from
-`results/gallery.json`, `results/maps.json` and `results/graphs.json`; the outputs of examples come from
+`results/gallery.json`, `results/maps.json` and `results/graphs.json`, `table:scale_processes` from
+`results/scale.json`; the outputs of examples come from
 `results/examples.json`.
 """
 
@@ -27,7 +28,7 @@ from curvae.paper.experiment import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import covariates, gallery, graph_tables, images, missing, scale, variance, viewer
+from . import covariates, gallery, graph_tables, images, missing, processes, scale, variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
 
@@ -165,6 +166,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "images": images.table,
     "missing": missing.table,
     "scale": scale.table,
+    "scale_processes": processes.table,
     **maps.TABLES,
     **graph_tables.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
@@ -177,7 +179,7 @@ def fill(name: str, text: str) -> str:
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
-        file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps|graphs)_.*", r"\1", match[2]))
+        file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps|graphs|scale)_.*", r"\1", match[2]))
         path = RESULTS / f"{file}.json"
         if not path.exists():
             command = "curvae paper " if path.parent.name == "paper" else "python -m benchmarks."

@@ -16,6 +16,9 @@ os.environ["SCIPY_ARRAY_API"] = "1"  # without it scikit-learn skips its check o
 
 import pytest
 
+# Tests make many objects, few of them in cycles; a search for those every few hundred takes a twentieth of the time.
+gc.set_threshold(50_000, 20, 20)
+
 # What is slow to import is imported where it is used: the process that only hands out tests to others does without.
 pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
 
@@ -24,16 +27,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long to start is started by one of two workers only, and long tests are not the last.
 
     The first worker begins with the tests that have forked processes, for which there is a server; the other begins in
-    the middle of the list, with those that compile.
+    the middle of the list, with those that compile and those that have a browser.
     """
-    forked, compiled, others = [], [], []
+    forked, compiled, browsed, others = [], [], [], []
     for item in items:
         if {"child", "killed_at_write"} & vars(item.module).keys():  # type: ignore[attr-defined]
             forked.append(item)
+        elif item.get_closest_marker("compiled"):
+            compiled.append(item)
         else:
-            (compiled if item.get_closest_marker("compiled") else others).append(item)
+            (browsed if "browser" in item.fixturenames else others).append(item)  # type: ignore[attr-defined]
     middle = max(0, len(items) // 2 - len(forked))
-    items[:] = [*forked, *others[:middle], *compiled, *others[middle:]]
+    items[:] = [*forked, *others[:middle], *compiled, *browsed, *others[middle:]]
 
 
 def pytest_collection_finish() -> None:

@@ -5,6 +5,7 @@ With one thread, for whatever it forks must not wait for others.
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from contextlib import chdir
@@ -28,5 +29,7 @@ with tempfile.TemporaryDirectory() as folder, chdir(folder):
     running.write_table(Path("t.csv"))
     running.curvae("compare", "t.csv", "-q", "--repeats", "3", "--jobs", "1", *running.SMALL)
     running.curvae("fit", "t.csv", "-q", *running.SMALL)
+gc.freeze()  # as in conftest: what is here is not looked through, and not copied for it, in every process
+gc.set_threshold(50_000, 20, 20)
 
 __all__ = ["curvae", "running"]

@@ -111,6 +111,8 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                 given = {one.name: values.pop(one.name) for one in settings}
                 values["settings"] = {name: value for name, value in given.items() if value is not None}
             try:
+                if _assists(function.__name__):
+                    return
                 if "device" in parameters:
                     from .training.device import choose_device
 
@@ -139,6 +141,28 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
         )
 
     return make
+
+
+def _assists(name: str) -> bool:
+    """Whether this process only helped another, which `torchrun` started beside it, with its training."""
+    if (rank := _rank()) is not None and name != "fit":
+        raise CurvaeError(f"curvae {name} works in one process; start it without torchrun")
+    if not rank:
+        return False
+    from .training.processes import assist
+
+    assist()
+    return True
+
+
+def _rank() -> int | None:
+    """Place of this process among several that `torchrun` started; all but the first, 0, are silent."""
+    if "WORLD_SIZE" not in os.environ:
+        return None
+    from .training.processes import launched
+
+    found = launched()
+    return None if found is None else found.rank
 
 
 def program(*commands: click.Command, text: str, version: str, example: str) -> click.Group:
@@ -263,6 +287,8 @@ def _end(signals: Signals) -> int:
 
 def _interrupted(number: int) -> str:
     """What to say after a signal: how to go on."""
+    if _rank():
+        return ""
     what = "terminated" if number == signal.SIGTERM else "interrupted"
     if sys.argv[1:2] == ["paper"]:
         return f"curvae: {what}; the same command goes on\n"
@@ -279,5 +305,6 @@ def _require_working_directory() -> None:
 
 
 def _fail(message: str) -> int:
-    print(f"curvae: {one_line(message)}", file=sys.stderr)
+    if not _rank():
+        print(f"curvae: {one_line(message)}", file=sys.stderr)
     return 2

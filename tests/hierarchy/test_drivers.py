@@ -23,7 +23,16 @@ def tree():
     x = random.normal(size=(3 * ROWS, 4)) * [0.5, 5.0, 1.0, 100.0] + [0.0, 0.0, 3.0, -40.0]
     x[:, 0] += 6.0 * (branch == 1)
     x[:, 1] -= 60.0 * (branch == 2)
-    config = Config(hidden=(32,), steps=800, patience=None, likelihood="gaussian", learning_rate=0.01, seed=1)
+    config = Config(
+        hidden=(64,),
+        steps=300,
+        patience=None,
+        likelihood="gaussian",
+        posterior="wrapped",
+        beta=0.3,
+        learning_rate=0.03,
+        seed=1,
+    )
     fitted = fit(config, x)
     return fitted, embed(fitted, x), branch
 

@@ -34,7 +34,7 @@ def tiny(code: str) -> str:
         words += "" if "--epochs" in words else " --epochs 2 "
         words += "" if "--hidden" in words or command[1] == "graph" else " --hidden 16 "
         code = f"{words}{mark}{remark}"
-    code = re.sub(r"GraphConfig\((?![^()]*epochs)", "GraphConfig(epochs=2, ", code)
+    code = re.sub(r"(GraphConfig|PoincareGraphVAE)\((?![^()]*epochs)", r"\g<1>(epochs=2, ", code)
     code = re.sub(r"PoincareVAE\((?![^()]*hidden)", "PoincareVAE(hidden=(16,), ", code)
     code = re.sub(r"\brange\(\d{3}\)", "range(20)", code)  # steps of a training
     for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):

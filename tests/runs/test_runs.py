@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -251,28 +252,42 @@ def test_the_time_that_is_told_comes_from_the_first_steps(clock):
     assert "run folder run\n" in found.err
 
 
+@contextmanager
+def ended(steps):
+    """Trainings end with an error after so many steps."""
+    left, step = steps, BatchEngine._learn
+
+    def learn(self, *given):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise CurvaeError("enough")
+        return step(self, *given)
+
+    with mock.patch.object(BatchEngine, "_learn", learn):
+        yield
+
+
 def test_the_time_that_is_told_is_that_of_the_likelihoods_too(clock):
     """Of the rows that are judged, each a second."""
     write_table(Path("t.csv"), rows=400)
     short = (*SLOW, "--epochs", "12")
 
+    def told(*words):
+        with ended(steps=30):  # it is told after two seconds, which are ten
+            return seconds_told(curvae(*words, *short), 2)
+
     def each(epoch, config, features, train, rows, samples, models, device):
         assert (features, samples) == (3, 500) and 1.1 < epoch * models < 1.5  # 6 or 7 steps
         return rows
 
-    with (
-        mock.patch.multiple("curvae.runs.rows_run", likelihood_seconds=each),
-        mock.patch("curvae.runs.rows_run.RowsRun.outcome", side_effect=CurvaeError("enough")),
-    ):
-        assert 51 <= seconds_told(curvae("fit", "t.csv", "-o", "run", *short), 2) <= 56  # a tenth is held out
-        assert seconds_told(curvae("fit", "t.csv", "-o", "all", *short, "--validation", "0"), 2) == 7 * 60
+    with mock.patch.multiple("curvae.runs.rows_run", likelihood_seconds=each):
+        assert 51 <= told("fit", "t.csv", "-o", "run") <= 56  # a tenth is held out
+        assert told("fit", "t.csv", "-o", "all", "--validation", "0") == 7 * 60
         # Three models share the time of a step.
-        assert 51 <= seconds_told(curvae("fit", "t.csv", "-o", "three", *short, "--repeats", "3"), 2) <= 56
+        assert 51 <= told("fit", "t.csv", "-o", "three", "--repeats", "3") <= 56
     words = ("compare", "t.csv", "--repeats", "3", "--curvatures", "1", "--jobs", "1", *short)
-    with (
-        mock.patch("curvae.runs.rows_run.likelihood_seconds", return_value=100.0) as asked,
-        mock.patch("curvae.training.rows_problem.likelihoods_many", side_effect=CurvaeError("enough")),
-    ):
+    with mock.patch("curvae.runs.rows_run.likelihood_seconds", return_value=100.0) as asked, ended(steps=30):
         # Six trainings in two stacks, each judged on 40 and 80 rows.
         found = curvae(*words, "-o", "c")
     assert "6 trainings\nabout 10 min of training and evaluation\n" in found.err

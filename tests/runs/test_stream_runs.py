@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -24,30 +25,60 @@ STREAMED = (*SMALL, "--memory", MEMORY)
 ROLES = ("--label", "kind", "--id", "cell")
 
 
-@pytest.fixture(autouse=True)
-def _place(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+def settle(monkeypatch, folder):
+    """Go to a folder with an array, and hold few rows out."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    (folder / "here").mkdir()
+    monkeypatch.chdir(folder / "here")
     monkeypatch.setattr(stream_problem, "HELD_OUT", 30)
     np.save("x.npy", X)
 
 
-def parts(folder="parts"):
-    Path(folder).mkdir()
-    for i in range(2):
-        write_parquet(Path(folder, f"{i}.parquet"), X[600 * i : 600 * (i + 1)], group=250, start=600 * i)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Runs on the array and on a folder of Parquet files: where they are, and what was said."""
+    with pytest.MonkeyPatch.context() as patch:
+        settle(patch, tmp_path_factory.mktemp("trained"))
+        Path("parts").mkdir()
+        for i in range(2):
+            write_parquet(Path("parts", f"{i}.parquet"), X[600 * i : 600 * (i + 1)], group=250, start=600 * i)
+        said = {
+            "x.npy": curvae("fit", "x.npy", *STREAMED, "-o", "of_x.npy"),
+            "parts": curvae("fit", "parts", *ROLES, *STREAMED, "-o", "of_parts"),
+        }
+        return Path.cwd(), said
+
+
+@pytest.fixture(autouse=True)
+def _place(monkeypatch, tmp_path):
+    settle(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def array_run(trained):
+    """A copy of the run on the array in `run`, and what was said when it was trained."""
+    folder, said = trained
+    shutil.copytree(folder / "of_x.npy", "run")
+    return said["x.npy"]
+
+
+@pytest.fixture
+def parquet_run(trained):
+    """A copy of the run on Parquet files in `run`, with the files, and what was said when it was trained."""
+    folder, said = trained
+    shutil.copytree(folder / "of_parts", "run")
+    shutil.copytree(folder / "parts", "parts")
+    return said["parts"]
 
 
 def table(path):
     return folders.read_embedding(Path(path))
 
 
-def test_an_array_that_is_larger_than_the_memory_it_may_take():
-    answer = curvae("fit", "x.npy", *STREAMED, "-o", "run")
-    assert answer.code == 0, answer.err
-    assert "1,200 rows are read in pieces, in 1MB of memory." in answer.err
-    assert "next: curvae evaluate run x.npy" in answer.out
+def test_an_array_that_is_larger_than_the_memory_it_may_take(array_run):
+    assert array_run.code == 0, array_run.err
+    assert "1,200 rows are read in pieces, in 1MB of memory." in array_run.err
+    assert "next: curvae evaluate of_x.npy x.npy" in array_run.out
     written, found = table("run/embedding.csv"), load_fitted(Path("run"))
     assert written["id"].tolist() == list(map(str, range(ROWS)))
     assert (written["split"] == "validation").sum() == 30
@@ -72,10 +103,8 @@ def test_data_that_fit_are_held_in_memory_as_ever():
     assert not any("in pieces" in note for note in config("run2")["data"]["notes"])
 
 
-def test_a_folder_of_parquet_files():
-    parts()
-    answer = curvae("fit", "parts", *ROLES, *STREAMED, "-o", "run")
-    assert answer.code == 0, answer.err
+def test_a_folder_of_parquet_files(parquet_run):
+    assert parquet_run.code == 0, parquet_run.err
     written = table("run/embedding.csv")
     assert written["id"].tolist() == [f"c{i}" for i in range(ROWS)]
     assert written["label"].tolist() == ["a" if i % 3 else "b" for i in range(ROWS)]
@@ -105,9 +134,8 @@ def test_a_compressed_matrix_is_read_as_a_whole_unless_a_bound_is_asked_for():
     assert len(table("run/embedding.csv")) == ROWS
 
 
+@pytest.mark.usefixtures("parquet_run")
 def test_new_rows_are_embedded_in_pieces(monkeypatch):
-    parts()
-    curvae("fit", "parts", *ROLES, *STREAMED, "-o", "run")
     write_parquet(Path("new.parquet"), numbered(700, seed=1), group=64, start=900)
     assert curvae("embed", "run", "new.parquet", "-o", "plain.csv").code == 0
     assert curvae("embed", "run", "new.parquet", "--memory", MEMORY, "-o", "pieces.csv").code == 0
@@ -122,17 +150,16 @@ def test_new_rows_are_embedded_in_pieces(monkeypatch):
     pd.testing.assert_frame_equal(table("new-embedding.parquet"), table("plain.csv"), rtol=1e-12)
 
 
+@pytest.mark.usefixtures("parquet_run")
 def test_a_table_without_the_columns_of_the_model():
-    parts()
-    curvae("fit", "parts", *ROLES, *STREAMED, "-o", "run")
     write_parquet(Path("new.parquet"), numbered(700), drop=["g7"])
     untouched(
         "embed", "run", "new.parquet", "--memory", MEMORY, says=["no columns 'g7', which the model was trained on"]
     )
 
 
+@pytest.mark.usefixtures("array_run")
 def test_own_rows_are_evaluated_by_part():
-    curvae("fit", "x.npy", *STREAMED, "-o", "run")
     found = curvae("evaluate", "run", "x.npy", "--samples", "5", "--json").json["parts"]
     assert found["validation"]["rows"] == 30
     np.save("y.npy", numbered(ROWS, seed=1))
@@ -200,10 +227,9 @@ def test_a_sample_is_compared(monkeypatch):
     assert curvae("compare", "x.npy", "-o", "run", "--resume").code == 0
 
 
-def test_a_run_that_was_interrupted_is_resumed(monkeypatch):
+def test_a_run_that_was_interrupted_is_resumed(trained, monkeypatch):
     monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
     monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
-    curvae("fit", "x.npy", *STREAMED, "-o", "whole")
     plain, epochs = stacks._Training.epoch, []
 
     def epoch(self):
@@ -217,7 +243,9 @@ def test_a_run_that_was_interrupted_is_resumed(monkeypatch):
     monkeypatch.setattr(stacks._Training, "epoch", plain)
     refused("fit", "x.npy", "-o", "run", "--resume", "--memory", "2MB", says=["was started with"])
     assert curvae("fit", "x.npy", "-o", "run", "--resume").code == 0
-    pd.testing.assert_frame_equal(table("run/embedding.csv"), table("whole/embedding.csv"), check_exact=True)
+    pd.testing.assert_frame_equal(
+        table("run/embedding.csv"), table(trained[0] / "of_x.npy" / "embedding.csv"), check_exact=True
+    )
     np.save("x.npy", X[::-1].copy())
     refused("fit", "x.npy", "-q", "-o", "run", "--resume", says=["is not the data that run was started with"])
 

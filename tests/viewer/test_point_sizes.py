@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import sys
 import zlib
 from pathlib import Path
 
@@ -16,12 +15,7 @@ from PIL import Image
 from curvae import Euclidean
 from curvae.errors import CurvaeError
 from curvae.viewer import View
-from paths import ROOT
 from running import curvae
-
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.browser import Browser, find
 
 POINTS = np.array([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
 
@@ -53,14 +47,11 @@ def test_the_page_of_a_graph_has_popularity_as_size(tmp_path, monkeypatch):
     assert levels(Path("r", "report.html").read_text(encoding="utf-8")) is not None
 
 
-@pytest.mark.skipif(find() is None, reason="there is no Chromium; apt-get install chromium")
-def test_a_larger_number_is_a_larger_point(tmp_path):
+def test_a_larger_number_is_a_larger_point(browser, tmp_path):
     page = tmp_path / "map.html"
     page.write_text(View(POINTS, Euclidean(2), sizes=[0.0, 1.0, 5.0]).html(), encoding="utf-8")
-    with Browser(find(), 900, 620) as browser:
-        browser.prefer(color_scheme="light")
-        browser.open(page)
-        picture = np.asarray(Image.open(io.BytesIO(browser.screenshot())).convert("RGB"), float)[:, :590]
+    browser.open(page)
+    picture = np.asarray(Image.open(io.BytesIO(browser.screenshot())).convert("RGB"), float)[:, :590]
     blue = picture[..., 2] - picture[..., 0] > 60
     columns = np.flatnonzero(blue.any(0))
     apart = np.split(columns, np.flatnonzero(np.diff(columns) > 20) + 1)

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import sys
 import time
 
 import numpy as np
@@ -20,25 +19,11 @@ from curvae import Euclidean, Lorentz, PoincareBall
 from curvae.plotting import PALETTE, latent_map
 from curvae.report import Picture, Report, Section
 from curvae.viewer import View
-from paths import ROOT
-
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.browser import Browser, find
-
-pytestmark = pytest.mark.skipif(find() is None, reason="there is no Chromium; apt-get install chromium")
 
 BALL = PoincareBall(2, 0.7)
 HOSTILE = """<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"""
 WIDTH, HEIGHT = 900, 620
 FAR = (12.0, 20.0)  # √c·radius of two groups of points that lie close together
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Browser(find(), WIDTH, HEIGHT) as opened:
-        opened.prefer(color_scheme="light")
-        yield opened
 
 
 def polar(radius, angle):
@@ -280,6 +265,7 @@ def test_a_drag_keeps_the_point_under_the_pointer(page):
     assert np.abs(blob(stage(pixels(page), page), PALETTE[2]) - start).max() < 2
 
 
+@pytest.mark.usefixtures("moving")
 def test_a_click_centres(page):
     page.drag(tuple(place(page, unit(SIX)[3])))
     settled(page)
@@ -306,6 +292,7 @@ def test_the_wheel_zooms_at_the_pointer(page):
     assert page.run(under) == pytest.approx(before, abs=1e-9)
 
 
+@pytest.mark.usefixtures("moving")
 def test_keys(page):
     middle = np.array(page.run("return curvae.maps[0].map.toPixel([0, 0])"))
     page.key("ArrowRight")
@@ -389,7 +376,7 @@ def test_dark_follows_the_system(page):
     settled(page)
     image = pixels(page)
     assert image[0, 0].max() < 40 and stage(image, page)[HEIGHT // 2, 100].max() < 60
-    page.prefer(color_scheme="light")
+    page.prefer(color_scheme="light", reduced_motion="reduce")
     settled(page)
     assert pixels(page)[0, 0].min() > 230
 

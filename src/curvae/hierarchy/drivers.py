@@ -202,15 +202,8 @@ class _Place:
             raise CurvaeError(f"rows must be given by their places, whole numbers, at least one; got {rows!r}")
         if places.min() < 0 or places.max() >= len(embedding):
             raise CurvaeError(f"the map has rows 0 to {len(embedding) - 1}, got {int(places.max())}")
-        self._rows = embedding.take(places)
-
-    @property
-    def centre(self) -> Array:
-        """The Fréchet mean of the rows, (1, d)."""
-        means = [
-            Lorentz(part.dim, part.c).frechet_mean(torch.from_numpy(part.space))[None] for part in self._rows.parts
-        ]
-        return torch.cat(means, -1).numpy()
+        self._rows = embedding if self._fixed else embedding.take(places)
+        self.centre = self._rows.centre  # (1, d)
 
     def draw(self, fitted: Fitted, count: int, random: np.random.Generator) -> Array:
         """Points of the posteriors of rows chosen at random, (count, d)."""

@@ -157,7 +157,7 @@ class RowsRun(Run):
             "estimate": estimate,
         }
         if repeats == 1:
-            found = [self._fit(**where, progress=progress)]
+            found = [self._fit(**where, processes=place.processes, progress=progress)]
         else:
             found = fit_many(
                 [replace(config, seed=config.seed + i) for i in range(repeats)],

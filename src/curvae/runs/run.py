@@ -89,12 +89,13 @@ def geometry(fitted: FittedModel) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is trained and kept; `jobs` are processes at most."""
+    """Where a run is trained and kept; `jobs` are processes at most, and `processes` those that share a training."""
 
     folder: Path
     resume: bool
     device: torch.device | str
     jobs: int
+    processes: int = 1
 
     @property
     def view_step(self) -> Step:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..errors import CurvaeError
+from ..training.config import Config
 from ..training.evaluate import Embedding
 from ..training.fitted import FittedModel
 from ..training.orientation import frames_to_json
+from ..training.processes import process_count, require_shareable
 from ..training.storage import save_fitted
 from ..training.workers import processes
 from .folders import embedding_path, write_map, write_report
@@ -38,6 +41,7 @@ class TrainRequest:
         repeats: of rows, trainings with other seeds (1); of a graph, how often edges are hidden (5).
         resume, force: go on with the run in the folder, or overwrite it.
         device, jobs: where to train, and in how many processes at most.
+        processes: that train a model of rows together; by default one, or those that `torchrun` has started.
     """
 
     source: DataSource
@@ -49,6 +53,7 @@ class TrainRequest:
     force: bool = False
     device: torch.device | str = "cpu"
     jobs: int | None = None
+    processes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class TrainResult:
 def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainResult:  # noqa: B008 - frozen
     """Train a model on rows or on a graph and write its run folder."""
     count, kind = RUNS[request.source.kind].count, request.source.kind
+    request = replace(request, processes=_processes(request))
     with ExitStack() as held:
         started = start_run(
             request,
@@ -82,6 +88,17 @@ def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainRe
         return _train(request, started, reporter)
 
 
+def _processes(request: TrainRequest) -> int:
+    """How many train the model together; raises where they cannot."""
+    processes = process_count(request.processes)
+    if processes == 1:
+        return processes
+    if (request.repeats or 1) > 1:
+        raise CurvaeError("repeats=… and processes=… cannot be combined: several processes train one model; drop one")
+    require_shareable(processes, Config(**request.settings), request.device)
+    return processes
+
+
 def _rooted(run: Run, root: str | None, before: Mapping[str, Any]) -> dict[str, Any]:
     """Choose the centre of the map, which only the picture depends on: a run may be resumed with another one."""
     run.choose_root(before.get("root") if root is None else root)
@@ -92,7 +109,8 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     run, folder, _, description = started
     reporter.tell(run.data.notes, [*run.data.warnings, *run.remarks])
     reporter.tell([run.plan_text, f"run folder {folder}"], ())
-    place = Place(folder, request.resume, request.device, request.jobs or processes(request.device))
+    jobs = request.jobs or processes(request.device)
+    place = Place(folder, request.resume, request.device, jobs, request.processes or 1)
     began = time.perf_counter()
     run.train(place, reporter, epoch_progress(reporter))
     found = run.outcome(place, run.source.named(description["source"]), time.perf_counter() - began, reporter)

@@ -129,6 +129,12 @@ class Embedding:
             Embedding(np.ascontiguousarray(space), sigma, (factor,), self.popularity) for space, sigma, factor in found
         ]
 
+    @cached_property
+    def centre(self) -> Array:
+        """The Fréchet mean of all rows, as space parts, (1, d)."""
+        means = [Lorentz(part.dim, part.c).frechet_mean(torch.from_numpy(part.space)) for part in self.parts]
+        return torch.cat(means)[None].numpy()
+
     @property
     def dim(self) -> int:
         return int(self.space.shape[1])

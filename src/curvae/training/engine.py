@@ -18,6 +18,7 @@ from ..settings import rounds
 from .adam import Adam
 from .config import Config, Settings
 from .fitted import Record
+from .objectives import figures, figures_by_name, losses
 from .sources import EpochGenerator, Stacked
 
 __all__ = [
@@ -139,10 +140,13 @@ class Engine(ABC, Generic[Model, Kind]):
         """One step down the losses of all models, unless each is lost."""
         stack = self.stack
         found = torch.autograd.grad(loss.sum() if loss.dim() else loss, list(stack.leaves.values()))
-        gradients = dict(zip(stack.leaves, found, strict=True))
+        self._follow(loss.reshape(-1).tolist(), dict(zip(stack.leaves, found, strict=True)), step, failures)
+
+    def _follow(self, loss: list[float], gradients: dict[str, Tensor], step: int, failures: dict[int, Failure]) -> None:
+        """One step down these gradients, unless each of the losses is lost."""
         self.step += 1
-        self._check(loss.reshape(-1).tolist(), step, gradients, failures)
-        if len(failures) < len(stack):
+        self._check(loss, step, gradients, failures)
+        if len(failures) < len(self.stack):
             self._descend(gradients)
 
     def _descend(self, gradients: dict[str, Tensor]) -> None:
@@ -184,62 +188,6 @@ class Engine(ABC, Generic[Model, Kind]):
         made.origin = seed, epoch or 0
         made.manual_seed(int(entropy >> 1))
         return made
-
-
-def losses(
-    terms: Terms | MapTerms,
-    config: Config,
-    beta: Tensor | float,
-    weight: Tensor | None = None,
-    pull: Tensor | None = None,
-    kept: Tensor | None = None,
-) -> Tensor:
-    """The loss of every model, (models,): the mean over its rows, each multiplied by its weight.
-
-    Arguments:
-        terms: of a batch.
-        config: says which objective.
-        beta: weight of the divergence.
-        weight: by which rows count, (rows,) or (models, rows), in the mean over all rows of the training 1.
-        pull: weights of neighbourhoods, (models, 1 or 2).
-        kept: 1 for rows, and 0 for what fills up a batch.
-    """
-    if pull is not None and isinstance(terms, MapTerms):
-        missed = _mean(_missed(terms, pull), weight, kept)
-        return losses(Terms(*terms[:2]), config, beta, weight, kept=kept) + missed
-    reconstruction, kl = terms[0], terms[1]
-    if config.objective == "iwae":
-        rows = math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2)
-    elif weight is None and kept is None:
-        return (beta * kl - reconstruction).mean((-2, -1))
-    else:
-        rows = (beta * kl - reconstruction).mean(-2)
-    return _mean(rows, weight, kept)
-
-
-def _mean(rows: Tensor, weight: Tensor | None, kept: Tensor | None) -> Tensor:
-    rows = rows if weight is None else rows * weight
-    return rows.mean(-1) if kept is None else (rows * kept).sum(-1) / kept.sum(-1)
-
-
-def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
-    """By how much every row misses its neighbourhood, in nats, (…, rows)."""
-    return (pull.unsqueeze(-1) * terms.neighbours).sum(-2)
-
-
-def figures_by_name(means: Sequence[float]) -> Record:
-    """What an epoch gave, by name."""
-    reconstruction, kl, *missed = means
-    found = {"elbo": reconstruction - kl, "reconstruction": reconstruction, "kl": kl}
-    return {**found, "neighbours": missed[0]} if missed else found
-
-
-def figures(terms: Terms | MapTerms, pull: Tensor | None, kept: Tensor | float = 1.0) -> Tensor:
-    """Sums over the rows of what records show, (2 or 3, models); rows count by `kept`."""
-    found = [term.detach().double().mean(-2) for term in terms[:2]]
-    if pull is not None and isinstance(terms, MapTerms):
-        found.append(_missed(terms, pull).detach().double().view_as(found[0]))
-    return torch.stack([(figure * kept).sum(-1).view(-1) for figure in found])
 
 
 def _counting(rows: Batch) -> Tensor | float:
@@ -298,8 +246,12 @@ class BatchEngine(Engine[VAE, Config]):
     @property
     def threads(self) -> int | None:
         """One, if a step has little to multiply: threads then spend more time waiting for each other."""
+        return self._threads(min(self.config.batch_size, len(self.train)))
+
+    def _threads(self, rows: int) -> int | None:
+        """The same for steps of so many rows."""
         weights = sum(leaf.numel() for leaf in self.stack.leaves.values())
-        return 1 if min(self.config.batch_size, len(self.train)) * self.config.samples * weights < _SHARED else None
+        return 1 if rows * self.config.samples * weights < _SHARED else None
 
     @property
     def watched_size(self) -> int:
@@ -350,13 +302,27 @@ class BatchEngine(Engine[VAE, Config]):
         for model in stack.models:
             model.train()
         for step, (rows, noise) in enumerate(zip(batches, noises, strict=True), 1):
-            terms = self._step_terms(rows, noise)
-            self._learn(losses(terms, self.config, self.beta, rows.weight, self.pull), step, failures)
+            found = self._step(rows, noise, step, failures)
             if len(failures) == len(stack):
                 break
-            totals += figures(terms, self.pull, _counting(rows))
+            totals += found
             advance(step * share)
-        return EpochResult(totals.T.cpu() / count, failures)
+        return EpochResult(self._total(totals).T.cpu() / count, failures)
+
+    def _step(self, rows: Batch, noise: Tensor, step: int, failures: dict[int, Failure]) -> Tensor:
+        """Learn from a batch; returns the sums of its figures."""
+        loss, found = self._loss(rows, noise)
+        self._learn(loss, step, failures)
+        return found
+
+    def _loss(self, rows: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
+        terms = self._step_terms(rows, noise)
+        loss = losses(terms, self.config, self.beta, rows.weight, self.pull)
+        return loss, figures(terms, self.pull, _counting(rows))
+
+    def _total(self, figures: Tensor) -> Tensor:
+        """Figures of all rows, from those of the rows that were seen here."""
+        return figures
 
     def _no_figures(self) -> Tensor:
         rows = 2 if self.pull is None else 3
@@ -386,5 +352,9 @@ class BatchEngine(Engine[VAE, Config]):
             model.eval()
         with torch.no_grad():
             for rows, noise in zip(self.validation.batches(None, size), noises, strict=True):
-                totals += figures(self._step_terms(rows, noise), self.pull, _counting(rows))
-        return totals.T.cpu() / count
+                totals += self._judged(rows, noise)
+        return self._total(totals).T.cpu() / count
+
+    def _judged(self, rows: Batch, noise: Tensor) -> Tensor:
+        """Sums of the figures of validation rows."""
+        return figures(self._step_terms(rows, noise), self.pull, _counting(rows))

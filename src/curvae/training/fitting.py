@@ -16,12 +16,14 @@ from .config import Config
 from .fitted import Fitted, FittedModel, Record
 from .pace import Clock, Estimate
 from .problems import Listener, Problem, Task, Warn
+from .processes import assist, follows, require_shareable, train_together
 from .rows import Data, Scaling
 from .rows_problem import RowsTask, plan_rows
 from .splits import HeldOut, Split
 from .stacks import train_stack
 from .stream_problem import plan_stream
-from .workers import processes, seen_by_workers, spread
+from .workers import processes as cores
+from .workers import seen_by_workers, spread
 
 __all__ = ["fit", "fit_many", "train_many", "train_one"]
 
@@ -40,6 +42,7 @@ def fit(
     dtype: torch.dtype = torch.float32,
     folder: Path | None = None,
     resume: bool = False,
+    processes: int = 1,
     progress: Callable[[Record, int], None] = lambda record, epochs: None,
     estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> Fitted:
@@ -65,6 +68,9 @@ def fit(
         folder: keeps `metrics.jsonl` and `checkpoint/`; without it nothing is written.
         resume: go on from the checkpoint in `folder`, if there is one; otherwise it is removed. Settings and data must
             be those of the start, but for more epochs, for which a learning rate that has fallen rises again.
+        processes: that train the model together, each on a share of every batch, with the losses of a single one: a
+            divisor of 64. On CUDA each has a GPU. The script that asks for several must be importable
+            (`if __name__ == "__main__":`), or is started by `torchrun` with as many.
         progress: called after each epoch with its record and the number of epochs.
         estimate: told how long the training will take, once, when a second of steps has shown it.
 
@@ -77,6 +83,9 @@ def fit(
     """
     problem: Problem[RowsTask, Fitted]
     tasks: Sequence[RowsTask]
+    require_shareable(processes, config, device)
+    if processes > 1 and isinstance(x, Batches):
+        raise CurvaeError("batches of other loaders are made in one process; drop processes=…, or open a stream")
     if isinstance(x, Stream | Batches):
         if isinstance(split, Split):
             raise CurvaeError("the split of a stream is the rows held out; give a HeldOut, as of hold_out")
@@ -86,7 +95,7 @@ def fit(
             raise CurvaeError("rows in memory need a Split, as of random_split, not the HeldOut of a stream")
         splits, scalings = None if split is None else [split], None if scaling is None else [scaling]
         problem, tasks = plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype)
-    return train_one(problem, tasks, folder, resume, progress, estimate)
+    return train_one(problem, tasks, folder, resume, progress, estimate, processes)
 
 
 def fit_many(
@@ -162,12 +171,18 @@ def train_one(
     resume: bool = False,
     progress: Callable[[Record, int], None] = lambda record, epochs: None,
     estimate: Callable[[Estimate], None] = lambda estimate: None,
+    processes: int = 1,
 ) -> FittedT:
     """Train the model of a single task; arguments as of `fit`."""
+    if follows(processes):
+        return assist()
     tasks, _ = _resumed(problem, tasks, folder, resume)
     epochs = tasks[0].config.epochs or 0
     listener = Listener(lambda place, record: progress(record, epochs), Clock([epochs], estimate).reached)
-    (fitted,) = train_stack(problem, tasks, listener, folder=folder, resume=resume)
+    if processes == 1:
+        (fitted,) = train_stack(problem, tasks, listener, folder=folder, resume=resume)
+    else:
+        (fitted,) = train_together(processes, problem, tasks, listener, folder, resume)
     if fitted.failure is not None:
         raise CurvaeError(fitted.failure)
     return fitted
@@ -196,7 +211,7 @@ def train_many(
     return spread(
         tasks,
         partial(work, problem, folder=folder, resume=resume),
-        jobs=jobs or processes(problem.asked),
+        jobs=jobs or cores(problem.asked),
         scheduler=scheduler,
         begun=known,
         progress=progress,

@@ -172,13 +172,20 @@ def _silent() -> Iterator[None]:
         logger.setLevel(level)
 
 
-# onnxruntime has these in float32 alone. Arguments are 0.14 and more, or their series are used (geometry/functions.py),
-# so that no digits cancel.
-_IN_EXPONENTIALS: dict[Any, Callable[[Tensor], Tensor]] = {
-    torch.ops.aten.sinh.default: lambda x: (x.exp() - (-x).exp()) / 2.0,
-    torch.ops.aten.cosh.default: lambda x: (x.exp() + (-x).exp()) / 2.0,
-    torch.ops.aten.asinh.default: lambda x: (x + (x * x + 1.0).sqrt()).log(),
-}
+def _in_exponentials() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """What onnxruntime has in float32 alone, by functions that it has in float64 too.
+
+    Arguments are 0.14 and more, or their series are used (geometry/functions.py), so that no digits cancel.
+    """
+    from onnxscript import opset18
+
+    op: Any = opset18  # its annotations leave out that numbers are turned into tensors
+    aten = torch.ops.aten
+    return {
+        aten.sinh.default: lambda x: op.Div(op.Sub(op.Exp(x), op.Exp(op.Neg(x))), op.CastLike(2.0, x)),
+        aten.cosh.default: lambda x: op.Div(op.Add(op.Exp(x), op.Exp(op.Neg(x))), op.CastLike(2.0, x)),
+        aten.asinh.default: lambda x: op.Log(op.Add(x, op.Sqrt(op.Add(op.Mul(x, x), op.CastLike(1.0, x))))),
+    }
 
 
 def require_onnx() -> None:
@@ -189,16 +196,15 @@ def require_onnx() -> None:
 
 def onnx_bytes(part: Part, program: ExportedProgram) -> bytes:
     """The ONNX file of a part, exported by `export_part`, whose inputs and outputs are called as the part's."""
-    from torch.export import default_decompositions
-
     require_onnx()
     with _silent():
         made = torch.onnx.export(
-            program.run_decompositions({**default_decompositions(), **_IN_EXPONENTIALS}),
+            program,
             input_names=list(part.inputs),
             output_names=list(part.outputs),
             dynamo=True,
             verbose=False,
+            custom_translation_table=_in_exponentials(),
         )
         assert made is not None
         return made.model_proto.SerializeToString()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import CurvaeError
 from .config import Settings
+from .crew import ALONE, Crew
 from .device import choose_device
 from .engine import Engine
 from .evaluate import Embedding
@@ -119,6 +120,7 @@ class Problem(ABC, Generic[TaskT, FittedT]):
         sources: the distinct data of all tasks.
         asked: the device, or "auto".
         dtype: of the networks.
+        crew: processes that train a model together.
 
     Attributes:
         remedy: what to do about a model that is too large for the device.
@@ -127,6 +129,7 @@ class Problem(ABC, Generic[TaskT, FittedT]):
     sources: Sequence[Any]
     asked: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
+    crew: Crew = field(default=ALONE, kw_only=True)
 
     remedy: ClassVar[str]
 

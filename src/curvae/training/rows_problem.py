@@ -29,6 +29,7 @@ from .fitted import Fitted
 from .neighbours import COMPONENTS, Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
 from .rows import Data, Scaling, layout_of
+from .shared import SharedEngine
 from .sources import Pool
 from .splits import HeldOut, Split, random_split
 
@@ -248,8 +249,11 @@ class RowsProblem(Problem[RowsTask, Fitted]):
             [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
         )
         own = self._neighbourhoods(tasks, models, pool)
-        train = pool.part(torch.from_numpy(np.stack([task.split.train for task in tasks])), own)
-        validation = pool.part(torch.from_numpy(np.stack([watched_rows(task) for task in tasks])))
+        share = self.crew.share
+        train = pool.part(torch.from_numpy(np.stack([task.split.train for task in tasks])), own, share)
+        validation = pool.part(torch.from_numpy(np.stack([watched_rows(task) for task in tasks])), None, share)
+        if not share.whole:
+            return SharedEngine(models, configs, train, validation, self.crew)
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
         captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
         return (Captured if captured else BatchEngine)(models, configs, train, validation)

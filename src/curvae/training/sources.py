@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from ..data import Arrays
 from ..models import Batch, Layout
+from .crew import Share
 from .neighbours import Neighbourhoods
 from .rows import Matrix, Rows, Scaling, assemble
 
@@ -20,6 +21,9 @@ __all__ = ["EVERY", "EpochGenerator", "Gathered", "Part", "Pool", "RowSource", "
 
 EVERY = slice(None)
 """all rows"""
+
+EVERYTHING = Share()
+"""that of a process that trains by itself"""
 
 
 class EpochGenerator(Generator):
@@ -65,8 +69,10 @@ class Part:
         [[[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]]
     """
 
-    def __init__(self, rows: Rows, index: Tensor, neighbours: Neighbourhoods | None = None) -> None:
-        self.rows, self.index, self.neighbours = rows, index, neighbours
+    def __init__(
+        self, rows: Rows, index: Tensor, neighbours: Neighbourhoods | None = None, share: Share = EVERYTHING
+    ) -> None:
+        self.rows, self.index, self.neighbours, self._share = rows, index, neighbours, share
 
     @property
     def layout(self) -> Layout:
@@ -82,7 +88,10 @@ class Part:
     def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         generators = None if generator is None else [generator]
         (order,) = _orders(len(self), generators, self.index.device, 1)
-        return map(self._batch, order[own].split(size))
+        if self._share.whole:
+            return map(self._batch, order[own].split(size))
+        shares = self._share.batches(own, len(self), size)
+        return (self._batch(order[places]).joined(index=index) for places, index in shares)
 
     def _batch(self, positions: Tensor) -> Batch:
         batch = self.rows.batch(self.index[positions])
@@ -131,8 +140,15 @@ class Stacked(ABC):
 class Gathered(Stacked):
     """Rows that lie on one device, from where a batch of all models is one gather."""
 
-    def __init__(self, pool: Pool, index: Tensor, starts: Tensor, neighbours: Neighbourhoods | None = None) -> None:
-        self.device, self._pool, self._neighbours = pool.device, pool, neighbours
+    def __init__(
+        self,
+        pool: Pool,
+        index: Tensor,
+        starts: Tensor,
+        neighbours: Neighbourhoods | None = None,
+        share: Share = EVERYTHING,
+    ) -> None:
+        self.device, self._pool, self._neighbours, self._share = pool.device, pool, neighbours, share
         self._index, self._starts, self._places = index, starts, index + starts
 
     def __len__(self) -> int:
@@ -141,7 +157,7 @@ class Gathered(Stacked):
     def keep(self, places: Sequence[int]) -> Self:
         neighbours = None if self._neighbours is None else self._neighbours.keep(places)
         own = list(places)
-        return type(self)(self._pool, self._index[own], self._starts[own], neighbours)
+        return type(self)(self._pool, self._index[own], self._starts[own], neighbours, self._share)
 
     def order(self, generators: Sequence[Generator] | None) -> Tensor:
         """Numbers of the rows, (models, rows), in the order of an epoch; `gather` takes them."""
@@ -157,7 +173,12 @@ class Gathered(Stacked):
         )
 
     def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
-        return map(self.gather, self.order(generators)[:, own].split(size, 1))
+        order = self.order(generators)
+        if self._share.whole:
+            return map(self.gather, order[:, own].split(size, 1))
+        shares = self._share.batches(own, len(self), size)
+        models = len(order)
+        return (self.gather(order[:, places]).joined(index=index.expand(models, -1)) for places, index in shares)
 
 
 class Zipped(Stacked):
@@ -244,16 +265,24 @@ class Pool:
         """Rows by their places in `parts`, (models, n)."""
         return assemble({name: part[places] for name, part in self.parts.items()}, self.rows[0].layout.missing)
 
-    def part(self, index: Tensor | None = None, neighbours: Neighbourhoods | None = None) -> Stacked:
-        """Rows of every model by index, (models, rows), by default all; and what is known of their neighbours."""
+    def part(
+        self,
+        index: Tensor | None = None,
+        neighbours: Neighbourhoods | None = None,
+        share: Share = EVERYTHING,
+    ) -> Stacked:
+        """Rows of every model by index, (models, rows), by default all; and what is known of their neighbours.
+
+        Of a `share`, batches have only the rows of one process, with their places in the whole batch as `index`.
+        """
         if index is None:
             index = torch.arange(len(self.rows[0])).expand(len(self.rows), -1)
         index = index.to(self.device)
         if self.resident:
-            return Gathered(self, index, self._starts, neighbours)
+            return Gathered(self, index, self._starts, neighbours, share)
         return Zipped(
             [
-                Part(rows, own, None if neighbours is None else neighbours.keep([place]))
+                Part(rows, own, None if neighbours is None else neighbours.keep([place]), share)
                 for place, (rows, own) in enumerate(zip(self.rows, index, strict=True))
             ]
         )

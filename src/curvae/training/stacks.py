@@ -112,7 +112,7 @@ class _Training:
         checkpoint: Checkpoint | None,
     ) -> None:
         self.members = [ModelInTraining(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
-        self.listener, self.checkpoint = listener, checkpoint
+        self.listener, self.checkpoint = listener, checkpoint if problem.crew.leads else None
         self.saved, self.pause, self.told = time.monotonic(), _CHECKPOINT_EVERY, 0.0
         self.state = State(self.members) if checkpoint is None else checkpoint.read(self.members)
         if not self.state.active:

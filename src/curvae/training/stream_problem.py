@@ -29,6 +29,7 @@ from .rows_problem import (
     settled,
     watched_rows,
 )
+from .shared import SharedEngine
 from .sources import Pool, RowSource, Zipped
 from .splits import HeldOut, Split, hold_out
 from .streamed import StreamedRows
@@ -141,13 +142,17 @@ class StreamProblem(RowsProblem):
         rows: RowSource = (
             LoadedRows(self.stream, task.scaling, task.layout, self.dtype)
             if isinstance(self.stream, Batches)
-            else StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype)
+            else StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype, self.crew.share)
         )
         watched = watched_rows(task)
         validation = None
         if len(watched):
             held = self.stream.held(watched)
-            validation = Pool.of([(held, task.scaling)], self.device, self.dtype, whole=True).part()
+            validation = Pool.of([(held, task.scaling)], self.device, self.dtype, whole=True).part(
+                share=self.crew.share
+            )
+        if not self.crew.share.whole:
+            return SharedEngine(models, [task.config], Zipped([rows]), validation, self.crew)
         kind = Captured if self.device.type == "cuda" else BatchEngine
         return kind(models, [task.config], Zipped([rows]), validation)
 

@@ -6,7 +6,7 @@ round takes one row of every shard in turn: place p of a round is row p // 64 of
 that order, so it has an equal share of every shard.
 
 So the order follows from (seed, epoch), the blocks and the length of a round alone. Processes whose number divides 64
-can each read the blocks of their own shards: together they make the same batches as one process.
+each read the blocks of their own shards: together they make the same batches as one process.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from ..data import Stream
 from ..data.memory import size_text
 from ..errors import CurvaeError
 from ..models import Batch, Layout
+from .crew import SHARDS, Share
 from .rows import Rows, Scaling, assemble
-from .sources import EVERY
+from .sources import EVERY, EVERYTHING
 from .splits import HeldOut
 
 __all__ = ["SHARDS", "StreamedRows", "shard_order"]
-
-SHARDS = 64
-"""parts of a round of which every batch has an equal share"""
 
 _ROUND = 1 << 28  # bytes of a round at most: more shuffle no better
 _SHARE = 4  # rounds that would fit in memory: one in use, one that is read, and what reading them takes
@@ -82,6 +80,7 @@ class StreamedRows:
         held_out: which rows are left out.
         layout: of a row, as the model takes it.
         dtype: of batches.
+        share: what this process has of every batch; `index` of these tells the places of its rows in the whole batch.
 
     Attributes:
         device: where batches are.
@@ -90,9 +89,16 @@ class StreamedRows:
     device = torch.device("cpu")
 
     def __init__(
-        self, stream: Stream, scaling: Scaling, held_out: HeldOut, layout: Layout, dtype: torch.dtype = torch.float32
+        self,
+        stream: Stream,
+        scaling: Scaling,
+        held_out: HeldOut,
+        layout: Layout,
+        dtype: torch.dtype = torch.float32,
+        share: Share = EVERYTHING,
     ) -> None:
         self.layout, self._stream, self._scaling, self._dtype = layout, stream, scaling, dtype
+        self._share = share
         self._held = held_out.validation
         self._counts = np.diff(stream.starts - np.searchsorted(self._held, stream.starts))
         row = dtype.itemsize * (layout.features + layout.covariates + layout.size)
@@ -134,22 +140,31 @@ class StreamedRows:
 
     def _batches(self, plan: _Plan, size: int, start: int, stop: int) -> Iterator[Batch]:
         rest: dict[str, Tensor] = {}
+        filled = 0  # rows of the batch so far, of all processes
         place = int(np.searchsorted(plan.starts, start, "right")) - 1
         while start < stop:
             parts = self._round(plan, place)
             first = plan.starts[place]
             end = min(stop, plan.starts[place + 1])
             while start < end:
-                lacking = size - _length(rest)
-                taken = {name: part[start - first : min(end, start + lacking) - first] for name, part in parts.items()}
-                start += _length(taken)
+                until = min(end, start + size - filled)
+                taken = self._taken(parts, start - first, until - first, filled)
+                filled, start = filled + until - start, until
                 # Copies: whoever has a batch would hold all of its round, beside the two that are in memory.
                 rest = {name: torch.cat([rest[name], part]) if rest else part.clone() for name, part in taken.items()}
-                if _length(rest) == size or start == stop:
+                if filled == size or start == stop:
                     yield assemble(rest, self.layout.missing)
-                    rest = {}
+                    rest, filled = {}, 0
             del parts, taken  # so that the round is released before the one after the next is read
             place += 1
+
+    def _taken(self, parts: dict[str, Tensor], start: int, stop: int, filled: int) -> dict[str, Tensor]:
+        """The rows between two places of a round, for a batch that has so many already."""
+        if self._share.whole:
+            return {name: part[start:stop] for name, part in parts.items()}
+        own, (begin, end) = self._share.places(start, stop), self._share.before(np.array([start, stop])).tolist()
+        index = torch.from_numpy(own - start + filled)
+        return {**{name: part[begin:end] for name, part in parts.items()}, "index": index}
 
     def _round(self, plan: _Plan, place: int) -> dict[str, Tensor]:
         """The rows of a round by the name of a part, in the order of the epoch; the next one is begun to be read."""
@@ -170,29 +185,32 @@ class StreamedRows:
         order = plan.order(place)
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
-        target = torch.from_numpy(places)
+        mine, target = self._share.has(places), torch.from_numpy(self._share.before(places))
         parts: dict[str, Tensor] = {}
-        done = 0
+        done, last = 0, plan.rounds[place][-1]
         for block in plan.rounds[place].tolist():
+            following = done + int(self._counts[block])
+            if not mine[done:following].any() and (parts or block != last):
+                done = following
+                continue
             start = int(self._stream.starts[block])
             for arrays in self._stream.arrays(block):
                 held = self._held[np.searchsorted(self._held, start) : np.searchsorted(self._held, start + len(arrays))]
                 kept: Any = np.delete(np.arange(len(arrays)), held - start) if len(held) else slice(None)
+                stop = done + len(arrays) - len(held)
                 start += len(arrays)
+                own = target[done:stop]
+                if not self._share.whole:
+                    kept, own = np.arange(len(arrays))[kept][mine[done:stop]], own[torch.from_numpy(mine[done:stop])]
                 rows = Rows(arrays.take(kept), self._scaling, dtype=self._dtype, whole=True)
-                own = target[done : done + len(rows)]
                 for name, part in rows.parts.items():
                     if name not in parts:
-                        parts[name] = _room(len(order), part)
+                        parts[name] = _room(int(mine.sum()), part)
                     parts[name][own] = part
-                done += len(rows)
+                done = stop
         return parts
 
 
 def _room(rows: int, like: Tensor) -> Tensor:
     """Place for so many rows, from NumPy: what torch allocated, it may keep for itself when it is released."""
     return torch.from_numpy(np.empty((rows, *like.shape[1:]), like.numpy().dtype))
-
-
-def _length(parts: dict[str, Tensor]) -> int:
-    return len(parts["x"]) if parts else 0
