@@ -134,6 +134,7 @@ def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     "data",
     option("-o", "--output", type=FILE, help="CSV file, or .npy for images (<name>-imputed.csv)."),
     option("--samples", help="Importance samples per row (1000).", type=int, default=1000),
+    "memory",
     "force",
     "seed",
     "device",
@@ -206,6 +207,7 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     *_GRAPH,
     *_ROWS,
     "missing",
+    "memory_of_sample",
     option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     "jobs",
     option("--scheduler", help="Train on a Dask cluster.", metavar="ADDRESS"),
@@ -285,7 +287,7 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
 
 
 # Options of `diagnose` that have no meaning for distances, a graph or a run.
-_OF_VALUES = ("metric", "missing", "covariates")
+_OF_VALUES = ("metric", "missing", "covariates", "memory")
 _OF_TABLES = (*_OF_VALUES, "label", "id", "group", "categorical")
 _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", "header")
 
@@ -311,6 +313,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", "header")
     *_TABLE,
     "covariates_left_out",
     "missing_filled",
+    "memory_of_sample",
     "force",
     "seed",
     example="diagnose cells.csv --label type --id barcode -o hierarchy.html",

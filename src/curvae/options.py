@@ -96,6 +96,9 @@ SHARED: dict[str, click.Parameter] = {
         help="Missing features of nodes: error, or fill in the mean (error).",
     ),
     "memory": option("--memory", metavar="SIZE", help="Read larger data in pieces of it: 2GB (a quarter of all)."),
+    "memory_of_sample": option(
+        "--memory", metavar="SIZE", help="Look at a sample of larger data, of this size: 2GB (a quarter of all)."
+    ),
     "nodes": option("--nodes", shell_complete=files, help="Table of nodes: names, labels, features."),
     "features": option(
         "--features", multiple=True, help="Column of numbers of the nodes; repeatable (all of --nodes)."

@@ -228,8 +228,8 @@ def test_sizes_that_are_none(tmp_path, memory):
 
 
 def test_other_files_and_too_few_rows(tmp_path):
-    (tmp_path / "x.csv").write_text("a\n1\n")
-    refused(tmp_path / "x.csv", r"cannot be read in pieces; give a .npy array")
+    (tmp_path / "x.mtx").write_text("a\n1\n")
+    refused(tmp_path / "x.mtx", r"cannot be read in pieces; give a table, a .npy array")
     refused(saved(tmp_path / "x.npy", numbered(1)), "fewer than 2 rows")
     refused(saved(tmp_path / "y.npy", numbered(9)), 'missing="drop" needs all rows in memory', missing="drop")
     schema = open_stream(tmp_path / "y.npy").schema

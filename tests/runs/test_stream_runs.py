@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array, save_npz
 
 from curvae.data import memory
 from curvae.runs import Reporter, Source, folders, kinds, pieces
@@ -30,7 +31,6 @@ def settle(monkeypatch, folder):
     (folder / "here").mkdir()
     monkeypatch.chdir(folder / "here")
     monkeypatch.setattr(stream_problem, "HELD_OUT", 30)
-    monkeypatch.setattr(pieces, "HELD_OUT", 30)
     np.save("x.npy", X)
 
 
@@ -108,7 +108,30 @@ def test_a_folder_of_parquet_files(parquet_run):
     written = table("run/embedding.csv")
     assert written["id"].tolist() == [f"c{i}" for i in range(ROWS)]
     assert written["label"].tolist() == ["a" if i % 3 else "b" for i in range(ROWS)]
-    refused("compare", "parts", says=["which only fit and embed can read"])
+    refused("judge", "parts", "run", says=["which is only read in pieces"])
+
+
+def test_a_text_table_is_converted():
+    write_parquet(Path("x.parquet"), X, group=64).to_csv("x.csv", index=False)
+    found = {}
+    for path in ("x.csv", "x.parquet"):
+        answer = curvae("fit", path, *ROLES, *STREAMED, "-o", f"run-{path}")
+        assert answer.code == 0 and "1,200 rows are read in pieces" in answer.err, answer.err
+        found[path] = table(f"run-{path}/embedding.csv")
+    assert found["x.csv"]["id"].tolist() == found["x.parquet"]["id"].tolist()
+    assert curvae("embed", "run-x.csv", "x.csv", "--memory", MEMORY, "-o", "again.csv").code == 0
+    np.testing.assert_allclose(table("again.csv")["radius"], found["x.csv"]["radius"], rtol=1e-9)
+    assert curvae("fit", "x.csv", *ROLES, *SMALL, "-o", "run").code == 0  # which fits
+    assert not any("in pieces" in note for note in config()["data"]["notes"])
+
+
+def test_a_compressed_matrix_is_read_as_a_whole_unless_a_bound_is_asked_for():
+    save_npz("x.npz", csr_array(X))
+    says = ["x.npz is compressed; write it with scipy.sparse.save_npz(…, compressed=False), or raise --memory"]
+    untouched("fit", "x.npz", *STREAMED, says=says)
+    save_npz("x.npz", csr_array(X), compressed=False)
+    assert curvae("fit", "x.npz", *STREAMED, "-o", "run").code == 0
+    assert len(table("run/embedding.csv")) == ROWS
 
 
 @pytest.mark.usefixtures("parquet_run")
@@ -142,6 +165,66 @@ def test_own_rows_are_evaluated_by_part():
     np.save("y.npy", numbered(ROWS, seed=1))
     found = curvae("evaluate", "run", "y.npy", "--samples", "5", "--json").json["parts"]
     assert {name: part["rows"] for name, part in found.items()} == {"new": 30}
+
+
+def test_gaps_are_filled_in_pieces():
+    x = numbered(ROWS)
+    x[np.random.default_rng(5).random(x.shape) < 0.01] = np.nan
+    x[:, 0] = np.arange(ROWS)
+    write_parquet(Path("x.parquet"), x, group=200)
+    curvae("fit", "x.parquet", *ROLES, "--missing", "model", *STREAMED, "-o", "run")
+    few = ("--samples", "20")
+    plain = curvae("impute", "run", "x.parquet", *few, "-o", "plain.csv")
+    found = curvae("impute", "run", "x.parquet", *few, "--memory", MEMORY, "-o", "pieces.csv")
+    assert found.code == plain.code == 0, (found.err, plain.err)
+    figures = f"{np.isnan(x).sum():,} values in {np.isnan(x).any(1).sum():,} rows"
+    assert figures in found.out and figures in plain.out
+    written = pd.read_csv("pieces.csv")
+    assert not written.isna().any().any() and written["cell"].tolist() == [f"c{i}" for i in range(ROWS)]
+    pd.testing.assert_frame_equal(written, pd.read_csv("plain.csv"), rtol=1e-10)
+    curvae("fit", "x.npy", *STREAMED, "-o", "other")
+    untouched("impute", "other", "x.npy", "--memory", MEMORY, says=["was not trained with --missing model"])
+
+
+SAMPLE = "a sample is looked at: 735 of 1,200 rows, chosen at random with seed 0."
+
+
+def test_a_sample_is_diagnosed(monkeypatch):
+    monkeypatch.setattr(pieces, "_LEAST", 10)
+    write_parquet(Path("x.parquet"), X)
+    answer = curvae("diagnose", "x.npy", "--memory", MEMORY, "-o", "sample.html")
+    assert answer.code == 0 and SAMPLE in answer.err, answer.err
+    assert SAMPLE in Path("sample.html").read_text()
+    assert f"--memory {MEMORY}" in answer.out  # what is done next takes the same sample
+    # As if the sample were all there is.
+    rows, _, bound = pieces.loaded(Source("x.npy", memory=MEMORY), 0, Reporter())
+    assert bound == MEMORY and len(rows) == 735
+    np.testing.assert_array_equal(rows.x, X[rows.ids.astype(int)])
+    np.save("sample.npy", rows.x)
+    lines = [line for line in answer.out.splitlines() if line.startswith("  ")]
+    assert lines and all(line in curvae("diagnose", "sample.npy").out for line in lines)
+    assert "a sample" not in curvae("diagnose", "x.npy", "--memory", "1GB").err
+    refused("diagnose", "x.npy", "--distances", "--memory", MEMORY, says=["--memory has no meaning with --distances"])
+
+
+def test_every_row_is_as_likely_in_a_sample(monkeypatch):
+    monkeypatch.setattr(pieces, "_LEAST", 10)
+    source = Source("x.npy", memory=MEMORY)
+    samples = [pieces.loaded(source, seed, Reporter())[0].ids.astype(int) for seed in range(40)]
+    times = np.bincount(np.concatenate(samples), minlength=ROWS)
+    assert times.sum() == 40 * 735 and times.max() <= 40
+    expected = 40 * 735 / 1200 * (1 - 735 / 1200)  # the variance of a binomial number
+    assert times.var() == pytest.approx(expected, rel=0.2)
+
+
+def test_a_sample_is_compared(monkeypatch):
+    monkeypatch.setattr(pieces, "_LEAST", 10)
+    few = ["--epochs=1", "--hidden=4", "--posterior=wrapped", "--repeats=3", "--curvatures=1", "--jobs=1"]
+    answer = curvae("compare", "x.npy", "--memory", MEMORY, *few, "-o", "run")
+    assert answer.code == 0 and SAMPLE in answer.err, answer.err
+    assert config()["data"]["rows"] == 735 and config()["source"]["memory"] == MEMORY
+    assert SAMPLE in Path("run/report.html").read_text()
+    assert curvae("compare", "x.npy", "-o", "run", "--resume").code == 0
 
 
 def test_a_run_that_was_interrupted_is_resumed(trained, monkeypatch):

@@ -232,6 +232,44 @@ def test_a_file_that_changes_in_the_middle_of_an_epoch(tmp_path):
     assert_same(state(fit(CONFIG, opened(), folder=tmp_path / "run", resume=True)), whole)
 
 
+def damaged(path):
+    """Other bytes in a file of the same size and time, as on a failing disk."""
+    stat, whole = path.stat(), path.read_bytes()
+    path.write_bytes(whole[:200] + bytes(len(whole) - 5200) + whole[-5000:])
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("breaks", "says"),
+    [
+        (damaged, "1.parquet cannot be read as Parquet: .*; write it again"),
+        (Path.unlink, "1.parquet cannot be read: No such file or directory; restore it and resume"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "1.parquet was changed while it was being read"),
+        (lambda path: write_parquet(path, X[:300].astype(str)), "1.parquet was changed while it was being read"),
+    ],
+)
+def test_a_file_of_a_folder_that_breaks_in_the_middle_of_an_epoch(tmp_path, breaks, says):
+    """The training ends with one line, and goes on bit for bit where it was when the file is restored."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for i in range(3):
+        write_parquet(folder / f"{i}.parquet", X[600 * i : 600 * (i + 1)])
+    how = {"label": "kind", "id": "cell", "memory": MEMORY}
+    whole, path = state(fit(CONFIG, open_stream(folder, **how))), folder / "1.parquet"
+    kept, stat = path.read_bytes(), path.stat()
+
+    def progress(record, epochs):
+        if record["epoch"] == 1:
+            breaks(path)
+
+    with pytest.raises(CurvaeError, match=says) as error:
+        fit(CONFIG, open_stream(folder, **how), folder=tmp_path / "run", progress=progress)
+    assert "\n" not in str(error.value)
+    path.write_bytes(kept)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert_same(state(fit(CONFIG, open_stream(folder, **how), folder=tmp_path / "run", resume=True)), whole)
+
+
 def test_a_folder_that_grows(tmp_path):
     """The training goes on with the files of its start; it cannot be resumed with more."""
     folder = tmp_path / "parts"

@@ -29,7 +29,7 @@ from .raw import RawData
 from .schema import Column
 from .text import NUMBER
 
-__all__ = ["map_npy", "raw_matrix", "read_npy", "read_sparse", "read_sparse_matrix"]
+__all__ = ["map_npy", "raw_matrix", "read_npy", "read_sparse", "read_sparse_matrix", "unreadable"]
 
 _COLUMN = 500  # bytes for the name and the mean of a column
 
@@ -56,7 +56,7 @@ def map_npy(path: Path) -> Any:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a broken file can make the reader raise anything
-        raise _unreadable(path, "a .npy array of numbers", error) from error
+        raise unreadable(path, "a .npy array of numbers", error) from error
     if array.ndim not in (2, 3):
         raise CurvaeError(
             f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images"
@@ -78,7 +78,7 @@ def read_sparse(path: Path) -> Any:
         raise
     except Exception as error:  # a broken file can make the reader raise anything
         dense = "a matrix of scipy.sparse.save_npz (for a dense one use numpy.save)"
-        raise _unreadable(path, dense if packed else "Matrix Market", error) from error
+        raise unreadable(path, dense if packed else "Matrix Market", error) from error
 
 
 def _load_npz(path: Path) -> Any:
@@ -91,7 +91,8 @@ def _load_npz(path: Path) -> Any:
     return matrix
 
 
-def _unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
+def unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
+    """What to say of a file that cannot be read as what it should be."""
     return CurvaeError(f"{path.name} cannot be read as {what}: {one_line(error)}; save it again")
 
 

@@ -142,7 +142,7 @@ def _read_directory(path: Path) -> RawData:
     if has_mnist(path):
         return read_mnist("all", path)
     if any(path.glob("*.parquet")):
-        raise CurvaeError(f"{path} is a folder of Parquet files, which only fit and embed can read; give a single file")
+        raise CurvaeError(f"{path} is a folder of Parquet files, which is only read in pieces; give a single file")
     if (raw := read_folder(path)) is None:
         raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
     return raw

@@ -81,15 +81,15 @@ def read_frame(
 
 
 @contextmanager
-def opened_parquet(path: Path) -> Iterator[Any]:
-    """A `pyarrow.parquet.ParquetFile`, whose errors are ours."""
+def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile`, which takes further arguments, but whose errors are ours."""
     try:
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
     except ImportError as error:
         raise CurvaeError(f"{path.name} needs pyarrow to be read; pip install 'curvae[parquet]'") from error
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, **how) as file:
             yield file
     except (arrow.ArrowException, OSError) as error:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -32,7 +33,7 @@ from .text import (
     split,
 )
 
-__all__ = ["UNNAMED", "name_columns", "read_text"]
+__all__ = ["UNNAMED", "Head", "name_columns", "read_head", "read_text"]
 
 UNNAMED = "Unnamed: "  # and its place: what pandas calls a column without a name
 
@@ -50,13 +51,7 @@ def read_text(
         first: whether the first column stays text, whatever its name.
     """
     file = scan(path, messages=messages)
-    with file.open() as stream:
-        head = list(islice(filter(str.strip, stream), HEAD))
-    separator, records = sniff(head, short_header=True)
-    if not records:
-        raise CurvaeError(f"{path.name} has no separate columns; separate them by commas, semicolons or tabs")
-    names, headed = _header(path, records, known, messages)
-    check_cells(path, pd.DataFrame([names], columns=names), "the header")
+    head, separator, records, names, headed = read_head(file, known, messages)
     blanks = _has_blanks(head, separator)
     if len(records) > 1 and len(records[1]) > len(names):  # pandas would silently drop the rest of the first row
         check_widths(file, separator, len(names), blanks)
@@ -81,6 +76,37 @@ def read_text(
         for name in frame.select_dtypes(exclude="number"):
             frame[name] = frame[name].map(unguard, na_action="ignore")
     return frame
+
+
+class Head(NamedTuple):
+    """The first lines of a text table, and what they tell.
+
+    Arguments:
+        lines: as they are.
+        separator: between fields.
+        records: the lines in fields.
+        names: of the columns.
+        headed: whether the first line holds these names.
+    """
+
+    lines: list[str]
+    separator: str
+    records: list[list[str]]
+    names: list[str]
+    headed: bool
+
+
+def read_head(file: TextFile, known: Collection[str], messages: Messages) -> Head:
+    """Find separator and header of a text table; `known` and `messages` as of `read_text`."""
+    path = file.path
+    with file.open() as stream:
+        lines = list(islice(filter(str.strip, stream), HEAD))
+    separator, records = sniff(lines, short_header=True)
+    if not records:
+        raise CurvaeError(f"{path.name} has no separate columns; separate them by commas, semicolons or tabs")
+    names, headed = _header(path, records, known, messages)
+    check_cells(path, pd.DataFrame([names], columns=names), "the header")
+    return Head(lines, separator, records, names, headed)
 
 
 @dataclass

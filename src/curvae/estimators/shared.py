@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -35,6 +36,7 @@ __all__ = [
     "nearest",
     "plain",
     "require",
+    "row_shape",
     "space_parts",
     "weighted",
 ]
@@ -90,6 +92,25 @@ def require(output: Any, **counts: Any) -> None:
         require_count(name, plain(value))
     if output not in get_args(Output):
         raise CurvaeError(f"output must be one of {', '.join(get_args(Output))}; got {output!r}")
+
+
+def row_shape(asked: Any, network: str, features: int) -> tuple[int, ...]:
+    """Of the image that a row of so many features is, or () where it is none."""
+    if asked is None:
+        side = math.isqrt(features)
+        if network == "conv" and side**2 != features:
+            raise CurvaeError(
+                f'network="conv" takes rows for square images, and {features} columns are none; '
+                'give image_shape=(height, width), or use network="mlp"'
+            )
+        return (side, side) if network == "conv" else ()
+    shape = plain(asked)
+    sides = isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(side, int) for side in shape)
+    if not sides or min(shape) < 1 or math.prod(shape) != features:
+        raise CurvaeError(
+            f"image_shape must be (height, width) with height × width = {features}, the columns; got {shape!r}"
+        )
+    return tuple(shape)
 
 
 def weighted(data: Arrays, sample_weight: ArrayLike | None) -> Arrays:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,20 @@ from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
 from ..training.splits import random_split
 from .covariates import take_apart
-from .shared import Array, MapEstimator, Output, config_of, coordinates, nearest, plain, require, space_parts, weighted
+from .shared import (
+    Array,
+    MapEstimator,
+    Output,
+    config_of,
+    coordinates,
+    nearest,
+    plain,
+    require,
+    row_shape,
+    space_parts,
+    weighted,
+)
+from .streams import IN_PIECES, fit_stream, refuse_stream
 
 __all__ = ["PoincareVAE"]
 
@@ -87,7 +99,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         random_state: seed, generator or None.
 
     Attributes:
-        embedding_: training rows in the coordinates of `output`.
+        embedding_: training rows in the coordinates of `output`; of those read in pieces only a sample.
         history_: one record an epoch.
         curvature_, prior_scale_, identifiable_: c, σ0 and c·σ0² as trained; arrays, one for each factor, of a product.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
@@ -206,6 +218,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def _rows(self, X: Any, reset: bool = False, decode: bool = False) -> Arrays:
         """Features and covariates; these may be absent where neither the encoder nor, to `decode`, the decoder needs
         them."""
+        refuse_stream(X)
         X, told = take_apart(X, self.covariates, None if reset else self.n_features_in_)
         x = validate_data(
             self,
@@ -223,7 +236,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         source = Path("X")
         if reset:
             self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Messages())
-        data = Arrays(x, shape=self._shape(x.shape[1]), missing=self.missing == "model")
+        data = Arrays(x, shape=row_shape(self.image_shape, self.network, x.shape[1]), missing=self.missing == "model")
         if told is not None:
             return replace(data, context=code_covariates(source, told, self.covariates_))
         if self.covariates_ and (decode or self.encode_covariates):
@@ -237,33 +250,18 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         return np.array(feature_names(int(self.n_features_in_)) if names is None else names)
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Train on the rows of X; y is ignored.
+        """Train on the rows of X, a matrix or what `curvae.data.open_stream` or `open_batches` opened; y is ignored.
 
         A row of `sample_weight` 2 counts as two in loss and validation, and one of 0 is not trained on, but placed.
         """
         self._check()
+        if isinstance(X, IN_PIECES):
+            self._take(*fit_stream(self, X, sample_weight, choose_device(self.device)))
+            return self
         data = self._rows(X, reset=True)
         fitted = self._best(weighted(data, sample_weight)).double()
         self._take(fitted, embed(fitted, data).require_finite())
         return self
-
-    def _shape(self, features: int) -> tuple[int, ...]:
-        """Of the image that a row is, or () where it is none."""
-        if self.image_shape is None:
-            side = math.isqrt(features)
-            if self.network == "conv" and side**2 != features:
-                raise CurvaeError(
-                    f'network="conv" takes rows for square images, and {features} columns are none; '
-                    'give image_shape=(height, width), or use network="mlp"'
-                )
-            return (side, side) if self.network == "conv" else ()
-        shape = plain(self.image_shape)
-        sides = isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(side, int) for side in shape)
-        if not sides or min(shape) < 1 or math.prod(shape) != features:
-            raise CurvaeError(
-                f"image_shape must be (height, width) with height × width = {features}, the columns; got {shape!r}"
-            )
-        return tuple(shape)
 
     def _best(self, data: Arrays) -> Fitted:
         """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""

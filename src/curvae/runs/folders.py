@@ -49,6 +49,8 @@ __all__ = [
 PARQUET_ROWS = 1_000_000
 """rows from which on the table of a map is a Parquet file"""
 
+_GROUP = 1 << 15  # rows of a row group, at least
+
 # What a run holds; `force` removes these and nothing else, the mark of a run last.
 _OWN = (
     "checkpoint",
@@ -245,14 +247,26 @@ def write_tables(path: Path, tables: Iterable[pd.DataFrame]) -> None:
 
 
 def _write_parquet(file: IO[bytes], tables: Iterable[pd.DataFrame]) -> None:
-    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    parquet = import_module("pyarrow.parquet")
     writer: Any = None
-    for table in tables:
-        texts = table.select_dtypes(exclude="number").astype(str)
-        made = arrow.Table.from_pandas(table.assign(**texts), preserve_index=False)
+    for made in _row_groups(tables):
         writer = writer or parquet.ParquetWriter(file, made.schema)
         writer.write_table(made)
     writer.close()
+
+
+def _row_groups(tables: Iterable[pd.DataFrame]) -> Iterator[Any]:
+    """Tables of Arrow of many rows each, for the file keeps something in memory for every row group."""
+    arrow = import_module("pyarrow")
+    held: list[Any] = []
+    for table in tables:
+        texts = table.select_dtypes(exclude="number").astype(str)
+        held.append(arrow.Table.from_pandas(table.assign(**texts), preserve_index=False))
+        if sum(map(len, held)) >= _GROUP:
+            yield arrow.concat_tables(held)
+            held = []
+    if held:
+        yield arrow.concat_tables(held)
 
 
 def _csv_text(table: pd.DataFrame, header: bool) -> str:

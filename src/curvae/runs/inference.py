@@ -53,12 +53,14 @@ def impute_run(
     *,
     samples: int = 1000,
     seed: int = 0,
+    memory: str | None = None,
     force: bool = False,
     device: torch.device | str = "cpu",
     reporter: Reporter = _SILENT,
 ) -> Imputed:
-    """Fill the gaps of data with what a trained run expects there, from so many importance samples a row."""
-    return open_run(run, device).impute(path, output, samples, seed, force, reporter)
+    """Fill the gaps of data with what a trained run expects there, from so many importance samples a row; rows that
+    take more than so much memory a piece at a time."""
+    return open_run(run, device).impute(path, output, samples, seed, force, reporter, memory)
 
 
 def sample_run(

@@ -15,9 +15,9 @@ from .progress import Reporter
 from .rows_run import RowsRun
 from .run import Run, TrainedRun
 from .sources import DataSource, Source, streamed_blocks
-from .stream_run import StreamRun
+from .stream_run import SampledRun, StreamRun
 
-__all__ = ["RUNS", "open_run", "run_of", "training_run"]
+__all__ = ["RUNS", "comparison_run", "open_run", "run_of", "training_run"]
 
 RUNS: Mapping[str, type[Run]] = {run.fitted.kind: run for run in (RowsRun, GraphRun)}
 """what runs of a kind do, by its name in `config.json`"""
@@ -27,8 +27,15 @@ def training_run(source: DataSource, config: Settings, repeats: int | None, repo
     """The run that trains on some data; it reads rows in pieces where they are larger than the memory they may take."""
     if isinstance(source, Source) and isinstance(config, Config):
         needed = {"repeats": repeats not in (None, 1), "neighbours": config.neighbours != "off"}
-        if (blocks := streamed_blocks(source, others=needed)) is not None:
+        if (blocks := streamed_blocks(source, reporter.counter, others=needed)) is not None:
             return StreamRun(source, config, blocks, reporter)
+    return RUNS[source.kind](source, config)
+
+
+def comparison_run(source: DataSource, config: Settings, reporter: Reporter) -> Run:
+    """The run that compares models on some data, or on a sample of rows that are larger than memory."""
+    if isinstance(source, Source) and isinstance(config, Config):
+        return SampledRun(source, config, reporter)
     return RUNS[source.kind](source, config)
 
 

@@ -1,4 +1,5 @@
-"""Streams in runs: a sample for figures and pictures, and the table of a map a piece at a time."""
+"""Streams in runs: samples for figures and pictures and for what needs rows in memory, and the table of a map a piece
+at a time."""
 
 from __future__ import annotations
 
@@ -8,30 +9,56 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ..data import Dataset, Stream
+from ..data import Dataset, Schema, Stream, memory, open_stream
 from ..data.messages import count
 from ..geometry.frames import Frame
 from ..training import Fitted, Split
 from ..training.evaluate import embed
 from ..training.splits import HeldOut
-from ..training.stream_problem import HELD_OUT
+from ..training.stream_problem import sample_rows
 from .folders import embedding_table
 from .progress import Reporter
+from .sources import Source, streamed_blocks
 
-__all__ = ["embedded_tables", "sampled"]
+__all__ = ["embedded_tables", "loaded", "sampled"]
+
+_LEAST = 1000  # rows of a sample, where there are so many, however little memory there is
 
 
 def sampled(stream: Stream, held_out: HeldOut, seed: int) -> tuple[Dataset, Split]:
     """The rows that are held out and at most 10,000 others, chosen at random; and which of these are which."""
-    random = np.random.default_rng([seed, 11])
-    others = random.choice(len(stream), min(HELD_OUT, len(stream)), replace=False, shuffle=False).astype(np.int64)
-    rows = np.union1d(held_out.validation, others)
+    rows, split = sample_rows(stream, held_out, seed)
     data = stream.take(rows)
-    held = np.isin(rows, held_out.validation)
     if len(rows) < len(stream):
         note = f"pictures and figures are of a sample: {len(rows):,} of {count(len(stream), 'row')}, chosen at random."
         data = replace(data, notes=(*data.notes, note))
-    return data, Split(np.flatnonzero(~held), np.flatnonzero(held))
+    return data, split
+
+
+def loaded(source: Source, seed: int, reporter: Reporter) -> tuple[Dataset, Schema, str | None]:
+    """The rows for what needs them in memory: of data that are larger than they may be as many as fit, chosen at random
+    from the seed. Also the schema of all rows, and how much memory was taken for a sample.
+    """
+    if (blocks := streamed_blocks(source, reporter.counter)) is None:
+        return *source.load(), None
+    bound = memory.bound(source.memory)
+    stream = open_stream(
+        blocks,
+        memory=bound,
+        label=source.label,
+        id=source.id,
+        missing=source.missing,
+        advance=reporter.counter("reading", len(blocks)),
+    )
+    count = min(len(stream), max(_LEAST, bound * len(stream) // blocks.footprint))
+    # What takes memory for every row of the stream takes less than the rows that are chosen.
+    chosen = np.random.default_rng([seed, 13]).choice(len(stream), count, replace=False, shuffle=False)
+    data = stream.take(np.sort(chosen).astype(np.int64))
+    if count < len(stream):
+        note = f"a sample is looked at: {count:,} of {len(stream):,} rows, chosen at random with seed {seed}."
+        reporter.say(note)
+        data = replace(data, notes=(*data.notes, note))
+    return data, stream.schema, memory.size_text(bound)
 
 
 def embedded_tables(

@@ -46,6 +46,7 @@ from .drivers import driver_sections
 from .factors import by_factor, map_files, place_text
 from .faithful import faithful_section, filled_rows, judge_rows, scaled_rows, yardstick_section
 from .folders import embedding_table
+from .pieces import loaded
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
@@ -301,7 +302,7 @@ class RowsRun(Run):
     ) -> DiagnosedData:
         """Test rows, as a model would see them, or a matrix of distances."""
         try:
-            data, schema = source.load()
+            data, schema = source.load() if distances else loaded(source, seed, reporter)[:2]
         except MissingValuesError as error:
             if distances:
                 raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error

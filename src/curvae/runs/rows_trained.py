@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ..data.missing import Missing, places
 from ..data.schema import one_hot
 from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood
-from ..training import impute
+from ..training import Fitted, impute
 from ..training.config import require_count
 from ..training.evaluate import embed, likelihoods
 from ..training.files import write_bytes
@@ -29,7 +29,7 @@ from ..training.splits import HeldOut
 from ..training.stream_problem import held_out_rows
 from . import pages
 from .faithful import judge_rows
-from .folders import embedding_table, output_file, write_table
+from .folders import embedding_table, output_file, write_table, write_tables
 from .pieces import embedded_tables, sampled
 from .progress import Reporter
 from .run import EmbeddedData, Imputed, Sampled, TrainedRun, missing_as_run
@@ -72,7 +72,7 @@ class TrainedRows(TrainedRun):
             if value is not None:
                 raise CurvaeError(f"{self.folder} holds a model of a table, which has no nodes; leave out {name}=…")
         fitted, schema = self.loaded.fitted, self.loaded.data
-        if (blocks := streamed_blocks(Source(path, memory=memory), schema)) is not None:
+        if (blocks := streamed_blocks(Source(path, memory=memory), reporter.counter, schema)) is not None:
             missing = missing_as_run(missing, self.loaded.description)
             stream = open_stream(blocks, schema=schema, memory=memory, missing=missing)
             return EmbeddedData(embedded_tables(fitted, stream, self.frames, reporter), len(stream))
@@ -81,7 +81,14 @@ class TrainedRows(TrainedRun):
         return EmbeddedData([table], len(table))
 
     def impute(
-        self, path: str, output: Path | None, samples: int, seed: int, force: bool, reporter: Reporter
+        self,
+        path: str,
+        output: Path | None,
+        samples: int,
+        seed: int,
+        force: bool,
+        reporter: Reporter,
+        memory: str | None = None,
     ) -> Imputed:
         """Write a CSV table, or for images an array.
 
@@ -90,32 +97,53 @@ class TrainedRows(TrainedRun):
         """
         require_count("samples", samples, "importance_samples")
         fitted, schema = self.loaded.fitted, self.loaded.data
-        data = self._read(path, "model", reporter, decode=True)
         images = schema.kind == "images"
         name = f"{Path(path).name.split('.')[0]}-imputed.{'npy' if images else 'csv'}"
         target = output_file(output, Path(name), force)
-        rows, columns = places(data.x)
-        lacking = len(np.unique(rows))
-        filled = impute(fitted, data, samples, seed, reporter.counter("imputing", lacking))
+        # A category is one gap, however many features it has.
+        column_of = np.repeat(np.arange(len(schema.columns)), [len(column.features) for column in schema.columns])
+        gaps = lacking = 0
+
+        def filled(data: Dataset, advance: Callable[[int], None]) -> Any:
+            nonlocal gaps, lacking
+            rows, columns = places(data.x)
+            gaps += len(set(zip(rows.tolist(), column_of[columns].tolist(), strict=True)))
+            lacking += len(np.unique(rows))
+            return impute(fitted, data, samples, seed, advance)
+
+        def tables() -> Iterator[pd.DataFrame]:
+            for data, advance in self._gapped(path, memory, reporter):
+                x = filled(data, advance)
+                yield _filled_table(x if isinstance(x, np.ndarray) else x.toarray(), data, schema, fitted)
+
         if images:
-            write_bytes(target, _npy(filled.reshape(-1, *schema.shape)))
+            ((data, advance),) = self._gapped(path, memory, reporter)
+            write_bytes(target, _npy(filled(data, advance).reshape(-1, *schema.shape)))
         else:
-            dense = filled if isinstance(filled, np.ndarray) else filled.toarray()
-            table = (
-                _table(_likely(dense, schema, fitted.config.likelihood), schema)
-                .assign(**_beside(data, schema))
-                .apply(_typed)
-            )
-            write_table(target, pd.concat([_roles(data, schema), table], axis=1))
+            write_tables(target, tables())
         source = Source(str(target))
         if isinstance(stored := self.loaded.description.get("source"), dict):
             source = replace(source.again(stored), missing="error")
-        # A category is one gap, however many features it has.
-        column_of = np.repeat(np.arange(len(schema.columns)), [len(column.features) for column in schema.columns])
-        gaps = len(set(zip(rows.tolist(), column_of[columns].tolist(), strict=True)))
         plain = source.exposure is None  # all that a diagnosis takes
         following = source.step("diagnose") if plain else Step("view", (str(self.folder),))
         return Imputed(target, gaps, lacking, following)
+
+    def _gapped(
+        self, path: str, memory: str | None, reporter: Reporter
+    ) -> Iterator[tuple[Dataset, Callable[[int], None]]]:
+        """Rows with gaps, all or a piece at a time, and what is told how many more of those that have some are done."""
+        schema = self.loaded.data
+        if (blocks := streamed_blocks(Source(path, memory=memory), reporter.counter, schema)) is None:
+            data = self._read(path, "model", reporter, decode=True)
+            yield data, reporter.counter("imputing", len(np.unique(places(data.x)[0])))
+            return
+        missing = missing_as_run("model", self.loaded.description)
+        stream = open_stream(blocks, schema=schema, memory=memory, missing=missing)
+        done = reporter.counter("imputing", len(stream))
+        for block in range(len(stream.blocks.sizes)):
+            for data in stream.datasets(block):
+                yield data, lambda rows: None
+                done(len(data))
 
     def sample(
         self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
@@ -181,7 +209,7 @@ class TrainedRows(TrainedRun):
         own = known["data"].get("fingerprint")
         stored = known.get("source")
         bound = stored.get("memory") if isinstance(stored, dict) else None
-        if (blocks := streamed_blocks(Source(path, memory=bound), self.loaded.data)) is None:
+        if (blocks := streamed_blocks(Source(path, memory=bound), reporter.counter, self.loaded.data)) is None:
             data = self._read(path, missing, reporter, decode=True)
             same = data.fingerprint == own
             return data, fitted.split.names(len(data)) if same else np.full(len(data), "new")
@@ -228,6 +256,12 @@ class TrainedRows(TrainedRun):
             "parts": parts,
             "faithfulness": None if faithful is None else faithful.to_json(),
         }
+
+
+def _filled_table(x: NDArray[np.float64], data: Dataset, schema: Schema, fitted: Fitted) -> pd.DataFrame:
+    """Rows without gaps as a table of the source."""
+    features = _table(_likely(x, schema, fitted.config.likelihood), schema).assign(**_beside(data, schema))
+    return pd.concat([_roles(data, schema), features.apply(_typed)], axis=1)
 
 
 def _likely(x: NDArray[np.float64], schema: Schema, likelihood: str) -> NDArray[np.float64]:

@@ -332,9 +332,16 @@ class TrainedRun(ABC):
 
     @abstractmethod
     def impute(
-        self, path: str, output: Path | None, samples: int, seed: int, force: bool, reporter: Reporter
+        self,
+        path: str,
+        output: Path | None,
+        samples: int,
+        seed: int,
+        force: bool,
+        reporter: Reporter,
+        memory: str | None = None,
     ) -> Imputed:
-        """Fill the gaps of data and write them."""
+        """Fill the gaps of data and write them; rows that take more than so much `memory` a piece at a time."""
 
     def explained(self) -> Loaded:
         """What the run holds, if its model explains points by the columns of a table; raises if not."""

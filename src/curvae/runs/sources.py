@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -129,12 +129,15 @@ class Source(DataSource):
         return super().again({"exposure": None, "covariates": [], "memory": None, **stored})
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
-        own = self if action == self.action else replace(self, memory=None)  # others read all rows
+        own = self if action in (self.action, "compare", "diagnose") else replace(self, memory=None)  # others take none
         return super(Source, own).step(action, why, **options)
 
 
 def streamed_blocks(
-    source: Source, schema: Schema | None = None, others: Mapping[str, Any] = MappingProxyType({})
+    source: Source,
+    counter: Callable[[str, int], Callable[[int], None]],
+    schema: Schema | None = None,
+    others: Mapping[str, Any] = MappingProxyType({}),
 ) -> Blocks | None:
     """The blocks of data that are larger than the memory that they may take; None for data to be held in memory.
 
@@ -143,6 +146,7 @@ def streamed_blocks(
 
     Arguments:
         source: the data.
+        counter: as of a `Reporter`, for a text table that is converted.
         schema: of the data that a model was trained on, if there is one.
         others: what else needs all rows, by the names of parameters.
     """
@@ -153,6 +157,10 @@ def streamed_blocks(
     blocks = find_blocks(source.path, bound, roles, columns)
     if blocks is None or (blocks.footprint <= bound and not blocks.path.is_dir()):
         return None
+    if blocks.whole:
+        if source.memory is None:
+            return None
+        raise CurvaeError(f"{blocks.whole}, or raise memory=…: it can only be read as a whole")
     needed = [name for name, value in {**_need_all_rows(source, schema), **others}.items() if value]
     if needed and source.memory is None and not blocks.path.is_dir():
         return None
@@ -161,7 +169,7 @@ def streamed_blocks(
             f"{blocks.path.name} is read in pieces and {', '.join(f'{name}=…' for name in needed)} needs all rows in "
             "memory; leave it out, or give a single file and raise memory=…"
         )
-    return blocks
+    return blocks.opened(counter)
 
 
 def _need_all_rows(source: Source, schema: Schema | None) -> dict[str, Any]:

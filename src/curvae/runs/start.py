@@ -15,7 +15,7 @@ from ..training.files import write_json
 from ..training.locks import locked
 from ..training.storage import CONFIG, description_of, read_description
 from .folders import new_folder
-from .kinds import RUNS, training_run
+from .kinds import RUNS, comparison_run, training_run
 from .progress import Reporter
 from .run import Run, given
 from .sources import DataSource
@@ -77,9 +77,12 @@ def start_run(
         settings = given(config)
         source.check_resumed(folder, before["source"])
     config = configs(**settings)
-    # A comparison needs all rows in memory, where a run that was started without a bound had them too.
-    whole = kind != source.kind or (before and source.to_json().get("memory") is None)
-    run = runs(source, config) if whole else training_run(source, config, asked.get("repeats"), reporter)
+    if before and source.to_json().get("memory") is None:  # it had all rows in memory
+        run = runs(source, config)
+    elif kind == source.kind:
+        run = training_run(source, config, asked.get("repeats"), reporter)
+    else:
+        run = comparison_run(source, config, reporter)
     if before and run.fingerprint != before["data"]["fingerprint"]:
         raise CurvaeError(
             f"{source.path} is not the data that {folder} was started with; "

@@ -12,13 +12,31 @@ from ..data import Dataset, Schema, memory, open_stream
 from ..data.streams import Blocks
 from ..training import Config, Fitted, fit
 from ..training.stream_problem import held_out_rows, plan_stream
-from .pieces import embedded_tables, sampled
+from .pieces import embedded_tables, loaded, sampled
 from .progress import Reporter
 from .rows_run import RowsRun
 from .run import Outcome, Place
 from .sources import DataSource, Source, Step
 
-__all__ = ["StreamRun"]
+__all__ = ["SampledRun", "StreamRun"]
+
+
+class SampledRun(RowsRun):
+    """Rows for a comparison: all, or a sample of those that are larger than memory.
+
+    Arguments:
+        source, config: as of `RowsRun`.
+        reporter: told how far the data were read, and of a sample.
+    """
+
+    def __init__(self, source: Source, config: Config, reporter: Reporter) -> None:
+        self._reporter = reporter
+        super().__init__(source, config)
+
+    def _load(self, source: Source) -> tuple[Dataset, Schema]:
+        data, schema, bound = loaded(source, self.config.seed, self._reporter)
+        self.source = source if bound is None else replace(source, memory=bound)
+        return data, schema
 
 
 class StreamRun(RowsRun):

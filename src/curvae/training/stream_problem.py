@@ -34,7 +34,7 @@ from .sources import Pool, RowSource, Zipped
 from .splits import HeldOut, Split, hold_out
 from .streamed import StreamedRows
 
-__all__ = ["HELD_OUT", "StreamProblem", "held_out_rows", "plan_stream"]
+__all__ = ["HELD_OUT", "StreamProblem", "held_out_rows", "plan_stream", "sample_rows"]
 
 HELD_OUT = 10_000
 """validation rows of a stream at most: they are in memory while a model is trained"""
@@ -66,6 +66,16 @@ def held_out_rows(config: Config, stream: Stream | Batches) -> HeldOut:
         return HeldOut(len(stream) + held, np.arange(len(stream), len(stream) + held))
     most = min(HELD_OUT, stream.memory // (_SHARE * 8 * stream.features))
     return hold_out(len(stream), config.validation, most, config.seed)
+
+
+def sample_rows(stream: Stream, held_out: HeldOut, seed: int) -> tuple[NDArray[np.int64], Split]:
+    """The rows that are held out and at most 10,000 others, chosen at random, in ascending order; and which of these
+    are which."""
+    random = np.random.default_rng([seed, 11])
+    others = random.choice(len(stream), min(HELD_OUT, len(stream)), replace=False, shuffle=False).astype(np.int64)
+    rows = np.union1d(held_out.validation, others)
+    held = np.isin(rows, held_out.validation)
+    return rows, Split(np.flatnonzero(~held), np.flatnonzero(held))
 
 
 def plan_stream(

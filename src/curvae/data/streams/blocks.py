@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,15 @@ from ..matrices import map_npy
 from ..raw import RawData
 from ..schema import Column, Kind
 
-__all__ = ["Blocks", "NpyBlocks"]
+__all__ = ["Blocks", "Counter", "NpyBlocks", "block_rows", "block_starts"]
 
 _BYTES = 1 << 23  # of a block of an array, in float64
 _SHARE = 64  # blocks that would fit in memory, at least
 _ROW = 400  # bytes that a row takes in memory besides its values: its id, and its line in the table of the map
+
+
+Counter: TypeAlias = Callable[[str, int], Callable[[int], None]]
+"""takes the name of a task and its rows, and returns what is told how many more of them are done"""
 
 
 class Blocks(ABC):
@@ -56,6 +61,15 @@ class Blocks(ABC):
     def footprint(self) -> int:
         """Bytes that all rows would take in memory, about."""
 
+    @property
+    def whole(self) -> str:
+        """Why the rows can only be read as a whole, and what to do about it; empty for all but a few files."""
+        return ""
+
+    def opened(self, counter: Counter) -> Blocks:
+        """These blocks; what has to be converted first tells the counter how far it is."""
+        return self
+
     @abstractmethod
     def read(self, block: int, named: bool = False) -> Iterator[RawData]:
         """The rows of a block, in one piece or in several; with ids and labels, if they are to be `named`."""
@@ -80,6 +94,21 @@ class Blocks(ABC):
         return found.st_size, found.st_mtime_ns
 
 
+def block_rows(columns: int, memory: int) -> int:
+    """Rows of a block of so many columns; `memory` are the bytes that rows may take at a time."""
+    return max(1, min(_BYTES, memory // _SHARE) // (8 * columns))
+
+
+def block_starts(rows: int, columns: int, memory: int) -> NDArray[np.int64]:
+    """The first row of every block of a matrix, (blocks,).
+
+    Arguments:
+        rows, columns: of the matrix.
+        memory: bytes that rows may take at a time, of which a block takes little.
+    """
+    return np.arange(0, rows, block_rows(columns, memory))
+
+
 class NpyBlocks(Blocks):
     """A .npy array of two dimensions, of which a block at a time is mapped into memory and copied.
 
@@ -97,8 +126,7 @@ class NpyBlocks(Blocks):
             raise CurvaeError(f"{path.name} has shape {array.shape}; only rows × features can be read in pieces")
         self.shape, self.dtype = array.shape, array.dtype
         self.names = feature_names(self.shape[1])
-        step = max(1, min(_BYTES, memory // _SHARE) // (8 * self.shape[1]))
-        self._starts = np.arange(0, self.shape[0], step)
+        self._starts = block_starts(self.shape[0], self.shape[1], memory)
         self.sizes = np.diff([*self._starts, self.shape[0]])
 
     @property

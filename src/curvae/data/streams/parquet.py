@@ -20,7 +20,8 @@ from .blocks import Blocks
 
 __all__ = ["ParquetBlocks"]
 
-_CELLS = 1 << 21  # decoded at once
+_CELLS = 1 << 18  # decoded at once
+_BUFFER = 1 << 16  # bytes of a column that are read at once
 _VALUE, _ROW = 16, 400  # bytes in memory of a value, and of a row besides its values
 _INDEX = re.compile(r"__index_level_\d+__")  # of pandas, where it has no name
 
@@ -44,6 +45,7 @@ class ParquetBlocks(Blocks):
         super().__init__(path, files)
         kinds: dict[str, str] = {}
         self._places: list[tuple[Path, int]] = []
+        self._footer: tuple[Path | None, Any] = None, None  # of the file that was read last: a long one takes a while
         sizes = []
         for file in files:
             with opened_parquet(file) as opened:
@@ -76,7 +78,9 @@ class ParquetBlocks(Blocks):
         wanted = [*self.names, *(role for role in (label, name) if role is not None)]
         columns = tuple(Column(feature) for feature in self.names)
         fix = "use label={0} or id={0}, or remove it"
-        with opened_parquet(file) as opened:
+        known, footer = self._footer
+        with opened_parquet(file, buffer_size=_BUFFER, metadata=footer if known == file else None) as opened:
+            self._footer = file, opened.metadata
             rows = max(1, _CELLS // len(wanted))
             for batch in opened.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False):
                 frame = batch.to_pandas(ignore_metadata=True)

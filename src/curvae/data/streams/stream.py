@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse, vstack
 
 from ...errors import CurvaeError
 from .. import memory as machine
@@ -23,12 +24,16 @@ from ..messages import Messages, count, listing
 from ..missing import Missing, MissingValuesError
 from ..raw import RawData
 from ..schema import Column, Schema
-from ..tables import Roles
+from ..tables import TABLES, Roles
 from .blocks import Blocks, NpyBlocks
 from .parquet import ParquetBlocks
+from .sparse import CsrBlocks, is_csr
 from .summary import Summary, summarise
+from .text import TextTable
 
 __all__ = ["Stream", "find_blocks", "open_stream"]
+
+_TEXTS = tuple(ending for ending, reader in TABLES.items() if reader is None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +146,9 @@ class Stream:
         )
         return replace(
             first,
-            x=np.concatenate([part.x for part in found]),
+            x=vstack([part.x for part in found], "csr")
+            if issparse(first.x)
+            else np.concatenate([part.x for part in found]),
             ids=np.concatenate([part.ids for part in found]),
             labels=labels,
         )
@@ -149,11 +156,12 @@ class Stream:
 
 def find_blocks(
     source: str | Path, memory: int, roles: Roles | None = None, columns: tuple[str, ...] | None = None
-) -> Blocks | None:
-    """The blocks of a file or folder that can be read in pieces; None for any other.
+) -> Blocks | TextTable | None:
+    """The blocks of a file or folder that can be read in pieces; None for any other. Call `opened` before their use.
 
     Arguments:
-        source: a .npy array of rows × features, a .parquet file, or a folder of these.
+        source: a .npy array of rows × features, a CSR matrix in a .npz file, a text table, a .parquet file, or a
+            folder of these.
         memory: bytes that rows may take at a time.
         roles: columns that the caller gives a role.
         columns: names of the columns that a model was trained on.
@@ -165,9 +173,13 @@ def find_blocks(
         return None
     if ending == ".parquet" or (folder and any(path.glob("*.parquet"))):
         return ParquetBlocks(path, roles, columns)
-    if ending == ".npy" and not roles.asked and map_npy(path).ndim == 2:
+    if path.name.lower().endswith(_TEXTS) and path.is_file():
+        return TextTable(path, memory, roles, columns)
+    if roles.asked:  # only tables have names of columns
+        return None
+    if ending == ".npy" and map_npy(path).ndim == 2:
         return NpyBlocks(path, memory)
-    return None
+    return CsrBlocks(path, memory) if ending == ".npz" and is_csr(path) else None
 
 
 def open_stream(
@@ -180,7 +192,8 @@ def open_stream(
     missing: Missing = "error",
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Stream:
-    """Open data that are read in pieces: a .npy array, a Parquet file, or a folder of Parquet files.
+    """Open data that are read in pieces: a .npy array, a CSR matrix in a .npz file that is not compressed, a text
+    table, which is converted to Parquet in the user's cache, a Parquet file, or a folder of Parquet files.
 
     All rows are read once, for means, standard deviations and extremes of the columns. These are remembered, in the
     user's cache, until a file changes.
@@ -238,8 +251,12 @@ def _blocks(source: str | Path, memory: int, schema: Schema | None, roles: Roles
         columns = tuple(schema.column_names)
         roles = Roles(schema.label, schema.id)
     if (found := find_blocks(source, memory, roles, columns)) is None:
-        raise CurvaeError(f"{source} cannot be read in pieces; give a .npy array of rows × features or Parquet files")
-    return found
+        raise CurvaeError(
+            f"{source} cannot be read in pieces; give a table, a .npy array of rows × features or a CSR matrix (.npz)"
+        )
+    if found.whole:
+        raise CurvaeError(f"{found.whole}, or load it as a whole")
+    return found.opened(lambda task, rows: lambda more: None)
 
 
 def _require_columns(blocks: Blocks, schema: Schema) -> None:

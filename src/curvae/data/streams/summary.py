@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from ...errors import CurvaeError
 from ..dataset import feature_names
@@ -58,11 +59,15 @@ class Summary:
     def of(cls, x: NDArray[Any], origin: Array | None = None) -> Summary:
         """Of a matrix, (rows, columns), in which values may be missing; those to be merged need the same origin.
 
+        A sparse one is not spread out.
+
         Example:
             >>> found = Summary.of(np.array([[1.0, 2.0], [3.0, np.nan]]))
             >>> found.mean.tolist(), found.squares.tolist(), found.present.tolist()
             ([2.0, 2.0], [2.0, 0.0], [2.0, 1.0])
         """
+        if issparse(x):
+            return cls._of_sparse(x, origin)
         there = np.isfinite(x) if has_missing(x) else None
         where: dict[str, Any] = {} if there is None else {"where": there}
         present = np.full(x.shape[1], len(x), np.float64) if there is None else there.sum(0).astype(np.float64)
@@ -78,6 +83,30 @@ class Summary:
         low, high = (np.where(present > 0, values, np.nan) for values in (low, high))
         other, broken = _one_of(x, _is_other), _one_of(x, _is_broken)
         return cls(len(x), present, origin, offset, squares, low, high, other, broken)
+
+    @classmethod
+    def _of_sparse(cls, x: Any, origin: Array | None) -> Summary:
+        """Of a CSR matrix without duplicates, of which only what is stored may be missing: all else is 0."""
+        rows, width = x.shape
+        there = np.isfinite(x.data)
+        values, columns = x.data[there].astype(np.float64), x.indices[there]
+        present = rows - np.bincount(x.indices[~there], minlength=width).astype(np.float64)
+        zeros = rows - np.bincount(x.indices, minlength=width)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if origin is None:
+                origin = np.zeros(width)  # which is near most values
+            apart = values - origin[columns]
+            offset = (np.bincount(columns, apart, width) - zeros * origin) / np.maximum(present, 1)
+            squares = np.bincount(columns, (apart - offset[columns]) ** 2, width) + zeros * (origin + offset) ** 2
+        low, high = np.where(zeros > 0, 0.0, np.inf), np.where(zeros > 0, 0.0, -np.inf)
+        np.minimum.at(low, columns, values)
+        np.maximum.at(high, columns, values)
+        low, high = (np.where(present > 0, extreme, np.nan) for extreme in (low, high))
+        other, broken = (np.full(width, np.nan) for _ in range(2))
+        for found, holds in ((other, _is_other), (broken, _is_broken)):
+            which = holds(values)
+            found[columns[which]] = values[which]
+        return cls(rows, present, origin, offset, squares, low, high, other, broken)
 
     def merge(self, more: Summary) -> Summary:
         """Of the rows of both."""
@@ -120,6 +149,11 @@ class Summary:
         left = Summary.of(x, self.origin)
         present = np.maximum(self.present - left.present, 1)
         return self.mean + (self.offset - left.offset) * (left.present / present)
+
+
+def _arrays(x: Any) -> tuple[NDArray[Any], ...]:
+    """What a matrix is stored in."""
+    return (x.indptr, x.indices, x.data) if issparse(x) else (x,)
 
 
 def _is_other(x: NDArray[Any]) -> NDArray[np.bool_]:
@@ -166,7 +200,8 @@ def summarised(
     for x in pieces:
         if found is not None and x.shape[1] != len(found.low):
             raise CurvaeError(f"{source} gave {x.shape[1]} columns after {len(found.low)}; give the same")
-        digest.update(x.data)
+        for part in _arrays(x):
+            digest.update(part.data)
         own = Summary.of(x, None if found is None else found.origin)
         found = own if found is None else found.merge(own)
         advance(own.rows)

@@ -1,0 +1,83 @@
+"""The estimator on rows that are read in pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import Generator, as_tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from curvae import PoincareVAE
+from curvae.data import open_batches, open_stream
+from curvae.errors import CurvaeError
+from curvae.training import Config, fit, stream_problem
+from streaming import COLUMNS, MEMORY, numbered, write_parquet
+
+X = numbered(800)
+HOW = {"posterior": "wrapped", "hidden": 8, "epochs": 2, "batch_size": 100, "random_state": 3}
+
+
+class Loader:
+    def batches(self, epoch, seed, rank, world):
+        order = Generator().manual_seed(1_000_003 * seed + epoch)
+        return DataLoader(TensorDataset(as_tensor(X[100:])), 64, shuffle=True, generator=order)
+
+    def state_dict(self):
+        return {}
+
+
+@pytest.fixture(autouse=True)
+def _place(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+
+
+def test_a_stream_trains_the_model_that_fit_trains(monkeypatch):
+    monkeypatch.setattr(stream_problem, "HELD_OUT", 50)
+    stream = open_stream("x.npy", memory=MEMORY)
+    found = PoincareVAE(**HOW).fit(stream)
+    config = Config(posterior="wrapped", hidden=(8,), epochs=2, batch_size=100, seed=3)
+    expected = fit(config, stream).history
+    assert [record["elbo"] for record in found.history_] == [record["elbo"] for record in expected]
+    assert 51 <= len(found.embedding_) <= 100 and found.n_features_in_ == COLUMNS
+    placed = found.transform(X)
+    assert all((np.abs(placed - point) < 1e-6).all(1).any() for point in found.embedding_)
+    found.save("run")
+    np.testing.assert_allclose(PoincareVAE.load("run").transform(X), placed, atol=1e-12)
+
+
+def test_a_table_keeps_the_names_of_its_columns():
+    table = write_parquet(Path("x.parquet"), X)
+    found = PoincareVAE(**HOW).fit(open_stream("x.parquet", label="kind", id="cell", memory=MEMORY))
+    assert found.feature_names_in_.tolist() == [f"g{i}" for i in range(COLUMNS)]
+    assert found.transform(table.drop(columns=["kind", "cell"])).shape == (800, 2)
+
+
+def test_batches_of_a_loader():
+    found = PoincareVAE(**HOW).fit(open_batches(Loader(), held_out=X[:100]))
+    np.testing.assert_allclose(found.embedding_, found.transform(X[:100]), atol=1e-9)
+    assert PoincareVAE(**HOW).fit(open_batches(Loader())).embedding_.shape == (64, 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"n_init": 2}, "n_init needs all rows in memory"),
+        ({"covariates": ["x1"], "image_shape": (8, 10)}, "covariates, image_shape needs all rows in memory"),
+        ({"missing": "model"}, "missing is 'model' of the estimator and 'error' of the rows"),
+    ],
+)
+def test_what_needs_all_rows_is_refused(how, says):
+    stream = open_stream("x.npy", memory=MEMORY)
+    with pytest.raises(CurvaeError, match=says):
+        PoincareVAE(**HOW, **how).fit(stream)
+    with pytest.raises(CurvaeError, match="sample_weight needs all rows"):
+        PoincareVAE(**HOW).fit(stream, sample_weight=np.ones(800))
+
+
+def test_a_stream_is_no_matrix():
+    with pytest.raises(CurvaeError, match="rows that are read in pieces are only trained on; give a matrix"):
+        PoincareVAE(**HOW).fit(X).transform(open_stream("x.npy", memory=MEMORY))
