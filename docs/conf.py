@@ -55,7 +55,6 @@ nb_merge_streams = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-autodoc_type_aliases = {"ArrayLike": "numpy.typing.ArrayLike"}
 autosummary_generate_overwrite = True
 templates_path = ["_templates"]
 python_use_unqualified_type_names = True
@@ -80,6 +79,8 @@ intersphinx_mapping = {
     }.items()
 }
 
+highlight_language = "none"  # of code that does not say which
+pygments_dark_style = "github-dark"
 html_theme = "furo"
 html_title = "Curvae"
 html_static_path = ["_static"]

@@ -7,7 +7,9 @@ import inspect
 import re
 from functools import cache
 
+from numpy.typing import ArrayLike
 from sphinx.addnodes import pending_xref
+from sphinx.util.typing import stringify_annotation
 
 import curvae
 
@@ -20,10 +22,15 @@ _ELSEWHERE = {
     "matplotlib.axes._axes.Axes": "matplotlib.axes.Axes",
     "numpy.random._generator.Generator": "numpy.random.Generator",
     "scipy.sparse._csr.csr_array": "scipy.sparse.csr_array",
+    "torch._C.Generator": "torch.Generator",
+    "torch.nn.modules.linear.Linear": "torch.nn.Linear",
     "torch.nn.modules.container.Sequential": "torch.nn.Sequential",
     "torch.nn.modules.module.Module": "torch.nn.Module",
 }
 _NDARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[([^\[\]]*)\]\]")
+_UNLINKED = ("Record", "Width")  # short names of types
+_ARRAY_LIKE = stringify_annotation(ArrayLike, "smart")
+_COLON = "\ue000"
 
 
 @cache
@@ -44,8 +51,10 @@ def homes() -> dict[str, str]:
 
 
 def escape(app, what, name, item, options, lines):
-    """Bars and underscores outside of code are themselves, not markup."""
+    """Bars and underscores outside of code are themselves, not markup; nor is what precedes a colon a type."""
     code = False
+    if what in ("attribute", "data", "property"):
+        lines[:] = [line.replace(":", _COLON) for line in lines]
     for k, line in enumerate(lines):
         parts = re.split(r"(``.*?``|`[^`]*`|:math:`.*?`)", line)
         code = line.lstrip().startswith(">>>") or (code and bool(line.strip()))
@@ -54,14 +63,23 @@ def escape(app, what, name, item, options, lines):
             lines[k] = "".join(parts)
 
 
+def restore(app, what, name, item, options, lines):
+    """The colons, which napoleon must not see."""
+    lines[:] = [line.replace(_COLON, ":") for line in lines]
+
+
 def shorten(app, what, name, item, options, signature, returned):
     """Arrays by the short name of their type."""
-    return tuple(text and _NDARRAY.sub(r"~numpy.typing.NDArray[\1]", text) for text in (signature, returned))
+    texts = (text and text.replace(_ARRAY_LIKE, "~numpy.typing.ArrayLike") for text in (signature, returned))
+    return tuple(text and _NDARRAY.sub(r"~numpy.typing.NDArray[\1]", text) for text in texts)
 
 
 def skip(app, what, name, item, skipped, options):
-    """Fields of a named tuple that nothing is said about."""
-    return True if (inspect.getdoc(item) or "").startswith("Alias for field number") else None
+    """What others define or describe, and fields of a named tuple that nothing is said about."""
+    home = getattr(getattr(item, "fget", item), "__module__", None) or "curvae"
+    field = (inspect.getdoc(item) or "").startswith("Alias for field number")
+    inherited = name == "forward" and not item.__doc__
+    return True if field or inherited or home.split(".")[0] != "curvae" else None
 
 
 def find(app, env, node: pending_xref, content):
@@ -74,11 +92,13 @@ def find(app, env, node: pending_xref, content):
         if home := homes().get(".".join(parts[:k])):
             name = ".".join([home, *parts[k:]])
             return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", name, node, content)
-    return content if node.get("reftype") == "obj" or parts[0] == "curvae" else None
+    unlinked = parts[0] == "curvae" or target in _UNLINKED or target.endswith("Kind")
+    return content if unlinked or node.get("reftype") == "obj" else None
 
 
 def setup(app):
     app.connect("autodoc-process-docstring", escape, priority=400)
+    app.connect("autodoc-process-docstring", restore, priority=600)
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip)
     app.connect("missing-reference", find, priority=400)

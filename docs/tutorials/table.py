@@ -56,13 +56,13 @@ print("warnings:", model.warnings_)
 # %% [markdown]
 # `model.embedding_` has the coordinates of the rows in the Poincaré disc. `curvature` is c, and the space has
 # curvature −c: at c = 0 it is flat and the model an ordinary VAE; the larger c, the faster the room grows with the
-# distance from the centre. The default is c = 1. Circles and straight lines through the centre look as they do on
-# paper; everything else is [larger than it looks near the rim](../guide-reading.md).
+# distance from the centre. The default is c = 1. Near the rim everything is [larger than it
+# looks](../guide-reading.md).
 
 # %%
 disc = PoincareBall(2, model.curvature_)
 figure, ax = plt.subplots(figsize=(5, 4.5))
-drawn = latent_map(ax, disc, model.embedding_, train["cultivar"], title="133 wines")
+drawn = latent_map(ax, disc, model.embedding_, train["cultivar"], title=f"{len(train)} wines")
 
 # %% [markdown]
 # ## Is the map faithful?

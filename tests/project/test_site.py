@@ -35,9 +35,16 @@ def test_tutorials_run(path, tmp_path, monkeypatch, capsys):
 
 
 def test_tutorials_are_kept_as_text():
-    assert len(TUTORIALS) == 5 and not list(DOCS.rglob("[!_]*/*.ipynb"))
-    contents = (DOCS / "_toc.yml").read_text(encoding="utf-8")
-    assert all(f"- file: tutorials/{path.stem}\n" in contents for path in TUTORIALS)
+    assert len(TUTORIALS) == 5
+    assert [path for path in DOCS.rglob("*.ipynb") if "_build" not in path.parts] == []
+
+
+def test_the_contents_have_every_page():
+    contents = re.findall(r"^root: (\S+)|- file: (\S+)$", (DOCS / "_toc.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("project/*.md"), *DOCS.glob("api/*.md"), *TUTORIALS]
+    assert sorted(root or page for root, page in contents) == sorted(
+        str(path.relative_to(DOCS).with_suffix("")) for path in pages
+    )
 
 
 def test_the_reference_has_every_name():
