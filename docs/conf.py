@@ -51,6 +51,7 @@ nb_execution_in_temp = True
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # the tests turn warnings into errors
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

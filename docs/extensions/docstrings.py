@@ -69,9 +69,13 @@ def restore(app, what, name, item, options, lines):
 
 
 def shorten(app, what, name, item, options, signature, returned):
-    """Arrays by the short name of their type."""
-    texts = (text and text.replace(_ARRAY_LIKE, "~numpy.typing.ArrayLike") for text in (signature, returned))
-    return tuple(text and _NDARRAY.sub(r"~numpy.typing.NDArray[\1]", text) for text in texts)
+    """Arrays by the short name of their type, and defaults that are made for each object as an ellipsis."""
+
+    def short(text):
+        text = text.replace("<factory>", "...").replace(_ARRAY_LIKE, "~numpy.typing.ArrayLike")
+        return _NDARRAY.sub(r"~numpy.typing.NDArray[\1]", text)
+
+    return tuple(text and short(text) for text in (signature, returned))
 
 
 def skip(app, what, name, item, skipped, options):
