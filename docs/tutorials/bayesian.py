@@ -91,11 +91,10 @@ geodesics(ax, disc, places[pairs[:, 0]], places[pairs[:, 1]], color="0.6")
 points = ax.scatter(*places.T, zorder=3)
 
 # %% [markdown]
-# Lines join the items that are neighbours in the tree: the root is in the middle, the
-# leaves are near the rim. Turning the disc changes no distance, so the data tell
-# nothing about how it is turned. The noise that is found is above 0.2: a guide with an
-# independent normal for each coordinate does not follow how places depend on each
-# other.
+# Lines join the items that are neighbours in the tree. Turning the disc changes no
+# distance, so the data tell nothing about how it is turned. The noise that is found is
+# above the 0.2 that was added: the search ends in a local optimum, where some leaves
+# may lie too near each other. Another seed gives another one; keep the lowest loss.
 #
 # ## Where does a new item belong?
 #
