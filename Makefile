@@ -1,6 +1,7 @@
 # make demo    install into .venv and run the demonstration
 # make test    install with the development tools and run the tests
 # make check   formatting, lint, types, the order of imports and the examples in docstrings
+# make docs    run the tutorials and build the documentation site in docs/_build/html
 # make bench   speed, as ratios measured in one run
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ NEW_VENV = $(PYTHON) -m venv $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt
 endif
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check docs bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/curvae demo
@@ -29,6 +30,9 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest --doctest-modules src/curvae
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d docs/_build/doctrees docs docs/_build/html
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -45,6 +49,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	$(NEW_VENV)
 	$(INSTALL) -e ".[dev]"
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: $(VENV)/.core
+	$(INSTALL) -e ".[docs]"
+	@touch $@
 
 # Peers that do not install are left out of the table.
 $(VENV)/.bench: $(VENV)/.dev

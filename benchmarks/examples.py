@@ -1,4 +1,4 @@
-"""The examples of README and guides: find them, run them, keep what they print.
+"""The examples of README, home page and guides: find them, run them, keep what they print.
 
 A fence of `python` or `sh` is an example, unless `<!-- not run -->` stands before it; of the latter only the lines
 `curvae …` are run. A fence of `text` right behind it holds what it printed. A command commented `# refused` must fail.
@@ -52,9 +52,9 @@ _EXAMPLE = re.compile(
 
 
 def pages_with_examples() -> dict[str, Path]:
-    """README and guides, by the names that results use."""
+    """README, the home page of the site and guides, by the names that results use."""
     guides = sorted((ROOT / "docs").glob("guide-*.md"))
-    return {path.stem: path for path in (ROOT / "README.md", *guides)}
+    return {path.stem: path for path in (ROOT / "README.md", ROOT / "docs" / "index.md", *guides)}
 
 
 def run_page(text: str, change: Callable[[str], str] = str) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ __all__ = [
     "refused",
     "settings",
     "snapshot",
+    "tiny",
     "undrawn",
     "untouched",
     "write_table",
@@ -46,6 +48,22 @@ def undrawn() -> Iterator[None]:
         mock.patch("curvae.runs.graph_pages.graph_map"),
     ):
         yield
+
+
+def tiny(code: str) -> str:
+    """An example with the shortest of trainings, of small networks."""
+    if command := re.match(r"curvae (fit|compare|graph) ", code):
+        words, mark, remark = code.partition("#")
+        words += "" if "--epochs" in words else " --epochs 2 "
+        words += "" if "--hidden" in words or command[1] == "graph" else " --hidden 16 "
+        code = f"{words}{mark}{remark}"
+    code = re.sub(r"(GraphConfig|PoincareGraphVAE)\((?![^()]*epochs)", r"\g<1>(epochs=2, ", code)
+    code = re.sub(r"PoincareVAE\((?![^()]*epochs)", "PoincareVAE(epochs=2, ", code)
+    code = re.sub(r"PoincareVAE\((?![^()]*hidden)", "PoincareVAE(hidden=(16,), ", code)
+    code = re.sub(r"\brange\(\d{3}\)", "range(20)", code)  # steps of a training
+    for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):
+        code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
+    return code
 
 
 @dataclass(frozen=True)

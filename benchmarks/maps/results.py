@@ -235,6 +235,16 @@ def time_table(result: Found) -> str:
     return _rows(["data", "map", "CPU seconds", "times UMAP's"], lines)
 
 
+def speed_table(result: Found) -> str:
+    """CPU seconds of ours and of the two best known others, a row for each of three data sets."""
+    shown = (OURS, PLAIN, "umap", "tsne")
+    lines = []
+    for name in (name for name in _TIMED if name in result["time"]):
+        size = f"{result['sets'][name]['rows']:,} × {result['sets'][name]['columns']:,}"
+        lines.append([f"{name}, {size}", *(f"{result['time'][name][method]['seconds']:.0f}" for method in shown)])
+    return _rows(["data", *(NAMES[method] for method in shown)], lines)
+
+
 def pictures(result: Found) -> str:
     """The pictures, one after the other."""
     return "\n\n".join(f"![maps of {name}, side by side](images/maps-{name}.png)" for name in result["sets"])
@@ -245,5 +255,6 @@ TABLES = {
     "maps_held_out": held_out_table,
     "maps_verdict": verdict_table,
     "maps_time": time_table,
+    "maps_speed": speed_table,
     "maps_pictures": pictures,
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paths import ROOT
-from running import undrawn
+from running import tiny, undrawn
 
 sys.path.insert(0, str(ROOT))
 
@@ -25,21 +25,6 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 SOURCE = ROOT / "src" / "curvae"
-
-
-def tiny(code: str) -> str:
-    """An example with the shortest of trainings, of small networks."""
-    if command := re.match(r"curvae (fit|compare|graph) ", code):
-        words, mark, remark = code.partition("#")
-        words += "" if "--epochs" in words else " --epochs 2 "
-        words += "" if "--hidden" in words or command[1] == "graph" else " --hidden 16 "
-        code = f"{words}{mark}{remark}"
-    code = re.sub(r"(GraphConfig|PoincareGraphVAE)\((?![^()]*epochs)", r"\g<1>(epochs=2, ", code)
-    code = re.sub(r"PoincareVAE\((?![^()]*hidden)", "PoincareVAE(hidden=(16,), ", code)
-    code = re.sub(r"\brange\(\d{3}\)", "range(20)", code)  # steps of a training
-    for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):
-        code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
-    return code
 
 
 @pytest.mark.parametrize("name", pages_with_examples())
