@@ -58,8 +58,7 @@ def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     "device",
     option("--processes", type=int, help="Processes that share the training: 2, 4, … 64 (1, or those of torchrun)."),
     *setting_options(RowSettings),
-    example="fit cells.csv --label type --id barcode -o runs/cells\n"
-    "         curvae fit cells.parquet --processes 2 --batch-size 1024",
+    example="fit cells.csv --label type --id barcode -o runs/cells",
 )
 def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     """Train a model on data; writes a run folder with the map, the model and a report."""

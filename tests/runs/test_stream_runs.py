@@ -113,16 +113,13 @@ def test_a_folder_of_parquet_files(parquet_run):
 
 def test_a_text_table_is_converted():
     write_parquet(Path("x.parquet"), X, group=64).to_csv("x.csv", index=False)
-    found = {}
-    for path in ("x.csv", "x.parquet"):
-        answer = curvae("fit", path, *ROLES, *STREAMED, "-o", f"run-{path}")
-        assert answer.code == 0 and "1,200 rows are read in pieces" in answer.err, answer.err
-        found[path] = table(f"run-{path}/embedding.csv")
-    assert found["x.csv"]["id"].tolist() == found["x.parquet"]["id"].tolist()
-    assert curvae("embed", "run-x.csv", "x.csv", "--memory", MEMORY, "-o", "again.csv").code == 0
-    np.testing.assert_allclose(table("again.csv")["radius"], found["x.csv"]["radius"], rtol=1e-9)
-    assert curvae("fit", "x.csv", *ROLES, *SMALL, "-o", "run").code == 0  # which fits
-    assert not any("in pieces" in note for note in config()["data"]["notes"])
+    answer = curvae("fit", "x.csv", *ROLES, *STREAMED, "-o", "run")
+    assert answer.code == 0 and "1,200 rows are read in pieces" in answer.err, answer.err
+    found = table("run/embedding.csv")
+    assert found["id"].tolist() == [f"c{i}" for i in range(ROWS)]
+    assert curvae("embed", "run", "x.csv", "--memory", MEMORY, "-o", "again.csv").code == 0
+    np.testing.assert_allclose(table("again.csv")["radius"], found["radius"], rtol=1e-9)
+    assert type(kinds.training_run(Source("x.csv"), Config(), 1, Reporter())) is RowsRun  # which fits
 
 
 def test_a_compressed_matrix_is_read_as_a_whole_unless_a_bound_is_asked_for():
@@ -167,7 +164,7 @@ def test_own_rows_are_evaluated_by_part():
     assert {name: part["rows"] for name, part in found.items()} == {"new": 30}
 
 
-def test_gaps_are_filled_in_pieces():
+def test_gaps_are_filled_in_pieces(trained):
     x = numbered(ROWS)
     x[np.random.default_rng(5).random(x.shape) < 0.01] = np.nan
     x[:, 0] = np.arange(ROWS)
@@ -182,7 +179,7 @@ def test_gaps_are_filled_in_pieces():
     written = pd.read_csv("pieces.csv")
     assert not written.isna().any().any() and written["cell"].tolist() == [f"c{i}" for i in range(ROWS)]
     pd.testing.assert_frame_equal(written, pd.read_csv("plain.csv"), rtol=1e-10)
-    curvae("fit", "x.npy", *STREAMED, "-o", "other")
+    shutil.copytree(trained[0] / "of_x.npy", "other")
     untouched("impute", "other", "x.npy", "--memory", MEMORY, says=["was not trained with --missing model"])
 
 
@@ -202,8 +199,9 @@ def test_a_sample_is_diagnosed(monkeypatch):
     np.testing.assert_array_equal(rows.x, X[rows.ids.astype(int)])
     np.save("sample.npy", rows.x)
     lines = [line for line in answer.out.splitlines() if line.startswith("  ")]
-    assert lines and all(line in curvae("diagnose", "sample.npy").out for line in lines)
-    assert "a sample" not in curvae("diagnose", "x.npy", "--memory", "1GB").err
+    whole = curvae("diagnose", "sample.npy").out
+    assert lines and all(line in whole for line in lines)
+    assert len(pieces.loaded(Source("x.npy", memory="1GB"), 0, Reporter())[0]) == ROWS
     refused("diagnose", "x.npy", "--distances", "--memory", MEMORY, says=["--memory has no meaning with --distances"])
 
 
