@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-COLUMNS, FEW, MANY = 100, 20_000, 80_000
+COLUMNS, FEW, MANY = 400, 5_000, 20_000
 
 PROGRAM = """
 import json, sys
@@ -23,7 +23,7 @@ from curvae.runs.pieces import embedded_tables
 from curvae.training import Config, fit
 
 torch.set_num_threads(1)
-config = Config(epochs=1, batch_size=2048, hidden=(8,), posterior="wrapped", likelihood="gaussian")
+config = Config(epochs=1, batch_size=512, hidden=(8,), posterior="wrapped", likelihood="gaussian")
 peaks = []
 for path in sys.argv[1:]:
     stream = open_stream(path, memory="16MB")

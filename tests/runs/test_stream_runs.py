@@ -119,7 +119,7 @@ def test_a_text_table_is_converted():
     assert found["id"].tolist() == [f"c{i}" for i in range(ROWS)]
     assert curvae("embed", "run", "x.csv", "--memory", MEMORY, "-o", "again.csv").code == 0
     np.testing.assert_allclose(table("again.csv")["radius"], found["radius"], rtol=1e-9)
-    assert type(kinds.training_run(Source("x.csv"), Config(), 1, Reporter())) is RowsRun  # which fits
+    assert type(kinds.training_run(Source("x.csv", label="kind", id="cell"), Config(), 1, Reporter())) is RowsRun
 
 
 def test_a_compressed_matrix_is_read_as_a_whole_unless_a_bound_is_asked_for():
