@@ -172,8 +172,8 @@ def run(folder: Path, benchmarks: Path, names: Sequence[str], seconds: float) ->
     """Figures of the library in a folder, and failures, by the benchmarks of one."""
     src = folder / "src"
     environment = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    # Memory that is given back to the system and asked for again costs page faults, more or fewer by the chance of where
-    # things lie, which differs between programs. So the allocators keep it.
+    # Memory that is given back to the system and asked for again costs page faults, more or fewer by the chance of
+    # where things lie, which differs between programs. So the allocators keep it.
     environment |= {"MIMALLOC_PURGE_DELAY": "-1", "MALLOC_TRIM_THRESHOLD_": str(2**32), "MALLOC_TOP_PAD_": str(2**26)}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (src, benchmarks)))
     command = [sys.executable, "-P", __file__, "--measure", str(src), str(seconds), *names]
