@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..data import Dataset, Schema, Stream, memory, open_stream
 from ..data.messages import count
+from ..data.streams import Blocks
 from ..geometry.frames import Frame
 from ..training import Fitted, Split
 from ..training.evaluate import embed
@@ -20,7 +21,7 @@ from .folders import embedding_table
 from .progress import Reporter
 from .sources import Source, streamed_blocks
 
-__all__ = ["embedded_tables", "loaded", "sampled"]
+__all__ = ["embedded_tables", "loaded", "opened", "sampled"]
 
 _LEAST = 1000  # rows of a sample, where there are so many, however little memory there is
 
@@ -35,14 +36,9 @@ def sampled(stream: Stream, held_out: HeldOut, seed: int) -> tuple[Dataset, Spli
     return data, split
 
 
-def loaded(source: Source, seed: int, reporter: Reporter) -> tuple[Dataset, Schema, str | None]:
-    """The rows for what needs them in memory: of data that are larger than they may be as many as fit, chosen at random
-    from the seed. Also the schema of all rows, and how much memory was taken for a sample.
-    """
-    if (blocks := streamed_blocks(source, reporter.counter)) is None:
-        return *source.load(), None
-    bound = memory.bound(source.memory)
-    stream = open_stream(
+def opened(source: Source, blocks: Blocks, bound: int | str, reporter: Reporter) -> Stream:
+    """The rows of a source to be read in pieces, with the roles of its columns, within so much memory."""
+    return open_stream(
         blocks,
         memory=bound,
         label=source.label,
@@ -50,6 +46,16 @@ def loaded(source: Source, seed: int, reporter: Reporter) -> tuple[Dataset, Sche
         missing=source.missing,
         advance=reporter.counter("reading", len(blocks)),
     )
+
+
+def loaded(source: Source, seed: int, reporter: Reporter) -> tuple[Dataset, Schema, str | None]:
+    """The rows for what needs them in memory: of data that are larger than they may be as many as fit, chosen at random
+    from the seed. Also the schema of all rows, and how much memory was taken for a sample.
+    """
+    if (blocks := streamed_blocks(source, reporter.counter)) is None:
+        return *source.load(), None
+    bound = memory.bound(source.memory)
+    stream = opened(source, blocks, bound, reporter)
     count = min(len(stream), max(_LEAST, bound * len(stream) // blocks.footprint))
     # What takes memory for every row of the stream takes less than the rows that are chosen.
     chosen = np.random.default_rng([seed, 13]).choice(len(stream), count, replace=False, shuffle=False)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Dataset, Schema, memory, open_stream
+from ..data import Dataset, Schema, memory
 from ..data.streams import Blocks
 from ..training import Config, Fitted, fit
 from ..training.stream_problem import held_out_rows, plan_stream
-from .pieces import embedded_tables, loaded, sampled
+from .pieces import embedded_tables, loaded, opened, sampled
 from .progress import Reporter
 from .rows_run import RowsRun
 from .run import Outcome, Place
@@ -52,14 +52,7 @@ class StreamRun(RowsRun):
     def __init__(self, source: Source, config: Config, blocks: Blocks, reporter: Reporter) -> None:
         # The memory decides on the order of the rows, so it is part of a run that may be resumed elsewhere.
         bound = source.memory or memory.size_text(memory.bound(None))
-        self.stream = open_stream(
-            blocks,
-            memory=bound,
-            label=source.label,
-            id=source.id,
-            missing=source.missing,
-            advance=reporter.counter("reading", len(blocks)),
-        )
+        self.stream = opened(source, blocks, bound, reporter)
         super().__init__(replace(source, memory=bound), config)
 
     def _load(self, source: Source) -> tuple[Dataset, Schema]:
