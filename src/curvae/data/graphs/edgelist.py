@@ -94,7 +94,7 @@ def _graph(path: Path, cells: _Frame | PlainCells, weighted: bool, header: bool 
             raise CurvaeError(f"{path.name}: line {line} names only one node; give {_WANTED}")
     if not any(re.search(r"\w", record[right]) for record in records):  # an arrow, or another format
         raise CurvaeError(f"{path.name} has {records[0][right]!r} instead of a second name; remove it")
-    weights = None
+    weights: Any = None
     if weighted:
         weights = cells.weights(weight_column(path.name, columns, width), skipped)
         if weights.dtype != np.float64 and has_decimal_commas(weights, separator):

@@ -154,7 +154,7 @@ class Graph:
         for array, dtype in ((self.edges, "<i8"), (self.weights, "<f8"), *parts):
             digest.update(json.dumps(None if array is None else array.shape).encode() + b"\n")
             if array is not None:
-                digest.update(np.ascontiguousarray(array, dtype))
+                digest.update(np.ascontiguousarray(array, dtype).data)
         if self.directed:
             digest.update(b"directed")
         return digest.hexdigest()

@@ -57,7 +57,7 @@ class PlainCells:
         arrow = import_module("pyarrow")
         columns = [arrow.chunked_array(parts) for parts in zip(*self._pieces(self._ends), strict=True)]
         self._names, self._codes = coded_arrays(columns)
-        odd = pd.Series(self._names, dtype=object).str.contains(r"^[#%]|\s" if separator == " " else "^[#%]")
+        odd = pd.Series(self._names, dtype=object).str.contains(r"^[#%]|^-0$|\s" if separator == " " else "^[#%]|^-0$")
         if odd.any() or self._names.dtype.itemsize > 4 * LONGEST:
             raise NotPlainError
 
@@ -95,6 +95,8 @@ class PlainCells:
                 if (part := convert(texts)) is None:
                     return None
                 parts.append(part)
+        if not found[0]:
+            raise NotPlainError
         return [np.concatenate(parts) for parts in found]
 
     def _pieces(self, columns: Sequence[int]) -> Iterator[list[Any]]:
