@@ -1,6 +1,7 @@
 """Graphs of 10⁷ edges on CPUs and 10⁸ on a GPU: reading, steps a second, memory, and hidden edges that are found.
 
-python -m benchmarks.graph_scale cpu [FILE]      lists of edges as .csv, .csv.gz and .parquet, and training
+python -m benchmarks.graph_scale reading [FILE]  lists of edges as .csv, .csv.gz and .parquet
+python -m benchmarks.graph_scale cpu [FILE]      training on CPUs, on edges that are read from Parquet
 python -m benchmarks.graph_scale cuda [FILE]     training on edges that are made on the device
 
 Each adds to results/graph_scale.json, or to FILE, after every size. `--edges 100000` takes other sizes, with ten edges
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -41,9 +43,10 @@ from .memory import peak_mb
 __all__ = ["RESULT", "edges_made", "measure", "table"]
 
 RESULT = Path("results/graph_scale.json")
-SIZES = {"cpu": (1_000_000, 10_000_000), "cuda": (10_000_000, 100_000_000)}
-SECONDS = {"cpu": 240.0, "cuda": 50.0}
+SIZES = {"reading": (1_000_000, 10_000_000), "cpu": (10_000_000,), "cuda": (10_000_000, 100_000_000)}
+SECONDS = {"reading": 0.0, "cpu": 240.0, "cuda": 35.0}
 """for the steps of a training, of which there are at most 400"""
+_DEVICES = {"reading": "cpu", "cpu": "cpu", "cuda": "cuda"}
 _FALL, _REACH = 0.8, 8  # how much rarer each level is, and how many nodes of a level are near on either side
 _HELD = 100_000  # edges to watch, and as many to predict
 
@@ -68,16 +71,17 @@ def edges_made(nodes: int, edges: int, device: str = "cpu") -> Tensor:
     return torch.stack([found // nodes, found % nodes])
 
 
-def write(folder: Path, edges: Tensor) -> list[Path]:
-    """The edges as files of several kinds."""
+def write(folder: Path, edges: Tensor, kinds: Sequence[str]) -> list[Path]:
+    """The edges as files of several kinds: "parquet", and "csv" before "csv.gz"."""
     arrow, text, parquet = (import_module(f"pyarrow{part}") for part in ("", ".csv", ".parquet"))
-    files = [folder / f"edges.{kind}" for kind in ("parquet", "csv", "csv.gz")]
+    files = {kind: folder / f"edges.{kind}" for kind in kinds}
     rows = arrow.table({"source": edges[0].numpy(), "target": edges[1].numpy()})
-    parquet.write_table(rows, files[0])
-    text.write_csv(rows, files[1])
-    with files[1].open("rb") as plain, gzip.open(files[2], "wb", 1) as packed:
-        shutil.copyfileobj(plain, packed)
-    return files
+    parquet.write_table(rows, files["parquet"])
+    if "csv" in files:
+        text.write_csv(rows, files["csv"])
+        with files["csv"].open("rb") as plain, gzip.open(files["csv.gz"], "wb", 1) as packed:
+            shutil.copyfileobj(plain, packed)
+    return list(files.values())
 
 
 def reading(path: Path) -> dict[str, Any]:
@@ -151,7 +155,7 @@ def _made_graph(nodes: int, edges: int, device: str) -> tuple[Graph, float]:
 
 def one(what: str, argument: str, device: str, seconds: float) -> dict[str, Any]:
     """What a process of its own does."""
-    if what == "reading":
+    if what == "read":
         return reading(Path(argument))
     if what == "file":
         return training(load_graph(Path(argument)), device, seconds)
@@ -172,10 +176,12 @@ def measure(group: str, edges: int, device: str, seconds: float) -> dict[str, An
     """The figures of one size."""
     if group == "cuda":
         return _apart("made", edges, device, seconds)
+    kinds = ("parquet", "csv", "csv.gz") if group == "reading" else ("parquet",)
     with tempfile.TemporaryDirectory() as folder:
-        files = write(Path(folder), edges_made(edges // 10, edges))
-        read = {path.name.removeprefix("edges"): _apart("reading", path, device, seconds) for path in files}
-        return {"reading": read, **_apart("file", files[0], device, seconds)}
+        files = write(Path(folder), edges_made(edges // 10, edges), kinds)
+        if group == "cpu":
+            return _apart("file", files[0], device, seconds)
+        return {kind: _apart("read", path, device, seconds) for kind, path in zip(kinds, files, strict=True)}
 
 
 def table(result: dict[str, Any]) -> str:
@@ -184,10 +190,10 @@ def table(result: dict[str, Any]) -> str:
         "| edges | file | size (MB) | reading (s) | processor (s) | peak memory (MB) |",
         "|---|---|---|---|---|---|",
     ]
-    for row in result.get("cpu", ()):
-        for kind, found in row["reading"].items():
+    for row in result.get("reading", ()):
+        for kind, found in row.items():
             sizes = f"{found['file_mb']:,.0f} | {found['seconds']:.1f} | {found['cpu_seconds']:.1f}"
-            lines.append(f"| {found['edges']:,} | `{kind}` | {sizes} | {found['peak_mb']:,.0f} |")
+            lines.append(f"| {found['edges']:,} | `.{kind}` | {sizes} | {found['peak_mb']:,.0f} |")
     lines += [
         "",
         "| device | nodes | edges | step (s) | steps | AUC | product of degrees | memory (GB) | of the device |",
@@ -203,7 +209,7 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("group", help="cpu or cuda")
+    parser.add_argument("group", help="reading, cpu or cuda")
     parser.add_argument("file", nargs="?", default=str(RESULT), help="to add to")
     parser.add_argument("--edges", type=int, nargs="+", help="sizes")
     parser.add_argument("--device", help="by default that of the group")
@@ -216,10 +222,11 @@ def main() -> None:
     seconds = asked.seconds or SECONDS[asked.group]
     found: list[dict[str, Any]] = []
     for edges in asked.edges or SIZES[asked.group]:
-        found.append(measure(asked.group, edges, asked.device or asked.group, seconds))
+        found.append(measure(asked.group, edges, asked.device or _DEVICES[asked.group], seconds))
         print(json.dumps(found[-1]), flush=True)
         known = json.loads(file.read_text()) if file.exists() else {}
-        text = json.dumps({**known, asked.group: found, "cores": os.cpu_count(), "versions": versions()}, indent=1)
+        machine = {"cores": os.cpu_count(), "versions": versions()}
+        text = json.dumps({**known, asked.group: found, f"{asked.group}_on": machine}, indent=1)
         part = file.with_suffix(".part")
         part.write_text(text + "\n")
         part.replace(file)
