@@ -186,23 +186,21 @@ def measure(group: str, edges: int, device: str, seconds: float) -> dict[str, An
 
 def table(result: dict[str, Any]) -> str:
     """Reading, and training on CPUs and a GPU."""
-    lines = [
-        "| edges | file | size (MB) | reading (s) | processor (s) | peak memory (MB) |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = ["| edges | file | size (MB) | reading (s) | peak memory (GB) |", "|---|---|---|---|---|"]
     for row in result.get("reading", ()):
         for kind, found in row.items():
-            sizes = f"{found['file_mb']:,.0f} | {found['seconds']:.1f} | {found['cpu_seconds']:.1f}"
-            lines.append(f"| {found['edges']:,} | `.{kind}` | {sizes} | {found['peak_mb']:,.0f} |")
+            sizes = f"{found['file_mb']:,.0f} | {found['cpu_seconds']:.1f} | {found['peak_mb'] / 1e3:.1f}"
+            lines.append(f"| {found['edges']:,} | `.{kind}` | {sizes} |")
     lines += [
         "",
         "| device | nodes | edges | step (s) | steps | AUC | product of degrees | memory (GB) | of the device |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in (*result.get("cpu", ()), *result.get("cuda", ())):
-        sizes = f"{row['nodes']:,} | {row['edges']:,} | {row['step_s']:.3g} | {row['steps']}"
-        aucs = f"{100 * row['auc']:.1f} | {100 * row['degree_product_auc']:.1f}"
         device = f"{row['device_gb']:.1f}" if "device_gb" in row else ""
+        step = row["step_s" if device else "step_cpu_s"]
+        sizes = f"{row['nodes']:,} | {row['edges']:,} | {step:.3g} | {row['steps']}"
+        aucs = f"{100 * row['auc']:.1f} | {100 * row['degree_product_auc']:.1f}"
         lines.append(f"| {row['device']} | {sizes} | {aucs} | {row['peak_mb'] / 1e3:.1f} | {device} |")
     return "\n".join(lines)
 
