@@ -262,12 +262,6 @@ def test_what_needs_all_rows_is_refused(asked, says):
     untouched("fit", "x.npy", "-q", *STREAMED, *asked, says=[says])
 
 
-@pytest.mark.parametrize("role", [("--group", "kind"), ("--categorical", "kind"), ("--covariate", "kind")])
-def test_columns_that_cannot_be_read_in_pieces(role):
-    write_parquet(Path("x.parquet"), X)
-    untouched("fit", "x.parquet", "--id", "cell", *role, *STREAMED, says=[f"{role[0]} needs all rows in memory"])
-
-
 def test_what_needs_all_rows_is_held_in_memory_unless_a_bound_is_asked_for(monkeypatch):
     monkeypatch.setattr(memory, "_UNKNOWN", 4 * 10**6)
     monkeypatch.setattr(memory, "_installed", lambda: None)

@@ -3,7 +3,7 @@ at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from .sources import Source, streamed_blocks
 
 __all__ = ["embedded_tables", "loaded", "opened", "sampled"]
 
+_VALUE = 16  # bytes in memory of a value
 _LEAST = 1000  # rows of a sample, where there are so many, however little memory there is
 
 
@@ -38,14 +39,9 @@ def sampled(stream: Stream, held_out: HeldOut, seed: int) -> tuple[Dataset, Spli
 
 def opened(source: Source, blocks: Blocks, bound: int | str, reporter: Reporter) -> Stream:
     """The rows of a source to be read in pieces, with the roles of its columns, within so much memory."""
-    return open_stream(
-        blocks,
-        memory=bound,
-        label=source.label,
-        id=source.id,
-        missing=source.missing,
-        advance=reporter.counter("reading", len(blocks)),
-    )
+    passes = 2 if source.covariates else 1
+    advance = reporter.counter("reading", passes * len(blocks))
+    return open_stream(blocks, memory=bound, missing=source.missing, advance=advance)
 
 
 def loaded(source: Source, seed: int, reporter: Reporter) -> tuple[Dataset, Schema, str | None]:
@@ -56,7 +52,8 @@ def loaded(source: Source, seed: int, reporter: Reporter) -> tuple[Dataset, Sche
         return *source.load(), None
     bound = memory.bound(source.memory)
     stream = opened(source, blocks, bound, reporter)
-    count = min(len(stream), max(_LEAST, bound * len(stream) // blocks.footprint))
+    row = blocks.footprint // len(stream) + _VALUE * (stream.features - len(blocks.names))
+    count = min(len(stream), max(_LEAST, bound // row))
     # What takes memory for every row of the stream takes less than the rows that are chosen.
     chosen = np.random.default_rng([seed, 13]).choice(len(stream), count, replace=False, shuffle=False)
     data = stream.take(np.sort(chosen).astype(np.int64))
@@ -73,6 +70,7 @@ def embedded_tables(
     frames: Sequence[Frame] | None,
     reporter: Reporter,
     held_out: HeldOut | None = None,
+    checked: Callable[[Dataset], Dataset] = lambda data: data,
 ) -> Iterator[pd.DataFrame]:
     """The rows of `embedding.csv` of a stream, in input order, a piece at a time.
 
@@ -82,6 +80,7 @@ def embedded_tables(
         frames: from which the factors of the map are drawn.
         reporter: told how far it is.
         held_out: the validation rows, if the model was trained on the others; all rows are new by default.
+        checked: returns the rows of a piece, or raises where they do not fit the model.
     """
     fitted, advance = fitted.double(), reporter.counter("embedding", len(stream))
     start = 0
@@ -89,6 +88,6 @@ def embedded_tables(
         for data in stream.datasets(block):
             rows = np.arange(start, start + len(data))
             split = "new" if held_out is None else held_out.names(rows)
-            yield embedding_table(embed(fitted, data), data.ids, data.labels, split, frames=frames)
+            yield embedding_table(embed(fitted, checked(data)), data.ids, data.labels, split, frames=frames)
             start += len(data)
             advance(len(data))
