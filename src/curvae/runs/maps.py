@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from ..training.embedding import Embedding, PlacedFactor
 from ..training.storage import COMMANDS
 from .folders import coordinate_columns, embedding_path, read_embedding
 from .kinds import run_of
+from .thinning import read_thinned
 
-__all__ = ["deviations", "open_map"]
+__all__ = ["deviations", "open_map", "open_thinned"]
 
 _SIGMA = re.compile(r"([he]\d+_)?sigma")
 _COORDINATE = re.compile(r"(?:([he]\d+)_)?ball_\d+|(e\d+)_\d+")
@@ -25,6 +26,26 @@ _COORDINATE = re.compile(r"(?:([he]\d+)_)?ball_\d+|(e\d+)_\d+")
 
 def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, Embedding]:
     """The table of the rows in `embedding.csv`, and where they lie; `description` is `config.json`."""
+    return _opened(run, description, read_embedding)
+
+
+def open_thinned(
+    run: Path, description: Mapping[str, Any], most: int, wanted: Collection[str]
+) -> tuple[pd.DataFrame, Embedding, int]:
+    """The same of at most so many rows, those with the wanted ids among them, and how many there are in all."""
+    rows = 0
+
+    def read(path: Path) -> pd.DataFrame:
+        nonlocal rows
+        table, rows = read_thinned(path, most, float(np.atleast_1d(description["summary"]["c"])[0]), wanted)
+        return table
+
+    return *_opened(run, description, read), rows
+
+
+def _opened(
+    run: Path, description: Mapping[str, Any], read: Callable[[Path], pd.DataFrame]
+) -> tuple[pd.DataFrame, Embedding]:
     path = embedding_path(run)
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
@@ -32,7 +53,7 @@ def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, E
         command = COMMANDS[run_of(description).fitted.kind]
         raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
     try:
-        table = read_embedding(path)
+        table = read(path)
         return table, _placed(table, description["summary"], run_of(description).fitted.units)
     except (KeyError, TypeError, ValueError) as error:
         message = " ".join(str(error).split())
