@@ -350,6 +350,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     option("-o", "--output", type=FILE, help="Report to write (.html)."),
     *_TABLE,
     "missing",
+    "memory_of_sample",
     "force",
     "seed",
     example="judge cells.csv umap.csv --label type --id barcode",

@@ -87,6 +87,7 @@ def test_the_page_says_so(tmp_path, monkeypatch):
     assert said.code == 0 and sample and 40 <= int(sample[1]) <= 50 and "give --find" in said.err, said
     page = (tmp_path / "map.html").read_text()
     assert f"A {sample[0]}" in page and "Found among all rows: 77" in page
-    refused("view", "run", "--find", "x", "-o", "other.html", says=["no row of the run has the id 'x'"])
+    line = refused("view", "run", "--find", "x", "-o", "other.html", says=["no row of the run has the id 'x'"])
+    assert "train again" not in line
     refused("view", "run", "--explain", "-o", "other.html", says=["120 rows, of which a map shows a sample"])
     refused("view", "run", "--find", "7", "--anonymous", "-o", "other.html", says=["--find", "not both"])

@@ -15,13 +15,17 @@ from ..data.tables import opened_parquet
 from ..errors import CurvaeError
 from .folders import read_embedding
 
-__all__ = ["read_thinned"]
+__all__ = ["RefusedRowsError", "read_thinned", "table_pieces"]
 
 _ROWS = 1 << 17  # read at once
 _RINGS = 200  # around the centre of the map
 _CELLS = 1 << 22  # counted; cells beyond that share a count
 _FAR = 30.0  # radius from which on cells are no smaller
 _DRAWN = re.compile(r"(?:[he]\d+_)?map_\d+")
+
+
+class RefusedRowsError(CurvaeError):
+    """Rows were asked for that a map does not have."""
 
 
 def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) -> tuple[pd.DataFrame, int]:
@@ -45,13 +49,13 @@ def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) 
             _require_found(wanted, set(table["id"]) if wanted else ())
             return table, rows
     drawn = _drawn(path)
-    reach = max(float(_radius(piece, c).max()) for piece in _pieces(path, drawn))
+    reach = max(float(_radius(piece, c).max()) for piece in table_pieces(path, drawn))
     counts = np.zeros(_CELLS, np.int64)
-    for piece in _pieces(path, drawn):
+    for piece in table_pieces(path, drawn):
         counts += np.bincount(_cells(piece, c, reach), minlength=_CELLS)
     keep = np.minimum(1.0, _level(counts, 0.99 * most - len(wanted)) / np.maximum(counts, 1))
     parts = []
-    for place, piece in enumerate(_pieces(path)):
+    for place, piece in enumerate(table_pieces(path)):
         chance = np.random.default_rng([17, place]).random(len(piece))
         kept = chance < keep[_cells(piece[drawn], c, reach)]
         if wanted:
@@ -69,7 +73,9 @@ def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) 
 
 def _require_found(wanted: Collection[str], found: Collection[str]) -> None:
     if lacking := [name for name in wanted if name not in found]:
-        raise CurvaeError(f"no row of the run has the id {quoted(lacking)}; check it with the embedding of the run")
+        raise RefusedRowsError(
+            f"no row of the run has the id {quoted(lacking)}; check it with the embedding of the run"
+        )
 
 
 def _count(path: Path) -> int | None:
@@ -82,13 +88,13 @@ def _count(path: Path) -> int | None:
 
 def _drawn(path: Path) -> list[str]:
     """The columns with places in the picture, or else the first two tangent coordinates."""
-    names = [str(name) for name in next(_pieces(path)).columns]
+    names = [str(name) for name in next(table_pieces(path)).columns]
     drawn = [name for name in names if _DRAWN.fullmatch(name)] or [n for n in names if n.startswith("tangent_")]
     return drawn[:2]
 
 
-def _pieces(path: Path, columns: list[str] | None = None) -> Iterator[pd.DataFrame]:
-    """Some columns of the table, by default all, a piece at a time."""
+def table_pieces(path: Path, columns: list[str] | None = None) -> Iterator[pd.DataFrame]:
+    """Some columns of the table of a map, by default all, a piece at a time; a text table in one."""
     if path.suffix != ".parquet":
         table = read_embedding(path)
         yield table if columns is None else table[columns]
