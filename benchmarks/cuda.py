@@ -138,7 +138,9 @@ def fed(counts: tuple[int, ...] = (1, 10)) -> list[dict[str, Any]]:
     x[x < 0.8] = 0.0
     found = []
     for count in counts:
-        configs = [Config(likelihood="gaussian", hidden=(HIDDEN,), batch_size=BATCH, seed=i) for i in range(count)]
+        configs = [
+            Config(likelihood="gaussian", hidden=(HIDDEN,), batch_size=BATCH, epochs=4, seed=i) for i in range(count)
+        ]
         row: dict[str, Any] = {"models": count}
         for name, kind, device in (("fed_ms", Captured, "cpu"), ("plain_ms", BatchEngine, "cuda")):
             data = Rows(sparse.csr_array(x), Scaling.identity(COLUMNS), device)

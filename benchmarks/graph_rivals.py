@@ -12,15 +12,26 @@ import numpy as np
 
 
 def node2vec(edges: np.ndarray, nodes: int, dim: int, seed: int) -> np.ndarray:
-    """With the defaults of the package: 10 walks of 80 steps from each node, window 10."""
-    import networkx as nx
-    from node2vec import Node2Vec
+    """With the usual settings: p = q = 1, 10 walks of 80 nodes from each node, skip-grams with window 10.
 
-    graph = nx.Graph()
-    graph.add_nodes_from(range(nodes))
-    graph.add_edges_from(edges.tolist())
-    walks: Any = Node2Vec(graph, dimensions=dim, workers=1, seed=seed, quiet=True)
-    vectors = walks.fit(window=10, min_count=1, seed=seed, workers=1).wv
+    At p = q = 1 the next node of a walk is any neighbour with equal chance, so all walks are drawn at once. A node
+    without an edge is a walk of its own.
+    """
+    from gensim.models import Word2Vec
+
+    random = np.random.default_rng(seed)
+    both = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0)
+    degree = np.bincount(both[:, 0], minlength=nodes)
+    first = np.cumsum(degree) - degree
+    walks = np.empty((10 * nodes, 80), dtype=np.int64)
+    walks[:, 0] = np.concatenate([random.permutation(nodes) for _ in range(10)])
+    for step in range(1, 80):
+        at = walks[:, step - 1]
+        chosen = first[at] + (random.random(len(at)) * degree[at]).astype(np.int64)
+        walks[:, step] = np.where(degree[at] > 0, both[np.minimum(chosen, len(both) - 1), 1], at)
+    names = np.array([str(node) for node in range(nodes)], dtype=object)
+    texts = [names[walk[: 80 if degree[walk[0]] else 1]].tolist() for walk in walks]
+    vectors: Any = Word2Vec(texts, vector_size=dim, window=10, min_count=1, sg=1, seed=seed, workers=1).wv
     return np.stack([vectors[str(node)] for node in range(nodes)])
 
 

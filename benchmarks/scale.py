@@ -42,7 +42,7 @@ __all__ = ["RESULT", "measure", "table"]
 
 RESULT = Path(__file__).parent.parent / "results" / "scale.json"
 COLUMNS, PIECE, BOUND = 50, 100_000, 1.15
-GROUPS = ("epochs", "npy", "parquet")
+GROUPS = ("epochs", "npy", "parquet", "cuda")
 
 
 def write(folder: Path, rows: int, kind: str) -> Path:
@@ -137,11 +137,44 @@ def _peak() -> float:
     return int(lines["VmHWM"].split()[0]) / 1e3
 
 
+def throughput(folder: Path, device: str, rows: int, batch: int, passes: int) -> list[dict[str, Any]]:
+    """Rows a second of training on a device, from an array on disk and from rows that lie on the device.
+
+    The first pass, which captures, is left out. The array repeats one piece, to be written quickly.
+    """
+    path, piece = folder / "rows.npy", np.load(write(folder, PIECE, "npy"))
+    whole = np.lib.format.open_memmap(path, "w+", np.float32, (rows, COLUMNS))
+    for start in range(0, rows, PIECE):
+        whole[start : start + PIECE] = piece[: rows - start]
+    del whole
+    config = Config(epochs=passes + 1, batch_size=batch, hidden=(200,), validation=0.0, patience=None, neighbours="off")
+    stream = open_stream(path, memory="8GB")
+    found = []
+    for name in ("resident", "npy"):
+        problem, tasks = (
+            plan_stream([config], stream, asked=device)
+            if name == "npy"
+            else plan_rows([config], np.load(path, mmap_mode="r"), asked=device)
+        )
+        engine = problem.engine(tasks, problem.models(tasks))
+        seconds = []
+        for number in range(passes + 1):
+            began = time.perf_counter()
+            assert not engine.epoch(number).failures
+            seconds.append(time.perf_counter() - began)
+        rate = engine.steps * batch / statistics.median(seconds[1:])
+        found.append({"rows": rows, "batch": batch, "kind": name, "device": device, "rows_a_second": rate})
+        print(found[-1], flush=True)
+    return found
+
+
 def measure(group: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """The figures of a group: "epochs", or of files of a kind, "npy" or "parquet"."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if group != "cuda" else 4)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
+        if group == "cuda":
+            return throughput(folder, "cuda", 20_000_000, 8192, 3)
         if group == "epochs":
             return [epochs(folder, batch, rows, 5) for batch, rows in ((64, 32_000), (1024, 200_000))]
         return [peak(folder, rows, group, "400MB") for rows in sizes]
@@ -168,10 +201,19 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _machine(group: str) -> dict[str, Any]:
+    """Where figures were measured: those of CUDA elsewhere than the others."""
+    versions = {"curvae": curvae.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    if group == "cuda":
+        return {"card": torch.cuda.get_device_name(), "card_versions": versions}
+    return {"machine": platform.machine(), "columns": COLUMNS, "versions": versions}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; all by default")
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; all by default, those of CUDA where it is")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000, 5_000_000], help="rows of the files")
+    parser.add_argument("--out", type=Path, default=RESULT, help="where to write; results/scale.json by default")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--memory", default="400MB", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -180,13 +222,11 @@ def main() -> None:
         os.environ["XDG_CACHE_HOME"] = str(asked.one.parent)
         print(json.dumps(one(asked.one, asked.memory)))
         return
-    for group in asked.groups or GROUPS:
+    for group in asked.groups or GROUPS[: None if torch.cuda.is_available() else -1]:
         found = measure(group, asked.sizes)
         print(group, found)
-        versions = {"curvae": curvae.__version__, "torch": torch.__version__, "python": platform.python_version()}
-        known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-        kept = {"machine": platform.machine(), "columns": COLUMNS, "versions": versions}
-        RESULT.write_text(json.dumps({**known, **kept, group: found}, indent=1) + "\n")
+        known = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+        asked.out.write_text(json.dumps({**known, **_machine(group), group: found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Config, Scaling, build, fit, random_split, stacks
 from curvae.training.captured import Captured
+from curvae.training.crew import Share
 from curvae.training.engine import BatchEngine
 from curvae.training.rows import Rows
 from curvae.training.sources import Part, Zipped
@@ -45,9 +46,9 @@ def opened():
     return open_stream("x.npy", memory=MEMORY)
 
 
-def source(held=(), scaling=None):
+def source(held=(), scaling=None, **settings):
     scaling = scaling or Scaling.identity(COLUMNS)
-    return StreamedRows(opened(), scaling, HeldOut(ROWS, np.array(held, np.int64)), Layout(COLUMNS))
+    return StreamedRows(opened(), scaling, HeldOut(ROWS, np.array(held, np.int64)), Layout(COLUMNS), **settings)
 
 
 def generator(seed):
@@ -74,6 +75,16 @@ def test_every_stretch_of_the_order_has_a_row_of_every_shard(rows):
     bounds = np.cumsum([len(part) for part in np.array_split(np.arange(rows), SHARDS)])
     shard = np.searchsorted(bounds, order, side="right")
     np.testing.assert_array_equal(shard, np.arange(rows) % SHARDS)
+
+
+@pytest.mark.parametrize("share", [Share(), Share(1, 4)])
+def test_several_threads_read_the_rows_of_one(share):
+    alone, several = (source((0, 700), share=share, threads=threads) for threads in (1, 4))
+    assert several._readers._max_workers > 1
+    for seed in (1, 2):
+        found, known = (list(rows.batches(generator(seed), 100)) for rows in (several, alone))
+        assert numbers(found) == numbers(known)
+        torch.testing.assert_close([batch.x for batch in found], [batch.x for batch in known], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("held", [(), (0, 1, 2, 999, 1500, 1999)])

@@ -45,12 +45,16 @@ class Share:
 
     def before(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many places before each of these are its own."""
+        if self.whole:
+            return places
         width = SHARDS // self.size
         rounds, shards = np.divmod(places, SHARDS)
         return rounds * width + np.clip(shards - self.rank * width, 0, width)
 
     def has(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these places are its own."""
+        if self.whole:
+            return np.ones(places.shape, np.bool_)
         return places % SHARDS // (SHARDS // self.size) == self.rank
 
     def places(self, start: int, stop: int) -> NDArray[np.int64]:

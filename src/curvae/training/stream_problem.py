@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +43,7 @@ HELD_OUT = 10_000
 """validation rows of a stream at most: they are in memory while a model is trained"""
 
 _SHARE = 8  # times that they would fit in memory
+_READERS = 8  # threads that read for a GPU; on a CPU they would take time from the training
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,12 +164,7 @@ class StreamProblem(RowsProblem):
 
     def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         (task,) = tasks
-        held_out: Any = task.split
-        rows: RowSource = (
-            LoadedRows(self.stream, task.scaling, task.layout, self.dtype)
-            if isinstance(self.stream, Batches)
-            else StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype, self.crew.share)
-        )
+        rows = self._rows(task)
         watched = watched_rows(task)
         validation = None
         if len(watched):
@@ -179,6 +176,13 @@ class StreamProblem(RowsProblem):
             return SharedEngine(models, [task.config], Zipped([rows]), validation, self.crew)
         kind = Captured if self.device.type == "cuda" else BatchEngine
         return kind(models, [task.config], Zipped([rows]), validation)
+
+    def _rows(self, task: RowsTask) -> RowSource:
+        if isinstance(self.stream, Batches):
+            return LoadedRows(self.stream, task.scaling, task.layout, self.dtype)
+        held_out: Any = task.split
+        threads = min(_READERS, os.cpu_count() or 1) if self.device.type == "cuda" else 1
+        return StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype, self.crew.share, threads)
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
         alone = Split(np.empty(0, np.int64), task.split.validation)  # the others would fill the memory

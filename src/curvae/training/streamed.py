@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def shard_order(rows: int, random: np.random.Generator) -> NDArray[np.int64]:
     return order[order >= 0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Plan:
     """An epoch: the blocks of every round, and where the rounds start among its rows, with the number of all."""
 
@@ -81,6 +82,7 @@ class StreamedRows:
         layout: of a row, as the model takes it.
         dtype: of batches.
         share: what this process has of every batch; `index` of these tells the places of its rows in the whole batch.
+        threads: that read blocks; fewer where blocks are so large that memory would not hold theirs.
 
     Attributes:
         device: where batches are.
@@ -96,6 +98,7 @@ class StreamedRows:
         layout: Layout,
         dtype: torch.dtype = torch.float32,
         share: Share = EVERYTHING,
+        threads: int = 1,
     ) -> None:
         self.layout, self._stream, self._scaling, self._dtype = layout, stream, scaling, dtype
         self._share = share
@@ -110,7 +113,9 @@ class StreamedRows:
             )
         self._most = min(_ROUND, bound) // row
         self._thread = ThreadPoolExecutor(1)
+        self._readers = ThreadPoolExecutor(max(1, min(threads, bound // max(largest, 1))))
         self._coming: dict[tuple[int | None, int], Future[dict[str, Tensor]]] = {}
+        self._next: dict[tuple[_Plan, int], Future[NDArray[np.int64]]] = {}
 
     def __len__(self) -> int:
         return int(self._counts.sum())
@@ -181,34 +186,68 @@ class StreamedRows:
             self._coming = {}
             raise
 
+    def _ordered(self, plan: _Plan, place: int) -> NDArray[np.int64]:
+        """The order of a round; that of the next one is begun to be made."""
+        known, self._next = self._next, {}
+        if place + 1 < len(plan.rounds):
+            self._next[plan, place + 1] = self._readers.submit(plan.order, place + 1)
+        return known[plan, place].result() if (plan, place) in known else plan.order(place)
+
     def _read(self, plan: _Plan, place: int) -> dict[str, Tensor]:
-        order = plan.order(place)
+        order = self._ordered(plan, place)
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
-        mine, target = self._share.has(places), torch.from_numpy(self._share.before(places))
-        parts: dict[str, Tensor] = {}
-        done, last = 0, plan.rounds[place][-1]
-        for block in plan.rounds[place].tolist():
-            following = done + int(self._counts[block])
-            if not mine[done:following].any() and (parts or block != last):
-                done = following
-                continue
-            start = int(self._stream.starts[block])
-            for arrays in self._stream.arrays(block):
-                held = self._held[np.searchsorted(self._held, start) : np.searchsorted(self._held, start + len(arrays))]
-                kept: Any = np.delete(np.arange(len(arrays)), held - start) if len(held) else slice(None)
-                stop = done + len(arrays) - len(held)
-                start += len(arrays)
-                own = target[done:stop]
-                if not self._share.whole:
-                    kept, own = np.arange(len(arrays))[kept][mine[done:stop]], own[torch.from_numpy(mine[done:stop])]
-                rows = Rows(arrays.take(kept), self._scaling, dtype=self._dtype, whole=True)
-                for name, part in rows.parts.items():
-                    if name not in parts:
-                        parts[name] = _room(int(mine.sum()), part)
-                    parts[name][own] = part
-                done = stop
-        return parts
+        made = _Round(self._share.has(places), torch.from_numpy(self._share.before(places)))
+        blocks = plan.rounds[place].tolist()
+        firsts = (np.cumsum(self._counts[blocks]) - self._counts[blocks]).tolist()
+        wanted = [
+            (block, first)
+            for block, first in zip(blocks, firsts, strict=True)
+            if made.mine[first : first + self._counts[block]].any()
+        ]
+        tasks = wanted or [(blocks[-1], firsts[-1])]  # without a row, for the parts that a batch has
+        for _ in self._readers.map(lambda task: self._bring(made, *task), tasks):
+            pass
+        return made.parts
+
+    def _bring(self, made: _Round, block: int, first: int) -> None:
+        """Bring the rows of a block to their places; the first of them has this number in the round."""
+        start = int(self._stream.starts[block])
+        for arrays in self._stream.arrays(block):
+            held = self._held[np.searchsorted(self._held, start) : np.searchsorted(self._held, start + len(arrays))]
+            kept: Any = np.delete(np.arange(len(arrays)), held - start) if len(held) else slice(None)
+            stop = first + len(arrays) - len(held)
+            start += len(arrays)
+            if not self._share.whole:
+                kept = np.arange(len(arrays))[kept][made.mine[first:stop]]
+            made.put(slice(first, stop), Rows(arrays.take(kept), self._scaling, dtype=self._dtype, whole=True))
+            first = stop
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Rows of a round, which threads bring to their places in the order of the epoch.
+
+    Arguments:
+        mine: which rows are those of this process, (rows,).
+        target: their places among these, (rows,).
+    """
+
+    mine: NDArray[np.bool_]
+    target: Tensor
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    _lock: Any = field(default_factory=Lock)
+
+    def put(self, own: slice, rows: Rows) -> None:
+        """Place a stretch of the round."""
+        mine = self.mine[own]
+        target = self.target[own] if mine.all() else self.target[own][torch.from_numpy(mine)]
+        with self._lock:
+            for name, part in rows.parts.items():
+                if name not in self.parts:
+                    self.parts[name] = _room(int(self.mine.sum()), part)
+        for name, part in rows.parts.items():
+            self.parts[name][target] = part
 
 
 def _room(rows: int, like: Tensor) -> Tensor:
