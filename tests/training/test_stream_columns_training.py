@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,13 @@ import torch
 
 from curvae.data import load, open_stream
 from curvae.errors import CurvaeError
-from curvae.training import Config, Split, fit, random_split, stream_problem
+from curvae.training import Config, Split, fit, random_split, stacks, stream_problem
 from curvae.training.rows_problem import plan_rows
 from curvae.training.splits import hold_out_groups
 from curvae.training.stream_problem import held_out_rows, plan_stream
 from curvae.training.streamed import StreamedRows
 from streaming import MEMORY, mixed_table, write_parts
+from trainings import assert_same, state
 
 ROWS = 600
 CONFIG = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=100, patience=None, seed=3, validation=0.05)
@@ -100,3 +102,25 @@ def test_groups_stay_together_as_in_memory():
     assert 0 < len(few.validation) <= 60
     with pytest.raises(CurvaeError, match="no group is small enough to be held out: 3 rows may be"):
         hold_out_groups({"a": 50, "b": 60}, 0.5, 3)
+
+
+def test_a_file_that_is_damaged_in_the_middle_of_a_training(monkeypatch, tmp_path):
+    monkeypatch.setattr(stream_problem, "StreamedRows", StreamedRows)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
+    monkeypatch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
+    table = mixed_table(ROWS).drop(columns=["time", "patient"])
+    folder = write_parts("parts", table)
+    config = replace(CONFIG, epochs=8, epoch_steps=3)
+    how = {"memory": MEMORY, **MIXED}
+    whole, path = state(fit(config, open_stream(folder, **how))), folder / "1.parquet"
+    content = path.read_bytes()
+
+    def damage(record, total):
+        if record["epoch"] == 3:
+            path.write_bytes(content[:-200])
+
+    with pytest.raises(CurvaeError, match=r"1.parquet was changed while it was being read; restore it") as error:
+        fit(config, open_stream(folder, **how), folder=tmp_path / "run", progress=damage)
+    assert "\n" not in str(error.value)
+    path.write_bytes(content)
+    assert_same(state(fit(config, open_stream(folder, **how), folder=tmp_path / "run", resume=True)), whole)
