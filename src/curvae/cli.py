@@ -272,6 +272,9 @@ def paper(
         default=0,
     ),
     option("--factor", help="Factor of a product to show, such as h1 or e2 (the first hyperbolic one)."),
+    option(
+        "--find", help="Id of a row to have on the map, where it is a sample; repeatable.", metavar="ID", multiple=True
+    ),
     "force",
     example="view runs/cells-1 --data cells.csv --show age --show donor",
 )
@@ -347,6 +350,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     option("-o", "--output", type=FILE, help="Report to write (.html)."),
     *_TABLE,
     "missing",
+    "memory_of_sample",
     "force",
     "seed",
     example="judge cells.csv umap.csv --label type --id barcode",

@@ -15,7 +15,7 @@ import pytest
 
 from curvae.data import open_stream
 from curvae.data.missing import MissingValuesError
-from curvae.data.streams import stream as streams
+from curvae.data.streams import survey
 from curvae.data.streams.summary import Summary
 from curvae.errors import CurvaeError
 from curvae.models.likelihoods import choose_likelihood
@@ -84,7 +84,7 @@ def test_one_value_of_the_last_row_counts(tmp_path, last, likelihood):
 def test_figures_are_remembered_until_the_file_changes(tmp_path):
     path = saved(tmp_path / "x.npy", numbered(500))
     first = open_stream(path)
-    with mock.patch.object(streams, "summarise", side_effect=AssertionError):
+    with mock.patch.object(survey, "summarised", side_effect=AssertionError):
         again = open_stream(path, memory=MEMORY)
     assert again.fingerprint == first.fingerprint
     np.testing.assert_array_equal(again.known.squares, first.known.squares)

@@ -13,7 +13,7 @@ from curvae import PoincareVAE
 from curvae.data import open_batches, open_stream
 from curvae.errors import CurvaeError
 from curvae.training import Config, fit, stream_problem
-from streaming import COLUMNS, MEMORY, numbered, write_parquet
+from streaming import COLUMNS, MEMORY, mixed_table, numbered, write_parquet
 
 X = numbered(800)
 HOW = {"posterior": "wrapped", "hidden": 8, "epochs": 2, "batch_size": 100, "random_state": 3}
@@ -56,6 +56,21 @@ def test_a_table_keeps_the_names_of_its_columns():
     assert found.transform(table.drop(columns=["kind", "cell"])).shape == (800, 2)
 
 
+def test_covariates_are_those_of_the_stream():
+    table = mixed_table(400)[["a", "b", "colour", "batch", "age"]]
+    plain = table.drop(columns="colour")
+    plain.to_parquet("x.parquet", row_group_size=100, index=False)
+    stream = open_stream("x.parquet", covariates=["batch", "age"], memory=MEMORY)
+    found = PoincareVAE(**HOW, covariates=["batch", "age"], encode_covariates=True).fit(stream)
+    assert [column.name for column in found.covariates_] == ["batch", "age"] and found.n_features_in_ == 2
+    placed = found.transform(plain)
+    assert all((np.abs(placed - point) < 1e-6).all(1).any() for point in found.embedding_)
+    table.to_parquet("x.parquet", row_group_size=100, index=False)
+    stream = open_stream("x.parquet", covariates=["batch", "age"], categorical=["colour"], memory=MEMORY)
+    with pytest.raises(CurvaeError, match="an estimator knows no categorical=…; open the rows without"):
+        PoincareVAE(**HOW, covariates=["batch", "age"]).fit(stream)
+
+
 def test_batches_of_a_loader():
     found = PoincareVAE(**HOW).fit(open_batches(Loader(), held_out=X[:100]))
     np.testing.assert_allclose(found.embedding_, found.transform(X[:100]), atol=1e-9)
@@ -66,7 +81,8 @@ def test_batches_of_a_loader():
     ("how", "says"),
     [
         ({"n_init": 2}, "n_init needs all rows in memory"),
-        ({"covariates": ["x1"], "image_shape": (8, 10)}, "covariates, image_shape needs all rows in memory"),
+        ({"image_shape": (8, 10)}, "image_shape needs all rows in memory"),
+        ({"covariates": ["x1"]}, r"covariates is \['x1'\] of the estimator and \[\] of the rows"),
         ({"missing": "model"}, "missing is 'model' of the estimator and 'error' of the rows"),
     ],
 )

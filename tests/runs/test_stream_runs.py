@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -108,7 +109,27 @@ def test_a_folder_of_parquet_files(parquet_run):
     written = table("run/embedding.csv")
     assert written["id"].tolist() == [f"c{i}" for i in range(ROWS)]
     assert written["label"].tolist() == ["a" if i % 3 else "b" for i in range(ROWS)]
-    refused("judge", "parts", "run", says=["which is only read in pieces"])
+
+
+def test_a_map_is_judged_on_a_sample(parquet_run):
+    whole = pd.concat([pd.read_parquet(f"parts/{i}.parquet") for i in range(2)])
+    whole.to_parquet("whole.parquet", index=False)
+    told = [curvae("judge", data, "run", *ROLES, "--json") for data in ("whole.parquet", "parts")]
+    expected, found = (json.loads(answer.out) for answer in told)
+    assert found == expected, told
+    table("run/embedding.csv")[["ball_1", "ball_2"]].to_csv("plain.csv", index=False)  # rows in their order
+    for place in ("run", "plain.csv"):
+        answer = curvae("judge", "parts", place, *ROLES, "--memory", MEMORY)
+        assert answer.code == 0 and "a sample is looked at: 1,000 of 1,200 rows" in answer.err, answer
+    assert "matched in their order" in answer.err
+    answer = curvae("judge", "x.npy", "run", "--memory", MEMORY)
+    assert answer.code == 0 and "matched in their order" in answer.err, answer
+    write_parquet(Path("far.parquet"), X, start=5000)
+    refused(
+        "judge", "far.parquet", "run", *ROLES, "--memory", MEMORY, "-q", says=["no row of the data is in run: rows"]
+    )
+    np.save("other.npy", X[:1100])
+    refused("judge", "parts", "other.npy", *ROLES, "-q", says=["the data have 1,200 rows and other.npy has 1,100"])
 
 
 def test_a_text_table_is_converted():
@@ -260,12 +281,6 @@ def test_a_run_that_was_interrupted_is_resumed(trained, monkeypatch):
 )
 def test_what_needs_all_rows_is_refused(asked, says):
     untouched("fit", "x.npy", "-q", *STREAMED, *asked, says=[says])
-
-
-@pytest.mark.parametrize("role", [("--group", "kind"), ("--categorical", "kind"), ("--covariate", "kind")])
-def test_columns_that_cannot_be_read_in_pieces(role):
-    write_parquet(Path("x.parquet"), X)
-    untouched("fit", "x.parquet", "--id", "cell", *role, *STREAMED, says=[f"{role[0]} needs all rows in memory"])
 
 
 def test_what_needs_all_rows_is_held_in_memory_unless_a_bound_is_asked_for(monkeypatch):

@@ -145,7 +145,7 @@ def test_many_points_make_a_small_page():
 def test_ids_that_are_too_large_are_left_out_and_it_is_told(monkeypatch):
     monkeypatch.setattr("curvae.viewer.view._BUDGET", 100)
     view = View(cloud(50), Lorentz(2), ids=[f"a rather long id {k}" for k in range(50)])
-    assert view.inside[-1] == "numbers of the rows in place of ids, which would make the page too large"
+    assert view.inside[-1] == "numbers of the points in place of ids, which would make the page too large"
     assert "ids" not in Page(view.fragment()).blocks and Page(view.fragment()).facts["ids"] == "numbers"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from .schema import Column
 from .spreadsheets import guard
 from .text import MISSING, NUMBER
 
-__all__ = ["categories_of", "is_text", "numbers_of", "texts_of"]
+__all__ = ["categories_of", "in_order", "is_text", "numbers_of", "texts_of"]
 
 _EXACT_INTEGERS = 2.0**53
 
@@ -29,7 +29,12 @@ def categories_of(values: Any) -> tuple[str, ...]:
         >>> categories_of(pd.Series(["b", "10", "9", "a", "NA"]))
         ('9', '10', 'a', 'b')
     """
-    return tuple(sorted(set(texts_of(values, strip=True).tolist()) - MISSING, key=_natural))
+    return in_order(texts_of(values, strip=True).tolist())
+
+
+def in_order(texts: Iterable[str]) -> tuple[str, ...]:
+    """The categories among these texts: numbers in ascending order, then texts in alphabetical order."""
+    return tuple(sorted(set(texts) - MISSING, key=_natural))
 
 
 def _natural(text: str) -> tuple[float, str]:
@@ -40,7 +45,7 @@ def _natural(text: str) -> tuple[float, str]:
 
 
 def numbers_of(
-    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], fix: str, messages: Messages
+    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], fix: str, messages: Messages, first: int = 0
 ) -> NDArray[np.float64]:
     """Convert the columns of a table to numbers, (rows, columns).
 
@@ -52,6 +57,7 @@ def numbers_of(
         columns: their descriptions, in the same order.
         fix: what to do about a column of texts, for the error; {0} stands for its name.
         messages: takes notes about what was converted.
+        first: rows of the table before those of the frame, for messages.
     """
     converted: dict[str, Any] = {}
     booleans: list[str] = []
@@ -64,7 +70,7 @@ def numbers_of(
             converted[name] = _codes(path, values, column)
             continue
         if not pd.api.types.is_numeric_dtype(dtype):
-            values, offender, truths = _from_texts(values)
+            values, offender, truths = _from_texts(values, first)
             if offender is not None:
                 texts[name] = offender
                 continue
@@ -74,9 +80,9 @@ def numbers_of(
         elif not pd.api.types.is_float_dtype(dtype) and bool((np.abs(values) >= _EXACT_INTEGERS).any()):
             large.append(name)
     if texts:
-        first = json.dumps(next(iter(texts)), ensure_ascii=False)
+        one = json.dumps(next(iter(texts)), ensure_ascii=False)
         listed = listing(f"{name!r} ({offender})" for name, offender in texts.items())
-        raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(first)}")
+        raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(one)}")
     _report(booleans, large, messages)
     if converted:
         frame = frame.copy(deep=False)
@@ -96,16 +102,19 @@ def _report(booleans: Sequence[str], large: Sequence[str], messages: Messages) -
 
 def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
     assert column.categories is not None
-    texts = pd.Series(texts_of(values, strip=True))
+    codes, distinct = pd.factorize(values)
+    texts = texts_of(pd.Series(distinct), strip=True).tolist()
     places = {category: float(place) for place, category in enumerate(column.categories)}
     # In a table of samples, texts that look like formulas are guarded.
-    codes = texts.map({guard(category): place for category, place in places.items()} | places)
-    if unseen := sorted(set(texts[codes.isna()]) - MISSING):
+    known = {guard(category): place for category, place in places.items()} | places
+    if pd.api.types.is_float_dtype(values.dtype):  # whole numbers have a point where others beside them have digits
+        known = {category.removesuffix(".0"): place for category, place in places.items()} | known
+    if unseen := sorted({text for text in texts if text not in known} - MISSING):
         raise CurvaeError(
             f"column {column.name!r} of {path.name} holds categories that the model was not trained on: "
             f"{quoted(unseen)}; it knows {quoted(column.categories)}"
         )
-    return np.asarray(codes, dtype=np.float64)
+    return np.array([*(known.get(text, np.nan) for text in texts), np.nan])[codes]  # -1 is a missing one
 
 
 def is_text(values: Any) -> bool:
@@ -120,7 +129,7 @@ def is_text(values: Any) -> bool:
     return not pd.api.types.is_numeric_dtype(values.dtype) and _from_texts(values)[1] is not None
 
 
-def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
+def _from_texts(values: Any, first: int = 0) -> tuple[NDArray[np.float64], str | None, bool]:
     """Convert texts to numbers; also return the first cell that is not a number, and whether all are true or false."""
     texts = pd.Series(texts_of(values, strip=True), dtype=object)
     absent = texts.isin(list(MISSING)).to_numpy()
@@ -129,7 +138,7 @@ def _from_texts(values: Any) -> tuple[NDArray[np.float64], str | None, bool]:
         return np.where(absent, np.nan, lowered == "true"), None, True
     if (wrong := ~(texts.str.fullmatch(NUMBER).to_numpy(bool) | absent)).any():
         row = int(np.argmax(wrong))
-        return np.empty(0), f"{texts[row][:40]!r} in row {row + 1}", False
+        return np.empty(0), f"{texts[row][:40]!r} in row {first + row + 1}", False
     return np.where(absent, "nan", texts.to_numpy(np.str_)).astype(np.float64), None, False
 
 

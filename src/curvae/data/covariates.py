@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,15 @@ from .messages import Messages, listing, quoted
 from .missing import has_missing, missing_by_column
 from .schema import Column, one_hot
 
-__all__ = ["average_context", "code_covariates", "code_values", "fit_covariates"]
+__all__ = [
+    "average_context",
+    "code_covariates",
+    "code_values",
+    "covariate_column",
+    "covariate_numbers",
+    "fit_covariates",
+    "refuse_gaps",
+]
 
 _FEW = 10  # up to this many different whole numbers may be names of batches
 
@@ -42,30 +50,41 @@ def fit_covariates(
 def _column(path: Path, values: Any, name: str, categorical: bool, messages: Messages) -> Column:
     if categorical or is_text(values):
         column = Column(name, categories_of(values))
-        distinct = len(column.features)
-    else:
-        column = Column(name)
-        numbers = _numbers(path, values.to_frame(name), (column,))
-        distinct, whole = np.unique(numbers).size, bool((numbers == np.floor(numbers)).all())
-        column = Column(name, fill=float(numbers.mean()), scale=float(numbers.std()))
-        if whole and 2 < distinct <= _FEW:
-            messages.note(
-                f"covariate {name!r} is taken as a number; if its values are names of batches, declare it categorical."
-            )
-    if distinct < 2:
-        raise CurvaeError(f"covariate {name!r} has the same value in every row of {path.name}; leave it out")
+        return covariate_column(path, column, column.categories or (), messages)
+    column = Column(name)
+    numbers = covariate_numbers(path, values.to_frame(name), (column,))
+    column = Column(name, fill=float(numbers.mean()), scale=float(numbers.std()))
+    return covariate_column(path, column, np.unique(numbers).tolist(), messages)
+
+
+def covariate_column(path: Path, column: Column, distinct: Sequence[Any], messages: Messages) -> Column:
+    """The description of a covariate that has these values, or among many some of them; raises for a constant one."""
+    if len(distinct) < 2:
+        raise CurvaeError(f"covariate {column.name!r} has the same value in every row of {path.name}; leave it out")
+    if column.categories is None and 2 < len(distinct) <= _FEW and all(value == np.floor(value) for value in distinct):
+        messages.note(
+            f"covariate {column.name!r} is taken as a number; if its values are names of batches, declare it "
+            "categorical."
+        )
     return column
 
 
-def _numbers(path: Path, frame: pd.DataFrame, columns: tuple[Column, ...]) -> NDArray[np.float64]:
-    numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Messages())
+def covariate_numbers(
+    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], first: int = 0
+) -> NDArray[np.float64]:
+    """Covariates as numbers that are not scaled yet, (rows, covariates); see `numbers_of`."""
+    numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Messages(), first)
     if has_missing(numbers):
-        where = missing_by_column(numbers, [column.name for column in columns])
-        raise CurvaeError(
-            f"covariates of {path.name} have missing or infinite values, counted by column: {where}; "
-            "fill them in, or remove these rows"
-        )
+        refuse_gaps(path, missing_by_column(numbers, [column.name for column in columns]))
     return numbers
+
+
+def refuse_gaps(path: Path, where: str) -> NoReturn:
+    """Raise for missing covariates, counted by column."""
+    raise CurvaeError(
+        f"covariates of {path.name} have missing or infinite values, counted by column: {where}; "
+        "fill them in, or remove these rows"
+    )
 
 
 def code_covariates(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
@@ -77,7 +96,7 @@ def code_covariates(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) 
         columns: their descriptions, from `fit_covariates`.
     """
     columns = tuple(columns)
-    numbers = _numbers(path, frame[[column.name for column in columns]], columns).copy()  # pandas may return a view
+    numbers = covariate_numbers(path, frame[[column.name for column in columns]], columns).copy()  # it may be a view
     for j, column in enumerate(columns):
         if column.categories is None:
             numbers[:, j] = (numbers[:, j] - column.fill) / column.scale

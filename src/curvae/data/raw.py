@@ -119,14 +119,18 @@ class RawData:
         if rows < least:
             raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
 
-    def fit(self, missing: Missing, means: NDArray[np.float64] | None = None) -> Schema:
-        """A schema for the data; `means` are those of the columns, where x holds only some of the rows."""
+    def fit(self, missing: Missing, typical: NDArray[np.float64] | None = None) -> Schema:
+        """A schema for the data.
+
+        Where x holds only some of the rows, `typical` are the means of the columns, and of those of categories the
+        positions of the most frequent ones.
+        """
         if not self.columns:
             raise CurvaeError(f"{self.source} has no column left to use as a feature; give at least one")
         if (empty := empty_columns(self.x)).size:
             names = quoted(self.columns[int(j)].name for j in empty)
             raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
-        means = column_means(self.x) if means is None else means
+        means = column_means(self.x) if typical is None else typical
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
@@ -136,7 +140,7 @@ class RawData:
         columns = tuple(
             replace(column, fill=float(round(means[j]) if binary[j] else means[j]), binary=bool(binary[j]))
             if column.categories is None
-            else replace(column, fill=_most_frequent(self.x[:, j]))
+            else replace(column, fill=_most_frequent(self.x[:, j]) if typical is None else float(means[j]))
             for j, column in enumerate(self.columns)
         )
         width = sum(len(column.features) for column in columns)

@@ -24,7 +24,22 @@ from .schema import Column, Schema
 from .text import MISSING
 from .text_tables import UNNAMED, name_columns, read_text
 
-__all__ = ["TABLES", "Roles", "named_frame", "opened_parquet", "read_frame", "read_table", "require_column"]
+__all__ = [
+    "NOT_NUMBERS",
+    "TABLES",
+    "Roles",
+    "check_roles",
+    "exposure_of",
+    "named_frame",
+    "opened_parquet",
+    "read_frame",
+    "read_table",
+    "require_column",
+    "sorted_columns",
+]
+
+NOT_NUMBERS = "use categorical=[{0}], covariates=[{0}], label={0} or id={0}, or remove it"
+"""what to do about a column of texts, {0}, that has no role"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,19 @@ class Roles:
     categorical: tuple[str, ...] = ()
     exposure: str | None = None
     covariates: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, schema: Schema) -> Roles:
+        """Those of the data that a model was trained on."""
+        columns = [*(schema.columns if schema.categorical else ()), *schema.covariates]
+        return cls(
+            schema.label,
+            schema.id,
+            schema.group,
+            tuple(column.name for column in columns if column.categories is not None),
+            schema.exposure,
+            tuple(column.name for column in schema.covariates),
+        )
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -66,7 +94,7 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
         texts |= {column.name for column in columns if column.categories is not None}
         texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
         known |= {name for name in (schema.exposure,) if name is not None}
-    return _sort(path, read_frame(path, known, texts, messages), roles, schema, messages)
+    return sorted_columns(path, read_frame(path, known, texts, messages), roles, schema, messages)
 
 
 def read_frame(
@@ -117,9 +145,20 @@ TABLES: dict[str, Callable[[Path], pd.DataFrame] | None] = {
 }
 
 
-def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, messages: Messages) -> RawData:
+def sorted_columns(
+    path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, messages: Messages, first: int = 0
+) -> RawData:
+    """The rows of a table, with its columns sorted by their roles.
+
+    Arguments:
+        path: the table, for messages.
+        frame: its rows, or some of them.
+        roles, schema: as of `read_table`.
+        messages: takes notes.
+        first: rows of the table before those of the frame, for messages.
+    """
     present = list(frame.columns)
-    _check_roles(path, roles, present)
+    check_roles(path, roles, present)
     # By default the roles are those of the training data, if the table has these columns.
     held = {
         role: asked or (stored if stored in present else None)
@@ -152,7 +191,7 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
         columns, x = _fit(path, frame[features], [name for name in roles.categorical if name not in told], messages)
     else:
         columns = tuple(schema.columns)
-        x = _apply(path, frame, features, columns, messages)
+        x = _apply(path, frame, features, columns, messages, first)
     label, names, group = held["label"], held["id"] or index, held["group"]
     groups = None if group is None else texts_of(frame[group], strip=True)
     if groups is not None and (empty := int((groups == "").sum())):
@@ -168,7 +207,7 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
         ids=None if names is None else texts_of(frame[names]),
         labels=labels,
         groups=groups,
-        exposure=None if held["exposure"] is None else _exposure(path, frame, held["exposure"], messages),
+        exposure=None if held["exposure"] is None else exposure_of(path, frame, held["exposure"], messages),
         label_name=label,
         context=code_covariates(path, frame, covariates) if told and not absent else None,
         covariates=covariates,
@@ -177,7 +216,7 @@ def _sort(path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, 
     )
 
 
-def _check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
+def check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
     """Raise unless the table has all columns with a role and no column has two roles that exclude each other."""
     for role in ("label", "id", "group", "exposure"):
         require_column(path, role, getattr(roles, role), present)
@@ -193,7 +232,8 @@ def _check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
             )
 
 
-def _exposure(path: Path, frame: pd.DataFrame, name: str, messages: Messages) -> NDArray[np.float64]:
+def exposure_of(path: Path, frame: pd.DataFrame, name: str, messages: Messages) -> NDArray[np.float64]:
+    """The exposure of every row, (rows,); raises where it is not a positive number."""
     fix = "an exposure is a number; choose another column"
     values: NDArray[np.float64] = numbers_of(path, frame[[name]], (Column(name),), fix, messages)[:, 0]
     if wrong := int((~(np.isfinite(values) & (values > 0))).sum()):
@@ -243,12 +283,16 @@ def _fit(
 ) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
     categories = {name: categories_of(frame[name]) for name in categorical}
     columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
-    fix = "use categorical=[{0}], covariates=[{0}], label={0} or id={0}, or remove it"
-    return columns, numbers_of(path, frame, columns, fix, messages)
+    return columns, numbers_of(path, frame, columns, NOT_NUMBERS, messages)
 
 
 def _apply(
-    path: Path, frame: pd.DataFrame, features: Sequence[str], columns: tuple[Column, ...], messages: Messages
+    path: Path,
+    frame: pd.DataFrame,
+    features: Sequence[str],
+    columns: tuple[Column, ...],
+    messages: Messages,
+    first: int,
 ) -> NDArray[np.float64]:
     names = [column.name for column in columns]
     present, wanted = set(frame.columns), set(names)
@@ -256,4 +300,4 @@ def _apply(
         raise CurvaeError(f"{path.name} has no columns {quoted(absent)}, which the model was trained on; add them")
     if extra := [name for name in features if name not in wanted]:
         messages.note(f"columns that the model was not trained on are left out: {quoted(extra)}.")
-    return numbers_of(path, frame[names], columns, "the model was trained on numbers there", messages)
+    return numbers_of(path, frame[names], columns, "the model was trained on numbers there", messages, first)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data import Arrays, Batches, Stream
+from ..data import Arrays, Batches, Column, Stream
 from ..errors import CurvaeError
 from ..training.evaluate import Embedding, embed
 from ..training.fitted import Fitted
@@ -35,7 +35,6 @@ def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, devic
     needed = {
         "sample_weight": sample_weight is not None,
         "n_init": estimator.n_init != 1,
-        "covariates": bool(estimator.covariates),
         "image_shape": estimator.image_shape is not None,
         'network="conv"': estimator.network == "conv",
     }
@@ -45,15 +44,29 @@ def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, devic
         raise CurvaeError(
             f"missing is {estimator.missing!r} of the estimator and {rows.missing!r} of the rows; give both the same"
         )
+    covariates = _covariates(estimator, rows)
     config = estimator._config()
     fitted = fit(config, rows, device=device).double()
-    estimator.covariates_, estimator.n_features_in_ = (), rows.features
+    estimator.covariates_, estimator.n_features_in_ = covariates, rows.features
     if isinstance(rows, Stream) and rows.schema.kind == "table":
         estimator.feature_names_in_ = np.array(rows.schema.names, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     sample, split = _sample(rows, fitted.split, config.seed)
     return replace(fitted, split=split), embed(fitted, sample).require_finite()
+
+
+def _covariates(estimator: Any, rows: Stream | Batches) -> tuple[Column, ...]:
+    """Those of the rows, which must be those of the estimator; raises for roles that an estimator does not know."""
+    schema = rows.schema if isinstance(rows, Stream) else None
+    found = () if schema is None else schema.covariates
+    names, asked = [column.name for column in found], list(estimator.covariates or ())
+    if names != asked:
+        raise CurvaeError(f"covariates is {asked} of the estimator and {names} of the rows; give both the same")
+    if schema is not None and (schema.categorical or schema.exposure is not None):
+        role = "categorical" if schema.categorical else "exposure"
+        raise CurvaeError(f"an estimator knows no {role}=…; open the rows without, or train with curvae.training.fit")
+    return found
 
 
 def _sample(rows: Stream | Batches, split: Split, seed: int) -> tuple[Arrays, Split]:

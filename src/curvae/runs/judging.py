@@ -22,8 +22,9 @@ from ..training.embedding import Embedding, PlacedFactor
 from ..training.storage import CONFIG, read_description
 from .faithful import faithful_section, judge_rows
 from .folders import output_file, write_report
-from .maps import open_map
+from .maps import open_map, open_places
 from .pages import data_section
+from .pieces import InMemory, loaded
 from .progress import Reporter
 from .sources import Source, Step
 
@@ -74,9 +75,9 @@ def judge_map(request: JudgeRequest, reporter: Reporter = Reporter()) -> Faithfu
     """Measure how faithful a map is, and write a report where one is asked for."""
     if request.output is not None:
         output_file(request.output, Path("report.html"), request.force)
-    data, _ = request.source.load()
-    found = _read(request)
-    data, places, held, note = _matched(data, found, request.embedding)
+    own = loaded(request.source, request.seed, reporter)
+    found = _read(request, own)
+    data, places, held, note = _matched(own, found, request.embedding)
     distance = {} if request.distance is None else {"distance": request.distance}
     judged = judge_rows(data, places, held, seed=request.seed, rows=_EXACT, **distance)
     if judged is None:
@@ -98,12 +99,12 @@ def judge_map(request: JudgeRequest, reporter: Reporter = Reporter()) -> Faithfu
     return judged
 
 
-def _read(request: JudgeRequest) -> _Map:
+def _read(request: JudgeRequest, own: InMemory) -> _Map:
     path = request.embedding
     run = path if path.is_dir() else path.parent
-    if path.is_dir() or (path.name == "embedding.csv" and (run / CONFIG).is_file()):
+    if path.is_dir() or (path.name in ("embedding.csv", "embedding.parquet") and (run / CONFIG).is_file()):
         _refuse_distance(request)
-        return _of_run(run)
+        return _of_run(run, own)
     try:
         return _of_file(request)
     except OSError as error:
@@ -129,10 +130,18 @@ def _refuse_distance(request: JudgeRequest) -> None:
         raise CurvaeError(f"{request.embedding} is a map of Curvae and has its own distances; leave out distance=…")
 
 
-def _of_run(run: Path) -> _Map:
-    table, embedding = open_map(run, read_description(run))
+def _of_run(run: Path, own: InMemory) -> _Map:
+    description = read_description(run)
+    note = "The map of a run, with its own distances."
+    if own.chosen is None:
+        table, embedding = open_map(run, description)
+    else:
+        named = own.schema.id is not None
+        table, embedding = open_places(run, description, own.data.ids if named else own.chosen)
+        if not named and len(table) == len(own.data):
+            table["id"], note = own.data.ids, f"{note} Rows were matched in their order."
     ids, split = table["id"].to_numpy(np.str_), table["split"].to_numpy(np.str_)
-    return _Map(embedding, ids, split == "validation", "The map of a run, with its own distances.")
+    return _Map(embedding, ids, split == "validation", note)
 
 
 def _of_curvae(path: Path, frame: pd.DataFrame) -> _Map:
@@ -180,28 +189,34 @@ def _roles(source: Source) -> set[str]:
     return {name for name in (source.id, source.label, source.group) if name is not None}
 
 
-def _matched(data: Dataset, found: _Map, path: Path) -> tuple[Dataset, Any, NDArray[np.bool_] | None, str]:
+def _matched(own: InMemory, found: _Map, path: Path) -> tuple[Dataset, Any, NDArray[np.bool_] | None, str]:
     """Rows of the data and their places, by id, or in their order where either has none."""
-    numbered = np.arange(len(data)).astype(np.str_)
-    places = {} if found.ids is None else {name: row for row, name in enumerate(found.ids.tolist())}
-    if found.ids is not None and len(places) < len(found.ids):
+    data, chosen = own.data, np.arange(own.rows) if own.chosen is None else own.chosen
+    numbered = chosen.astype(np.str_)
+    known = {} if found.ids is None else {name: row for row, name in enumerate(found.ids.tolist())}
+    if found.ids is not None and len(known) < len(found.ids):
         raise CurvaeError(f"{path.name} has ids that are given more than once; make them unique")
-    rows = np.array([places.get(name, -1) for name in data.ids.tolist()], dtype=np.intp)
+    rows = np.array([known.get(name, -1) for name in data.ids.tolist()], dtype=np.intp)
     if found.ids is None or (np.array_equal(data.ids, numbered) and (rows < 0).any()):
-        if len(found.places) != len(data):
+        if len(found.places) != own.rows:
             raise CurvaeError(
-                f"the data have {count(len(data), 'row')} and {path.name} has {len(found.places):,}; give id=… with a "
+                f"the data have {count(own.rows, 'row')} and {path.name} has {len(found.places):,}; give id=… with a "
                 "column of both that names the rows"
             )
-        return data, found.places, found.held_out, "Rows were matched in their order."
+        places, held = _taken(found, chosen)
+        return data, places, held, "Rows were matched in their order."
     kept = np.flatnonzero(rows >= 0)
     if not len(kept):
         raise CurvaeError(
             f"no row of the data is in {path.name}: rows are called {quoted(data.ids[:3])} and there "
-            f"{quoted(list(places)[:3])}; name them alike"
+            f"{quoted(list(known)[:3])}; name them alike"
         )
-    rows = rows[kept]
-    taken = found.places.take(rows) if isinstance(found.places, Embedding) else found.places[rows]
+    taken, held = _taken(found, rows[kept])
     left = f"; {count(len(data) - len(kept), 'row')} without a place left out" if len(kept) < len(data) else ""
-    held = None if found.held_out is None else found.held_out[rows]
     return data.take(kept), taken, held, f"{count(len(kept), 'row')} matched by id{left}."
+
+
+def _taken(found: _Map, rows: NDArray[np.intp]) -> tuple[Any, NDArray[np.bool_] | None]:
+    """The places of some rows of a map, and which were held out."""
+    places = found.places.take(rows) if isinstance(found.places, Embedding) else found.places[rows]
+    return places, None if found.held_out is None else found.held_out[rows]

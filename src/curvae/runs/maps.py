@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from ..data.messages import quoted
 from ..errors import CurvaeError
 from ..training.embedding import Embedding, PlacedFactor
 from ..training.storage import COMMANDS
 from .folders import coordinate_columns, embedding_path, read_embedding
 from .kinds import run_of
+from .thinning import RefusedRowsError, read_thinned, table_pieces
 
-__all__ = ["deviations", "open_map"]
+__all__ = ["deviations", "open_map", "open_places", "open_thinned"]
 
 _SIGMA = re.compile(r"([he]\d+_)?sigma")
 _COORDINATE = re.compile(r"(?:([he]\d+)_)?ball_\d+|(e\d+)_\d+")
@@ -25,6 +28,48 @@ _COORDINATE = re.compile(r"(?:([he]\d+)_)?ball_\d+|(e\d+)_\d+")
 
 def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, Embedding]:
     """The table of the rows in `embedding.csv`, and where they lie; `description` is `config.json`."""
+    return _opened(run, description, read_embedding)
+
+
+def open_places(
+    run: Path, description: Mapping[str, Any], ids: Collection[str] | NDArray[np.int64]
+) -> tuple[pd.DataFrame, Embedding]:
+    """The same of the rows with these ids, or with these numbers, without all others in memory."""
+    numbers = isinstance(ids, np.ndarray) and ids.dtype.kind == "i"
+    wanted = pd.Index(ids)
+
+    def read(path: Path) -> pd.DataFrame:
+        parts, start = [], 0
+        for piece in table_pieces(path):
+            own = pd.RangeIndex(start, start + len(piece)) if numbers else pd.Index(piece["id"])
+            parts.append(piece[own.isin(wanted)])
+            start += len(piece)
+        if not any(map(len, parts)):
+            raise RefusedRowsError(
+                f"no row of the data is in {run}: rows are called {quoted(wanted[:3])}; name them as in the run"
+            )
+        return pd.concat(parts, ignore_index=True)
+
+    return _opened(run, description, read)
+
+
+def open_thinned(
+    run: Path, description: Mapping[str, Any], most: int, wanted: Collection[str]
+) -> tuple[pd.DataFrame, Embedding, int]:
+    """The same of at most so many rows, those with the wanted ids among them, and how many there are in all."""
+    rows = 0
+
+    def read(path: Path) -> pd.DataFrame:
+        nonlocal rows
+        table, rows = read_thinned(path, most, float(np.atleast_1d(description["summary"]["c"])[0]), wanted)
+        return table
+
+    return *_opened(run, description, read), rows
+
+
+def _opened(
+    run: Path, description: Mapping[str, Any], read: Callable[[Path], pd.DataFrame]
+) -> tuple[pd.DataFrame, Embedding]:
     path = embedding_path(run)
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
@@ -32,8 +77,10 @@ def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, E
         command = COMMANDS[run_of(description).fitted.kind]
         raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
     try:
-        table = read_embedding(path)
+        table = read(path)
         return table, _placed(table, description["summary"], run_of(description).fitted.units)
+    except RefusedRowsError as error:
+        raise CurvaeError(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:
         message = " ".join(str(error).split())
         raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error

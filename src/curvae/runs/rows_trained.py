@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..data.covariates import code_values
 from ..data.messages import quoted
 from ..data.missing import Missing, places
 from ..data.schema import one_hot
+from ..data.streams import surveyed
 from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood
 from ..training import Fitted, impute
@@ -48,15 +50,20 @@ class TrainedRows(TrainedRun):
 
         Covariates must be there for whoever is told them: the encoder, and the decoder if it is going to `decode`.
         """
+        how = missing_as_run(missing, self.loaded.description)
+        data = self._checked(path, load(path, schema=self.loaded.data, missing=how)[0], decode)
+        reporter.tell(data.notes, data.warnings)
+        return data
+
+    def _checked(self, path: str, data: Dataset, decode: bool) -> Dataset:
+        """Rows that fit the model; raises for others."""
         fitted, schema = self.loaded.fitted, self.loaded.data
-        data, _ = load(path, schema=schema, missing=missing_as_run(missing, self.loaded.description))
         choose_likelihood(data.x, fitted.config.likelihood, replace(fitted.layout, names=data.names))
         if schema.covariates and data.context is None and (decode or fitted.config.encode_covariates):
             names = quoted(column.name for column in schema.covariates)
             raise CurvaeError(
                 f"{Path(path).name} needs the covariates that the model was trained with: {names}; add them"
             )
-        reporter.tell(data.notes, data.warnings)
         return data
 
     def embed(
@@ -75,7 +82,9 @@ class TrainedRows(TrainedRun):
         if (blocks := streamed_blocks(Source(path, memory=memory), reporter.counter, schema)) is not None:
             missing = missing_as_run(missing, self.loaded.description)
             stream = open_stream(blocks, schema=schema, memory=memory, missing=missing)
-            return EmbeddedData(embedded_tables(fitted, stream, self.frames, reporter), len(stream))
+            checked = partial(self._checked, path, decode=False)
+            tables = embedded_tables(fitted, stream, self.frames, reporter, checked=checked)
+            return EmbeddedData(tables, len(stream))
         data = self._read(path, missing, reporter, decode=False)
         table = embedding_table(embed(fitted, data), data.ids, data.labels, "new", frames=self.frames)
         return EmbeddedData([table], len(table))
@@ -142,7 +151,7 @@ class TrainedRows(TrainedRun):
         done = reporter.counter("imputing", len(stream))
         for block in range(len(stream.blocks.sizes)):
             for data in stream.datasets(block):
-                yield data, lambda rows: None
+                yield self._checked(path, data, decode=True), lambda rows: None
                 done(len(data))
 
     def sample(
@@ -215,12 +224,14 @@ class TrainedRows(TrainedRun):
             return data, fitted.split.names(len(data)) if same else np.full(len(data), "new")
         advance = reporter.counter("reading", len(blocks))
         how: dict[str, Any] = {"memory": bound, "missing": missing_as_run(missing, known)}
-        roles = {"label": self.loaded.data.label, "id": self.loaded.data.id}
-        stream = open_stream(blocks, **how, **roles, advance=advance)
-        same = stream.fingerprint == own
+        stream = open_stream(blocks, **how, schema=self.loaded.data)
+        found = surveyed(blocks, advance)
+        same = stream.fingerprint_of(found.digest) == own
+        if (group := stream.schema.group) is not None and group in found.tallies:
+            stream = replace(stream, groups=found.tallies[group].texts)
         held = held_out_rows(fitted.config, stream) if same else HeldOut(len(stream), np.empty(0, np.int64))
-        stream = replace(stream, schema=self.loaded.data)
         data, split = sampled(stream, held, fitted.config.seed)
+        data = self._checked(path, data, decode=True)
         reporter.tell(data.notes, data.warnings)
         return data, split.names(len(data)) if same else np.full(len(data), "new")
 

@@ -151,17 +151,15 @@ def streamed_blocks(
         others: what else needs all rows, by the names of parameters.
     """
     bound = memory.bound(source.memory)
-    columns, roles = None, Roles(source.label, source.id)
-    if schema is not None and schema.kind == "table":
-        columns, roles = tuple(schema.column_names), Roles(schema.label, schema.id)
-    blocks = find_blocks(source.path, bound, roles, columns)
+    roles = Roles(source.label, source.id, source.group, source.categorical, source.exposure, source.covariates)
+    blocks = find_blocks(source.path, bound, roles, schema)
     if blocks is None or (blocks.footprint <= bound and not blocks.path.is_dir()):
         return None
     if blocks.whole:
         if source.memory is None:
             return None
         raise CurvaeError(f"{blocks.whole}, or raise memory=…: it can only be read as a whole")
-    needed = [name for name, value in {**_need_all_rows(source, schema), **others}.items() if value]
+    needed = [name for name, value in {"missing": source.missing == "drop", **others}.items() if value]
     if needed and source.memory is None and not blocks.path.is_dir():
         return None
     if needed:
@@ -170,14 +168,6 @@ def streamed_blocks(
             "memory; leave it out, or give a single file and raise memory=…"
         )
     return blocks.opened(counter)
-
-
-def _need_all_rows(source: Source, schema: Schema | None) -> dict[str, Any]:
-    """Roles of columns that are only known when all rows are, and those of a schema that only then can be met."""
-    if schema is None:
-        names = ("group", "categorical", "exposure", "covariates")
-        return {name: getattr(source, name) for name in names} | {"missing": source.missing == "drop"}
-    return {"categorical": schema.categorical, "exposure": schema.exposure, "covariates": schema.covariates}
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ class SampledRun(RowsRun):
         super().__init__(source, config)
 
     def _load(self, source: Source) -> tuple[Dataset, Schema]:
-        data, schema, bound = loaded(source, self.config.seed, self._reporter)
-        self.source = source if bound is None else replace(source, memory=bound)
-        return data, schema
+        found = loaded(source, self.config.seed, self._reporter)
+        self.source = source if found.memory is None else replace(source, memory=found.memory)
+        return found.data, found.schema
 
 
 class StreamRun(RowsRun):

@@ -33,15 +33,17 @@ from . import pages
 from .factors import space_text
 from .folders import output_file
 from .kinds import open_run, run_of
-from .maps import deviations, open_map
+from .maps import deviations, open_thinned
 from .progress import Reporter
 from .run import stored_frames
 
 __all__ = ["ViewRequest", "view_run"]
 
+LARGEST = 1_000_000
+"""points of a map at most; of more rows, it shows a sample"""
+
 # Columns of embedding.csv that may be shown, besides standard deviations.
 _OWN = ("split", "radius", "spread", "popularity", "popularity_out", "popularity_in", "side")
-_LARGEST = 1_000_000
 _MOST_EDGES = 1_000_000
 _MOST_EXPLAINED = 100_000
 _WRITERS: dict[str, Callable[[View, int], bytes]] = {
@@ -68,6 +70,8 @@ class ViewRequest:
     """which factor of a product to show; the first hyperbolic one by default"""
     explain: bool = False
     """whether two clicks show which columns change between two rows"""
+    find: tuple[str, ...] = ()
+    """ids of rows that are on the map whatever sample of the rows it shows"""
     force: bool = False
 
 
@@ -77,6 +81,8 @@ def view_run(request: ViewRequest, reporter: Reporter = Reporter()) -> tuple[Pat
     name = "-".join(filter(None, (run.resolve().name, "map", request.factor)))
     target = output_file(request.output, Path(f"{name}.html"), request.force, _WRITERS)
     description = read_description(run)
+    if request.find and request.anonymous:
+        raise CurvaeError("anonymous=True leaves out ids; give find=… or anonymous=True, not both")
     if request.names:
         _check_names(request, description, target)
     view = _view(request, description, reporter)
@@ -98,25 +104,30 @@ def _check_names(request: ViewRequest, description: Mapping[str, Any], target: P
 
 
 def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Reporter) -> View:
-    table, whole = open_map(request.run, description)
-    if len(table) > _LARGEST:
-        raise CurvaeError(
-            f"{request.run} has {len(table):,} rows and a page holds {_LARGEST:,}; embed fewer with curvae embed"
-        )
+    table, whole, rows = open_thinned(request.run, description, LARGEST, request.find)
+    if rows > len(table) and (request.thumbnails or request.explain):
+        option = "thumbnails" if request.thumbnails else "explain"
+        raise CurvaeError(f"{request.run} has {rows:,} rows, of which a map shows a sample; leave out {option}=True")
     embedding = _factor(whole, request.factor)
     stored = description.get("data", {}).get("schema")
     schema = None if stored is None else Schema.from_json(stored)
     columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
     images = _images(request, description, schema) if request.thumbnails else None
     projection = _projection(description, whole, embedding)
-    edges = run_of(description).edges(request.run, len(table))
-    size = count(len(table), "row" if edges is None else "node")
+    edges = None if rows > len(table) else run_of(description).edges(request.run, len(table))
+    size = count(rows, "node" if run_of(description).has_edges else "row")
     if edges is not None:
         size += f", {count(edges.shape[1], 'edge')}"
     about = [f"{size}, {space_text(whole)}"]
     if edges is not None and edges.shape[1] > _MOST_EDGES:
         edges = edges_drawn(edges.T, _MOST_EDGES).T
         about.append(f"{_MOST_EDGES:,} of the edges are drawn, chosen at random")
+    if rows > len(table):
+        sample = f"a sample by density is shown: {len(table):,} of {rows:,} rows"
+        reporter.say(f"{sample}; to have a row in it for sure, give find=…")
+        about.append(f"{pages.capital(sample)}, all of them where there are few and fewer where there are many")
+    if request.find:
+        about.append(f"Found among all rows: {', '.join(request.find)}")
     if len(whole.placed) > 1:
         name = embedding.placed[0].name
         about.append(f"This is the factor {name}, and distances are those along it")

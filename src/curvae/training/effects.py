@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from ..data.messages import Messages
 from ..data.missing import column_means, resolve
+from ..data.streams.moments import Moments
 
 __all__ = ["Effects"]
 
+_DISTINCT_SQUARES = 1e-12  # the same of sums of squares, of which half the digits are lost
 _DISTINCT = 1e-9  # of the largest singular value; all categories of a column add up to 1, so one is always less
 
 
@@ -39,6 +41,11 @@ class Effects:
         x, _ = resolve(x, [""] * x.shape[1], column_means(x), "mean", Messages())
         return cls(centre, np.asarray(np.linalg.pinv(context - centre, rcond=_DISTINCT) @ x))
 
+    @classmethod
+    def of_moments(cls, moments: Moments) -> Effects:
+        """Those of rows of which only sums are known, by the normal equations; see `of`."""
+        return cls(moments.centre, np.linalg.pinv(moments.spread, _DISTINCT_SQUARES, True) @ moments.covariance)
+
     def scaled(self, scale: NDArray[np.float64]) -> Effects:
         """Those of columns that are divided by a scale."""
         return Effects(self.centre, self.slopes / scale)
@@ -46,6 +53,10 @@ class Effects:
     def variance(self, context: NDArray[np.float64]) -> NDArray[np.float64]:
         """How much of the variance of each column they make with such contexts."""
         return ((context - self.centre) @ self.slopes).var(0)
+
+    def variance_of_moments(self, moments: Moments) -> NDArray[np.float64]:
+        """The same of rows of which only sums are known."""
+        return ((moments.spread @ self.slopes) * self.slopes).sum(0) / moments.rows
 
     def removed(self, x: NDArray[Any], context: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows as they would be with the mean context."""

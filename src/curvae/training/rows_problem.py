@@ -44,6 +44,7 @@ __all__ = [
     "scaling_digest",
     "scaling_for",
     "settled",
+    "unexplained",
     "watched_rows",
 ]
 
@@ -136,9 +137,14 @@ def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> S
     scaling = Scaling.standard(seen.x)
     if seen.context is None:
         return scaling.only(features)
-    left = 1 - Effects.of(seen.x, seen.context).variance(seen.context) / scaling.scale**2
+    return unexplained(scaling, Effects.of(seen.x, seen.context).variance(seen.context)).only(features)
+
+
+def unexplained(scaling: Scaling, variance: NDArray[np.float64]) -> Scaling:
+    """A scaling to the variance that covariates leave, which make this one of each column."""
+    left = 1 - variance / scaling.scale**2
     left = np.where(left > _EXPLAINED, left, 1.0)
-    return replace(scaling, scale=scaling.scale * np.sqrt(left)).only(features)
+    return replace(scaling, scale=scaling.scale * np.sqrt(left))
 
 
 def plan_rows(

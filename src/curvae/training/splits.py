@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 
-__all__ = ["HeldOut", "Split", "hold_out", "random_split"]
+__all__ = ["HeldOut", "Split", "hold_out", "hold_out_groups", "random_split"]
 
 
 @dataclass(frozen=True)
@@ -76,3 +77,34 @@ def hold_out(rows: int, share: float, most: int, seed: int = 0) -> HeldOut:
     count = min(round(rows * share), most, rows - 1)
     chosen = np.random.default_rng([seed, 7]).choice(rows, count, replace=False, shuffle=False)
     return HeldOut(rows, np.sort(chosen).astype(np.int64))
+
+
+def hold_out_groups(groups: Mapping[str, int], share: float, most: int, seed: int = 0) -> list[str]:
+    """Choose groups to hold out whose rows are about a share of all and at most so many; the same as of `random_split`
+    where those are no more.
+
+    Arguments:
+        groups: rows of each group.
+        share: of the rows.
+        most: rows that may be held out.
+        seed: on which the choice depends.
+    """
+    names = sorted(groups)
+    order = np.random.default_rng([seed, 7]).permutation(len(names))
+    counts = np.array([groups[name] for name in names])[order]
+    sums = np.cumsum([0, *counts])
+    end = int(np.abs(sums - round(int(sums[-1]) * share)).argmin())
+    if sums[end] <= most and end < len(names):
+        return [names[place] for place in order[:end]]
+    chosen: list[str] = []
+    rows = 0
+    for place, count in zip(order.tolist(), counts.tolist(), strict=True):
+        if rows + count <= most and len(chosen) + 1 < len(names):
+            chosen.append(names[place])
+            rows += count
+    if not chosen:
+        raise CurvaeError(
+            f"no group is small enough to be held out: {most:,} rows may be, and the smallest group has "
+            f"{int(counts.min()):,}; raise memory=…, or set validation=0"
+        )
+    return chosen

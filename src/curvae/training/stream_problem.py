@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Batches, Stream
+from ..data import Arrays, Batches, Stream
+from ..data.streams.moments import Moments
 from ..errors import CurvaeError
 from ..models import VAE
 from .captured import Captured
@@ -28,11 +29,12 @@ from .rows_problem import (
     digest,
     scaling_digest,
     settled,
+    unexplained,
     watched_rows,
 )
 from .shared import SharedEngine
 from .sources import Pool, RowSource, Zipped
-from .splits import HeldOut, Split, hold_out
+from .splits import HeldOut, Split, hold_out, hold_out_groups
 from .streamed import StreamedRows
 
 __all__ = ["HELD_OUT", "StreamProblem", "held_out_rows", "plan_stream", "sample_rows"]
@@ -59,7 +61,8 @@ class StreamTask(RowsTask):
 
 
 def held_out_rows(config: Config, stream: Stream | Batches) -> HeldOut:
-    """The validation rows of a stream: a share of it, but at most 10,000 and what an eighth of the memory holds.
+    """The validation rows of a stream: a share of it, but at most 10,000 and what an eighth of the memory holds. Where
+    there are groups, they are all rows of some.
 
     Of batches, those that were given: their numbers go on after the others.
     """
@@ -67,7 +70,10 @@ def held_out_rows(config: Config, stream: Stream | Batches) -> HeldOut:
         held = 0 if stream.held_out is None else len(stream.held_out)
         return HeldOut(len(stream) + held, np.arange(len(stream), len(stream) + held))
     most = min(HELD_OUT, stream.memory // (_SHARE * 8 * stream.features))
-    return hold_out(len(stream), config.validation, most, config.seed)
+    if stream.groups is None:
+        return hold_out(len(stream), config.validation, most, config.seed)
+    chosen = hold_out_groups(stream.groups, config.validation, most, config.seed)
+    return HeldOut(len(stream), stream.rows_of(chosen))
 
 
 def sample_rows(stream: Stream, held_out: HeldOut, seed: int) -> tuple[NDArray[np.int64], Split]:
@@ -116,7 +122,17 @@ def _scaling(features: NDArray[np.bool_], stream: Stream | Batches) -> Scaling:
     known = stream.known
     if not features.any():
         return Scaling.identity(stream.features)
-    return Scaling.from_moments(known.mean, known.deviation, lambda: known.low).only(features)
+    scaling = Scaling.from_moments(known.mean, known.deviation, lambda: known.low)
+    if isinstance(stream, Stream) and stream.moments is not None:
+        scaling = unexplained(scaling, Effects.of_moments(stream.moments).variance_of_moments(stream.moments))
+    return scaling.only(features)
+
+
+def _mean_exposure(stream: Stream, held: Arrays | None) -> float:
+    """Mean exposure of the rows that are not held out; 1 without exposures."""
+    if stream.mean_exposure is None or held is None or held.size is None:
+        return stream.mean_exposure or 1.0
+    return (stream.mean_exposure * len(stream) - float(held.size.sum())) / (len(stream) - len(held))
 
 
 @dataclass(frozen=True)
@@ -133,10 +149,18 @@ class StreamProblem(RowsProblem):
         return {"rows": self.stream.identity, "split": held, "scaling": scaling_digest(task.scaling)}
 
     def _start(self, task: RowsTask) -> tuple[NDArray[np.float64], Effects | None]:
-        held, known = task.split.validation, self.stream.known
-        if not len(held) or isinstance(self.stream, Batches):
-            return known.mean, None
-        return known.mean_without(self.stream.held(held).x), None
+        stream, validation = self.stream, task.split.validation
+        mean, held = stream.known.mean, None
+        if isinstance(stream, Batches):
+            return mean, None
+        if len(validation):
+            held = stream.held(validation)
+            mean = stream.known.mean_without(held.x)
+        unit = np.array([_mean_exposure(stream, held)])
+        moments = stream.moments
+        if moments is not None and held is not None:
+            moments = moments.plus(Moments.of(held, moments.origin), -1.0)
+        return mean / unit, None if moments is None else Effects.of_moments(moments).scaled(unit)
 
     def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         (task,) = tasks

@@ -224,7 +224,7 @@ class View:
         first = sum(len(text) for name, text in blocks.texts.items() if name in ("turn", "radius", "sigma", "column0"))
         if first + blocks.add("ids", "\n".join(map(shortened, texts)).encode()) > _BUDGET:
             del blocks.texts["ids"]
-            inside.append("numbers of the rows in place of ids, which would make the page too large")
+            inside.append("numbers of the points in place of ids, which would make the page too large")
             return "numbers"
         inside.append("ids")
         return "names"

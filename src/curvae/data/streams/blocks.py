@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from ...errors import CurvaeError
 from ..dataset import as_matrix, feature_names
 from ..matrices import map_npy
 from ..raw import RawData
-from ..schema import Column, Kind
+from ..schema import Column, Kind, Schema
 
 __all__ = ["Blocks", "Counter", "NpyBlocks", "block_rows", "block_starts"]
 
@@ -71,14 +71,25 @@ class Blocks(ABC):
         return self
 
     @abstractmethod
-    def read(self, block: int, named: bool = False) -> Iterator[RawData]:
-        """The rows of a block, in one piece or in several; with ids and labels, if they are to be `named`."""
+    def read(self, block: int, schema: Schema | None = None, named: bool = False) -> Iterator[RawData]:
+        """The rows of a block, in one piece or in several.
+
+        Arguments:
+            block: its number.
+            schema: what the columns of a table become; a matrix needs none.
+            named: whether ids, labels and groups are wanted.
+        """
 
     @property
     def mark(self) -> str:
         """SHA-256 of the places, sizes and times of the files: another one when a file is changed or moved."""
         files = [[str(file.resolve()), *stat] for file, stat in zip(self.files, self._stats, strict=True)]
-        return hashlib.sha256(json.dumps([files, list(self.names)]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([files, list(self.names), self._told]).encode()).hexdigest()
+
+    @property
+    def _told(self) -> Any:
+        """What else decides how the columns are read."""
+        return None
 
     def require_unchanged(self, file: Path) -> None:
         """Raise if a file is not the one that was opened."""
@@ -134,7 +145,7 @@ class NpyBlocks(Blocks):
         rows, columns = self.shape
         return int(rows * (columns * (8 + self.dtype.itemsize) + _ROW))
 
-    def read(self, block: int, named: bool = False) -> Iterator[RawData]:
+    def read(self, block: int, schema: Schema | None = None, named: bool = False) -> Iterator[RawData]:
         self.require_unchanged(self.path)
         array = map_npy(self.path)  # a map of its own: what was read of it is released with it
         start = int(self._starts[block])

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ...errors import CurvaeError
-from ..column_values import numbers_of, texts_of
 from ..messages import Messages, quoted
 from ..raw import RawData
-from ..schema import Column
-from ..tables import Roles, opened_parquet, require_column
+from ..schema import Schema
+from ..tables import Roles, check_roles, opened_parquet, sorted_columns
 from .blocks import Blocks
 
 __all__ = ["ParquetBlocks"]
 
 _CELLS = 1 << 18  # decoded at once
 _BUFFER = 1 << 16  # bytes of a column that are read at once
-_VALUE, _ROW = 16, 400  # bytes in memory of a value, and of a row besides its values
+_VALUE, _TEXT, _ROW = 16, 100, 400  # bytes in memory of a value, of a text, and of a row besides these
 _INDEX = re.compile(r"__index_level_\d+__")  # of pandas, where it has no name
+_EMPTY = "null"  # the type of a column without a single value
 
 
 class ParquetBlocks(Blocks):
@@ -31,9 +33,12 @@ class ParquetBlocks(Blocks):
 
     Arguments:
         path: the file or folder.
-        roles: the columns with ids and labels; all others are features.
-        columns: names of the features, if a model is to be given these, and then ids and labels may be absent; by
-            default all that have no role.
+        roles: columns with a role; all others are features.
+        columns: names of the features, if a model is to be given these, and then ids, labels, groups and covariates may
+            be absent; by default all that have no other role.
+
+    Attributes:
+        kinds: what the columns hold: "numbers", or the name of another type.
     """
 
     kind = "table"
@@ -43,83 +48,107 @@ class ParquetBlocks(Blocks):
         if not files:
             raise CurvaeError(f"{path} contains no .parquet files; give another folder")
         super().__init__(path, files)
-        kinds: dict[str, str] = {}
-        self._places: list[tuple[Path, int]] = []
+        self.kinds: dict[str, str] = {}
+        self._places: list[tuple[Path, int, int]] = []
         self._footer: tuple[Path | None, Any] = None, None  # of the file that was read last: a long one takes a while
         sizes = []
         for file in files:
             with opened_parquet(file) as opened:
                 own = {field.name: _kind(field.type) for field in opened.schema_arrow}
-                if not kinds:
-                    roles = self.roles = _roles(file, own, roles, columns is not None)
+                if not self.kinds:
+                    roles = self.roles = _roles(file, roles, list(own), columns is not None)
                     self.names = self._features(file, own, columns)
-                    kinds = {name: own[name] for name in (*self.names, *roles.texts)}
-                _require_alike(file, files[0], own, kinds)
+                    self.kinds = {name: own[name] for name in (*self.names, *roles.asked)}
+                self._require_alike(file, own)
                 counts = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
-            self._places += [(file, i) for i, count in enumerate(counts) if count]
+            firsts = np.cumsum([0, *counts]).tolist()
+            self._places += [(file, i, firsts[i]) for i, count in enumerate(counts) if count]
             sizes += [count for count in counts if count]
         self.sizes = np.array(sizes, np.int64)
 
     def _features(self, file: Path, present: dict[str, str], columns: tuple[str, ...] | None) -> tuple[str, ...]:
         if columns is None:
-            return tuple(name for name in present if name not in self.roles.texts and not _INDEX.fullmatch(name))
+            roles = self.roles
+            taken = {roles.label, roles.id, roles.group, roles.exposure, *roles.covariates}
+            return tuple(name for name in present if name not in taken and not _INDEX.fullmatch(name))
         if absent := [name for name in columns if name not in present]:
             raise CurvaeError(f"{file.name} has no columns {quoted(absent)}, which the model was trained on; add them")
         return columns
 
+    def _require_alike(self, file: Path, own: dict[str, str]) -> None:
+        """Raise unless a file has the columns of the first, with values of the same kind."""
+        first = self.files[0]
+        for name, kind in self.kinds.items():
+            if name not in own:
+                raise CurvaeError(
+                    f"{file.name} has no column {name!r}, which {first.name} has; add it, or remove the file"
+                )
+            if kind == _EMPTY:
+                self.kinds[name] = own[name]
+            elif own[name] not in (kind, _EMPTY):
+                raise CurvaeError(
+                    f"column {name!r} holds {own[name]} in {file.name} and {kind} in {first.name}; write both alike"
+                )
+
+    @property
+    def _told(self) -> Any:
+        return astuple(self.roles)
+
     @property
     def footprint(self) -> int:
-        return len(self) * (_VALUE * len(self.names) + _ROW)
+        texts = len(self.roles.categorical)
+        return len(self) * (_VALUE * (len(self.names) + len(self.roles.covariates)) + _TEXT * texts + _ROW)
 
-    def read(self, block: int, named: bool = False) -> Iterator[RawData]:
-        file, group = self._places[block]
+    def columns(self, named: bool = True) -> list[str]:
+        """Columns that are features or have a role; without those that only name rows, if these are not wanted."""
+        roles = self.roles
+        names = (roles.label, roles.id, roles.group) if named else ()
+        wanted = (*self.names, *roles.covariates, roles.exposure, *names)
+        return [name for name in dict.fromkeys(wanted) if name is not None]
+
+    def frames(self, block: int, columns: Sequence[str], width: int = 0) -> Iterator[tuple[Path, pd.DataFrame, int]]:
+        """Some columns of a block, a piece at a time: with its file, and how many rows of this come before.
+
+        The pieces are so small that as many rows of `width` values take little memory.
+        """
+        file, group, first = self._places[block]
         self.require_unchanged(file)
-        label, name = (self.roles.label, self.roles.id) if named else (None, None)
-        wanted = [*self.names, *(role for role in (label, name) if role is not None)]
-        columns = tuple(Column(feature) for feature in self.names)
-        fix = "use label={0} or id={0}, or remove it"
         known, footer = self._footer
         with opened_parquet(file, buffer_size=_BUFFER, metadata=footer if known == file else None) as opened:
             self._footer = file, opened.metadata
-            rows = max(1, _CELLS // len(wanted))
-            for batch in opened.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False):
-                frame = batch.to_pandas(ignore_metadata=True)
-                yield RawData(
-                    source=file.name,
-                    kind=self.kind,
-                    x=numbers_of(file, frame[list(self.names)], columns, fix, Messages()),
-                    columns=columns,
-                    ids=None if name is None else texts_of(frame[name]),
-                    labels=None if label is None else texts_of(frame[label]),
-                    label_name=self.roles.label,
-                    roles={"label": self.roles.label, "id": self.roles.id},
-                )
+            rows = max(1, _CELLS // max(len(columns), width))
+            for batch in opened.iter_batches(rows, row_groups=[group], columns=list(columns), use_threads=False):
+                yield file, batch.to_pandas(ignore_metadata=True), first
+                first += len(batch)
+
+    def read(self, block: int, schema: Schema | None = None, named: bool = False) -> Iterator[RawData]:
+        assert schema is not None
+        width = len(schema.names) + len(schema.context_names)
+        for file, frame, first in self.frames(block, self.columns(named), width):
+            yield sorted_columns(file, frame, Roles(), schema, Messages(), first)
 
 
-def _roles(file: Path, present: dict[str, str], roles: Roles, known: bool) -> Roles:
+def _roles(file: Path, roles: Roles, present: Sequence[str], known: bool) -> Roles:
     """The roles whose columns are there; raises for others, unless they are `known` from other data."""
-    found = {}
-    for role in ("label", "id"):
-        found[role] = name = getattr(roles, role)
-        if known and name not in present:
-            found[role] = None
-        require_column(file, role, found[role], list(present))
-    return Roles(found["label"], found["id"])
+    if known:
+        held = {role: name if (name := getattr(roles, role)) in present else None for role in ("label", "id", "group")}
+        categorical = tuple(name for name in roles.categorical if name in present)
+        covariates = roles.covariates if set(roles.covariates) <= set(present) else ()
+        if roles.exposure is not None and roles.exposure not in present:
+            raise CurvaeError(
+                f"{file.name} has no column {roles.exposure!r}, the exposure that the model was trained with; add it"
+            )
+        return replace(roles, **held, categorical=categorical, covariates=covariates)
+    check_roles(file, roles, present)
+    return roles
 
 
 def _kind(type_: Any) -> str:
     """What values of a type of Arrow are: numbers, or their type as it is written."""
     types: Any = import_module("pyarrow").types
+    if types.is_dictionary(type_) and _kind(type_.value_type) == "string":
+        return "string"
+    if types.is_string(type_) or types.is_large_string(type_):
+        return "string"
     numbers = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal
     return "numbers" if any(test(type_) for test in numbers) else str(type_)
-
-
-def _require_alike(file: Path, first: Path, own: dict[str, str], kinds: dict[str, str]) -> None:
-    """Raise unless a file has the columns of the first, with values of the same kind."""
-    for name, kind in kinds.items():
-        if name not in own:
-            raise CurvaeError(f"{file.name} has no column {name!r}, which {first.name} has; add it, or remove the file")
-        if own[name] != kind:
-            raise CurvaeError(
-                f"column {name!r} holds {own[name]} in {file.name} and {kind} in {first.name}; write both alike"
-            )

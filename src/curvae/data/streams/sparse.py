@@ -19,7 +19,7 @@ from ...errors import CurvaeError
 from ..dataset import as_matrix, feature_names
 from ..matrices import unreadable
 from ..raw import RawData
-from ..schema import NumberColumns
+from ..schema import NumberColumns, Schema
 from .blocks import Blocks, block_starts
 
 __all__ = ["CsrBlocks", "is_csr"]
@@ -93,7 +93,7 @@ class CsrBlocks(Blocks):
             return ""
         return f"{self.path.name} is compressed; write it with scipy.sparse.save_npz(…, compressed=False)"
 
-    def read(self, block: int, named: bool = False) -> Iterator[RawData]:
+    def read(self, block: int, schema: Schema | None = None, named: bool = False) -> Iterator[RawData]:
         self.require_unchanged(self.path)
         if self.whole:
             raise CurvaeError(f"{self.whole}, or give it more memory: it can only be read as a whole")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,18 +16,20 @@ from scipy.sparse import issparse, vstack
 
 from ...errors import CurvaeError
 from .. import memory as machine
+from ..column_values import texts_of
 from ..dataset import Arrays, Dataset
-from ..files import places
 from ..matrices import map_npy
-from ..messages import Messages, count, listing
-from ..missing import Missing, MissingValuesError
+from ..missing import Missing
 from ..raw import RawData
-from ..schema import Column, Schema
+from ..schema import Schema
 from ..tables import TABLES, Roles
 from .blocks import Blocks, NpyBlocks
+from .described import described
+from .moments import Moments
 from .parquet import ParquetBlocks
 from .sparse import CsrBlocks, is_csr
-from .summary import Summary, summarise
+from .summary import Summary
+from .survey import remembered, surveyed
 from .text import TextTable
 
 __all__ = ["Stream", "find_blocks", "open_stream"]
@@ -45,8 +46,11 @@ class Stream:
         schema: what their columns become.
         memory: bytes that rows may take at a time.
         missing: what to do about missing values.
-        summary: figures of the columns; None where a model was trained on others and needs none of these.
+        summary: figures of the features; None where a model was trained on others and needs none of these.
         notes, warnings: as of `Dataset`.
+        mean_exposure: of all rows, where there are exposures.
+        groups: rows of each group, where there are groups.
+        moments: how features and covariates vary together, where there are covariates.
 
     Example:
         >>> import tempfile
@@ -64,6 +68,9 @@ class Stream:
     summary: Summary | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    mean_exposure: float | None = None
+    groups: Mapping[str, int] | None = None
+    moments: Moments | None = None
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -87,14 +94,30 @@ class Stream:
     @property
     def examples(self) -> Arrays:
         """Four rows that have what all rows have, from which a likelihood can be chosen; see `Summary`."""
-        blocks, shape = self.schema.blocks, self.schema.shape if len(self.schema.shape) > 1 else ()
-        return Arrays(self.known.examples, blocks=blocks, shape=shape, missing=self.missing == "model")
+        schema, x = self.schema, self.known.examples
+        start = 0
+        for column in schema.columns if schema.categorical else ():
+            if column.categories is not None:
+                x[:, start : start + len(column.features)] = 0.0
+                x[:, start] = 1.0
+            start += len(column.features)
+        return Arrays(
+            x,
+            np.zeros((len(x), len(schema.context_names))) if schema.covariates else None,
+            None if self.mean_exposure is None else np.full(len(x), self.mean_exposure),
+            blocks=schema.blocks,
+            shape=schema.shape if len(schema.shape) > 1 else (),
+            missing=self.missing == "model",
+        )
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of values and names."""
-        parts = [self.known.digest, self.schema.to_json()]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return self.fingerprint_of(self.known.digest)
+
+    def fingerprint_of(self, digest: str) -> str:
+        """What `fingerprint` is if values have this digest."""
+        return hashlib.sha256(json.dumps([digest, self.schema.to_json()]).encode()).hexdigest()
 
     @property
     def identity(self) -> str:
@@ -117,7 +140,7 @@ class Stream:
 
     def _read(self, block: int, named: bool) -> Iterator[RawData]:
         rows = 0
-        for raw in self.blocks.read(block, named):
+        for raw in self.blocks.read(block, self.schema, named):
             rows += raw.x.shape[0]
             yield raw
         if rows != self.blocks.sizes[block]:
@@ -140,22 +163,34 @@ class Stream:
                 if len(inside):
                     found.append(piece.take(inside - start))
                 start = end
-        first = found[0]
-        labels = (
-            None if first.labels is None else np.concatenate([part.labels for part in found if part.labels is not None])
-        )
-        return replace(
-            first,
-            x=vstack([part.x for part in found], "csr")
-            if issparse(first.x)
-            else np.concatenate([part.x for part in found]),
-            ids=np.concatenate([part.ids for part in found]),
-            labels=labels,
-        )
+        return _joined(found)
+
+    def rows_of(self, groups: Collection[str]) -> NDArray[np.int64]:
+        """The rows of some groups, by their numbers in ascending order."""
+        blocks, name = self.blocks, self.schema.group
+        assert isinstance(blocks, ParquetBlocks) and name is not None
+        wanted, found = list(groups), [np.empty(0, np.int64)]
+        for block, start in enumerate(self.starts[:-1].tolist()):
+            for _, frame, _ in blocks.frames(block, [name]):
+                own = np.isin(texts_of(frame[name], strip=True), wanted)
+                found.append(start + np.flatnonzero(own))
+                start += len(frame)
+        return np.concatenate(found)
+
+
+def _joined(parts: Sequence[Dataset]) -> Dataset:
+    """Rows of the same columns, one part after the other."""
+    each: dict[str, Any] = {}
+    for name in ("ids", "labels", "groups", "exposure", "context"):
+        values = [getattr(part, name) for part in parts]
+        each[name] = None if values[0] is None else np.concatenate(values)
+    rows: Any = [part.x for part in parts]
+    x: Any = vstack(rows, "csr") if issparse(rows[0]) else np.concatenate(rows)
+    return replace(parts[0], x=x, **each)
 
 
 def find_blocks(
-    source: str | Path, memory: int, roles: Roles | None = None, columns: tuple[str, ...] | None = None
+    source: str | Path, memory: int, roles: Roles | None = None, schema: Schema | None = None
 ) -> Blocks | TextTable | None:
     """The blocks of a file or folder that can be read in pieces; None for any other. Call `opened` before their use.
 
@@ -164,9 +199,12 @@ def find_blocks(
             folder of these.
         memory: bytes that rows may take at a time.
         roles: columns that the caller gives a role.
-        columns: names of the columns that a model was trained on.
+        schema: of the data that a model was trained on; then the roles are those of these.
     """
-    path, roles = Path(source), roles or Roles()
+    path, columns = Path(source), None
+    roles = roles or Roles()
+    if schema is not None and schema.kind == "table":
+        roles, columns = Roles.of(schema), tuple(schema.column_names)
     try:
         folder, ending = path.is_dir(), path.suffix.lower() if path.is_file() else ""
     except OSError:  # whoever reads all of it says why it cannot be read
@@ -189,68 +227,73 @@ def open_stream(
     memory: str | int | None = None,
     label: str | None = None,
     id: str | None = None,  # noqa: A002 - the word that users know, as in --id
+    group: str | None = None,
+    categorical: Sequence[str] = (),
+    exposure: str | None = None,
+    covariates: Sequence[str] = (),
     missing: Missing = "error",
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Stream:
     """Open data that are read in pieces: a .npy array, a CSR matrix in a .npz file that is not compressed, a text
     table, which is converted to Parquet in the user's cache, a Parquet file, or a folder of Parquet files.
 
-    All rows are read once, for means, standard deviations and extremes of the columns. These are remembered, in the
-    user's cache, until a file changes.
+    All rows are read once, for means, standard deviations and extremes of the columns and for their categories; and
+    with covariates once more, for what these explain. This is remembered, in the user's cache, until a file changes.
 
     Arguments:
         source: the file or folder, or its blocks.
         schema: schema of the data that a model was trained on; then nothing is read yet.
         memory: bytes that rows may take at a time, as a number or a text such as "2GB"; by default a quarter of the
             memory of the machine.
-        label, id: as of `curvae.data.load`.
+        label, id, group, categorical, exposure, covariates: as of `curvae.data.load`; those of blocks are their own.
         missing: as of `curvae.data.load`, but for "drop".
         advance: told how many more rows were read.
     """
     if missing == "drop":
         raise CurvaeError('missing="drop" needs all rows in memory; use missing="mean" or missing="model"')
     bound = machine.bound(memory)
-    blocks = source if isinstance(source, Blocks) else _blocks(source, bound, schema, Roles(label, id))
+    roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
+    blocks = source if isinstance(source, Blocks) else _blocks(source, bound, schema, roles)
     if schema is not None:
         _require_columns(blocks, schema)
         return Stream(blocks, schema, bound, missing)
-    summary = _remembered(blocks, advance)
-    messages = Messages()
-    raw = RawData(
-        blocks.path.name,
-        blocks.kind,
-        summary.examples,
-        tuple(Column(name) for name in blocks.names),
-        roles={} if blocks.kind == "matrix" else {"label": label, "id": id},
-        messages=messages,
+    found = surveyed(blocks, advance)
+    known = described(blocks, found, missing, bound)
+    group, exposure = known.schema.group, known.schema.exposure
+    stream = Stream(
+        blocks,
+        known.schema,
+        bound,
+        missing,
+        known.summary,
+        known.notes,
+        known.warnings,
+        None if exposure is None else float(found.numbers.mean[-1]),
+        None if group is None else found.tallies[group].texts,
     )
-    schema = raw.fit(missing, summary.mean)
-    gaps = summary.rows - summary.present
-    if gaps.any():
-        _resolve_gaps(blocks.names, gaps, missing, messages)
-        if missing == "mean":  # which is neither 0 nor 1
-            columns = (replace(c, binary=c.binary and not n) for c, n in zip(schema.columns, gaps, strict=True))
-            schema = replace(schema, columns=tuple(columns))
-    raw.judge(summary.examples, summary.rows)
-    messages.note(f"{count(summary.rows, 'row')} are read in pieces, in {machine.size_text(bound)} of memory.")
-    return Stream(blocks, schema, bound, missing, summary, tuple(messages.notes), tuple(messages.warnings))
+    return replace(stream, moments=_moments(stream, advance)) if known.schema.covariates else stream
 
 
-def _resolve_gaps(names: Sequence[str], gaps: NDArray[np.float64], missing: Missing, messages: Messages) -> None:
-    """Refuse missing values, or say what becomes of them; `gaps` counts those of each column."""
-    where = listing(f"{name!r} ({int(n):,})" for name, n in zip(names, gaps, strict=True) if n)
-    if missing == "error":
-        raise MissingValuesError(f"missing or infinite values, counted by column: {where}")
-    did = "left to the model" if missing == "model" else "replaced by the column's mean"
-    messages.note(f"missing values were {did}: {where}.")
+def _moments(stream: Stream, advance: Callable[[int], None]) -> Moments:
+    """How features and covariates vary together, from another pass over all rows or as it is remembered."""
+
+    def made() -> Moments:
+        origin, found = stream.known.mean, None
+        for block in range(len(stream.blocks.sizes)):
+            for arrays in stream.arrays(block):
+                own = Moments.of(arrays, origin)
+                found = own if found is None else found.plus(own)
+                advance(len(arrays))
+        assert found is not None
+        return found
+
+    parts = [stream.blocks.mark, stream.fingerprint, stream.missing]
+    mark = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return remembered("moments", mark, lambda values: Moments(**values), made, vars)
 
 
 def _blocks(source: str | Path, memory: int, schema: Schema | None, roles: Roles) -> Blocks:
-    columns = None
-    if schema is not None and schema.kind == "table":
-        columns = tuple(schema.column_names)
-        roles = Roles(schema.label, schema.id)
-    if (found := find_blocks(source, memory, roles, columns)) is None:
+    if (found := find_blocks(source, memory, roles, schema)) is None:
         raise CurvaeError(
             f"{source} cannot be read in pieces; give a table, a .npy array of rows × features or a CSR matrix (.npz)"
         )
@@ -266,19 +309,3 @@ def _require_columns(blocks: Blocks, schema: Schema) -> None:
             f"{blocks.path.name} is a {blocks.kind} of {len(blocks.names)} columns and the model was trained on a "
             f"{schema.kind} of {len(schema.columns)}; give the same"
         )
-
-
-def _remembered(blocks: Blocks, advance: Callable[[int], None]) -> Summary:
-    """The summary from the user's cache, or made and kept there."""
-    path = places("summaries")[-1] / f"{blocks.mark}.npz"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        with np.load(path, allow_pickle=False) as stored:
-            values: dict[str, Any] = {name: stored[name] for name in stored.files}
-        return Summary(**values | {"rows": int(values["rows"]), "digest": str(values["digest"])})
-    found = summarise(blocks, advance)
-    with suppress(OSError):  # where nothing can be kept, it is read again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part.npz")
-        np.savez(part, **vars(found))
-        part.replace(path)
-    return found

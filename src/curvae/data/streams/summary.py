@@ -7,7 +7,7 @@ algorithm for computing sample variances): equal to those of all rows at once bu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,8 @@ from ...errors import CurvaeError
 from ..dataset import feature_names
 from ..messages import quoted
 from ..missing import has_missing
-from .blocks import Blocks
 
-__all__ = ["Summary", "summarise", "summarised"]
+__all__ = ["Summary", "summarised"]
 
 Array = NDArray[np.float64]
 
@@ -144,6 +143,15 @@ class Summary:
         values = np.stack([self.low, self.high, self.other, self.broken])
         return np.where(np.isnan(values), self.low, values)
 
+    def filled(self) -> Summary:
+        """Of the same rows with the mean of its column for every missing value."""
+        gaps, mean = self.present < self.rows, self.mean
+        other, broken = (
+            np.where(gaps & np.isnan(known) & holds(mean), mean, known)
+            for known, holds in ((self.other, _is_other), (self.broken, _is_broken))
+        )
+        return replace(self, present=np.full_like(self.present, self.rows), other=other, broken=broken)
+
     def mean_without(self, x: NDArray[Any]) -> Array:
         """Means of the columns without some of the rows, (columns,)."""
         left = Summary.of(x, self.origin)
@@ -176,12 +184,6 @@ def _one_of(x: NDArray[Any], holds: Callable[[NDArray[Any]], NDArray[np.bool_]])
         place, columns = which.argmax(0), np.arange(len(lacking))
         found[lacking] = np.where(which[place, columns], values[place, columns], np.nan)
     return found
-
-
-def summarise(blocks: Blocks, advance: Callable[[int], None] = lambda rows: None) -> Summary:
-    """Read all blocks once; `advance` is told how many more rows were read."""
-    pieces: Iterator[Any] = (raw.x for block in range(len(blocks.sizes)) for raw in blocks.read(block))
-    return summarised(pieces, blocks.path.name, advance, blocks.names)
 
 
 def summarised(
