@@ -93,7 +93,7 @@ class _Within(Primitive):
         xi = torch.addcmul(y.q * y.q, y.p, y.p).mul_(0.5)
         along = torch.addcmul(xi * turn, y.p, by_q).addcmul_(y.q, by_p)
         # Twice, for what rounding leaves along u is large beside the radial part of a far point.
-        for _ in range(2):
+        for _turn in range(2):
             across = torch.addcmul(across, y.u, (y.u * across).sum(-1, keepdim=True), value=-1.0)
         grad_U = torch.addcmul(y.u * along.unsqueeze(-1), across, (y.s / y.r).unsqueeze(-1), value=-2.0)
         grad_c = None

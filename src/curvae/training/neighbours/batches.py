@@ -98,9 +98,7 @@ class Neighbourhoods:
         rows = positions[:, number % positions.shape[1]]
         return drawn[self._own[..., 0], rows, (turn + number) % drawn.shape[2]].to(positions.dtype)
 
-    def _nearness(
-        self, positions: Tensor, every: Tensor, ordered: Tensor | None, column: Tensor | None
-    ) -> Tensor:
+    def _nearness(self, positions: Tensor, every: Tensor, ordered: Tensor | None, column: Tensor | None) -> Tensor:
         """Of rows of a batch to all that are placed, (models, n, placed): probabilities, up to a factor for each row;
         or how many of those drawn for the row are which."""
         if self._near is not None or ordered is None or column is None:
