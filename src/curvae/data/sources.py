@@ -135,7 +135,7 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
 def _is_graph(path: Path) -> bool:
     """Whether the name of a file says that it holds a graph and nothing else."""
     name = path.name.lower().removesuffix(".gz")
-    return name.endswith(tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in MATRICES))
+    return name.endswith(tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in {*MATRICES, *TABLES}))
 
 
 def _read_directory(path: Path) -> RawData:
