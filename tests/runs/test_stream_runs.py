@@ -215,7 +215,7 @@ def test_a_sample_is_diagnosed(monkeypatch):
     assert SAMPLE in Path("sample.html").read_text()
     assert f"--memory {MEMORY}" in answer.out  # what is done next takes the same sample
     # As if the sample were all there is.
-    rows, _, bound = pieces.loaded(Source("x.npy", memory=MEMORY), 0, Reporter())
+    rows, _, bound, *_ = pieces.loaded(Source("x.npy", memory=MEMORY), 0, Reporter())
     assert bound == MEMORY and len(rows) == 735
     np.testing.assert_array_equal(rows.x, X[rows.ids.astype(int)])
     np.save("sample.npy", rows.x)
