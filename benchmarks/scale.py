@@ -38,6 +38,8 @@ from curvae.training.rows_problem import SAMPLES, plan_rows
 from curvae.training.splits import HeldOut
 from curvae.training.stream_problem import plan_stream
 
+from .memory import peak_mb
+
 __all__ = ["RESULT", "measure", "table"]
 
 RESULT = Path(__file__).parent.parent / "results" / "scale.json"
@@ -107,7 +109,7 @@ def peak(folder: Path, rows: int, kind: str, memory: str) -> dict[str, Any]:
 
 def one(path: Path, memory: str) -> dict[str, Any]:
     """What that process does, and what it took."""
-    before = _peak()
+    before = peak_mb()
     began = time.process_time()
     stream = open_stream(path, memory=memory)
     read = time.process_time()
@@ -117,7 +119,7 @@ def one(path: Path, memory: str) -> dict[str, Any]:
     table = path.with_name("embedding.parquet")
     write_tables(table, embedded_tables(fitted, stream, None, Reporter()))
     table.unlink()
-    placed, training_peak = time.process_time(), _peak()
+    placed, training_peak = time.process_time(), peak_mb()
     data, _ = sampled(stream, HeldOut(len(stream), np.empty(0, np.int64)), 0)
     likelihood = likelihoods(fitted, data, SAMPLES)
     seconds = {
@@ -127,14 +129,8 @@ def one(path: Path, memory: str) -> dict[str, Any]:
         "likelihood_s": time.process_time() - placed,
     }
     judged = {"judged_rows": len(data), "log_likelihood": likelihood.mean}
-    peaks = {"before_mb": before, "training_mb": training_peak, "peak_mb": _peak()}
+    peaks = {"before_mb": before, "training_mb": training_peak, "peak_mb": peak_mb()}
     return {**peaks, "batch": config.batch_size, **judged, **seconds}
-
-
-def _peak() -> float:
-    """Megabytes; not of `getrusage`, which counts what the process was forked from."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(lines["VmHWM"].split()[0]) / 1e3
 
 
 def throughput(folder: Path, device: str, rows: int, batch: int, passes: int) -> list[dict[str, Any]]:

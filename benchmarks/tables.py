@@ -28,7 +28,7 @@ from curvae.paper.experiment import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import covariates, gallery, graph_tables, images, missing, processes, scale, variance, viewer
+from . import covariates, gallery, graph_scale, graph_tables, images, missing, processes, scale, variance, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
 
@@ -167,6 +167,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "missing": missing.table,
     "scale": scale.table,
     "scale_processes": processes.table,
+    "graph_scale": graph_scale.table,
     **maps.TABLES,
     **graph_tables.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},

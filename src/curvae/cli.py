@@ -69,7 +69,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     click.Argument(
         ["data"],
         metavar="EDGES",
-        help="List of edges (any text file), matrix (.mtx, .npz), GraphML, phylogenetic, csphd or diseases.",
+        help="List of edges (text or .parquet), matrix (.mtx, .npz), GraphML, phylogenetic, csphd or diseases.",
     ),
     "folder",
     "label",

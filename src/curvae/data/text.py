@@ -23,6 +23,7 @@ __all__ = [
     "COMMA_NUMBER",
     "EXACT",
     "HEAD",
+    "LONGEST",
     "MISSING",
     "NUMBER",
     "SEPARATORS",
@@ -47,16 +48,17 @@ EXACT: dict[str, Any] = (
 )
 
 _COMMA_THOUSANDS = r"[+-]?\d{1,3},\d{3}"
-_LONGEST = 2**17  # characters of a cell; a longer one is usually an open quote and everything after it
+LONGEST = 2**17  # characters of a cell; a longer one is usually an open quote and everything after it
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file with its encoding and the number of its lines (or one more)."""
+    """A text file with its encoding, and how many lines (or one less) and quotes it has."""
 
     path: Path
     encoding: str
     lines: int
+    quotes: int = 0
 
     def open(self, newline: str | None = "") -> IO[str]:
         return open_file(self.path, "rt", encoding=self.encoding, newline=newline)
@@ -73,7 +75,7 @@ def scan(path: Path, wanted: str = "a table with a header and rows", messages: M
     decoder: codecs.IncrementalDecoder
     encoding, chunk = "", b""
     newlines = returns = 0
-    blank = True
+    blank, quotes = True, 0
     try:
         with open_file(path) as stream:
             while chunk or not encoding:
@@ -93,13 +95,14 @@ def scan(path: Path, wanted: str = "a table with a header and rows", messages: M
                 newlines += chunk.count(b"\n")
                 returns += chunk.count(b"\r")
                 blank = blank and not chunk.strip()
+                quotes += chunk.count(b'"')
     except BROKEN_GZIP as error:
         raise CurvaeError(f"{path.name} is not a complete gzip file ({one_line(error)}); pack it again") from error
     if blank:
         raise CurvaeError(f"{path.name} is empty; give {wanted}")
     if messages is not None and encoding == "latin-1":
         messages.note("the file is not UTF-8 and was read as Latin-1.")
-    return TextFile(path, encoding, max(newlines, returns) + 1)
+    return TextFile(path, encoding, max(newlines, returns) + 1, quotes)
 
 
 @contextmanager
@@ -210,10 +213,10 @@ def check_cells(path: Path, frame: pd.DataFrame, row: str | None = None) -> None
     """Raise for a cell that is too long to be meant; `row` is what to call its row."""
     for place, (name, dtype) in enumerate(frame.dtypes.items()):
         lengths = None if pd.api.types.is_numeric_dtype(dtype) else frame[name].astype(str).str.len().to_numpy()
-        if lengths is not None and lengths.size and lengths.max() > _LONGEST:
-            where = f"row {int(np.argmax(lengths > _LONGEST)) + 1}" if row is None else row
-            column = repr(name) if isinstance(name, str) and len(name) < _LONGEST else place + 1
+        if lengths is not None and lengths.size and lengths.max() > LONGEST:
+            where = f"row {int(np.argmax(lengths > LONGEST)) + 1}" if row is None else row
+            column = repr(name) if isinstance(name, str) and len(name) < LONGEST else place + 1
             raise CurvaeError(
                 f"{path.name}: {where} has a cell of {lengths.max():,} characters in column {column}, and at most "
-                f"{_LONGEST:,} are read; shorten it, or close an open quote"
+                f"{LONGEST:,} are read; shorten it, or close an open quote"
             )

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import dijkstra
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from ..data import Graph
+from ..data.graphs.centrality import steps_between
 from ..data.graphs.graph_data import link_matrix
 from ..errors import CurvaeError
 from ..training.paired import mean_interval
@@ -28,6 +28,7 @@ __all__ = ["GraphFaithfulness", "GraphFigures", "graph_faithfulness"]
 _GROUPS, _EACH = 5, 50  # nodes of a large graph whose neighbours are looked up
 _BLOCK = 1 << 20  # distances held at once
 _DENSE = 400  # nodes up to which all eigenvectors are computed
+_SOLVED, _LINKS = 100_000, 8  # nodes up to which equations of any graph are solved, and links a node of larger ones
 _NUMBERS = ("qlocal", "qglobal", "rank_correlation")
 
 
@@ -105,7 +106,7 @@ def graph_faithfulness(
             figures have intervals over five groups of these.
 
     Returns:
-        None where the largest component has fewer than 10 nodes.
+        None where the largest component has fewer than 10 nodes, or no spectral embedding is found of a large graph.
 
     Example:
         >>> path = Graph(np.arange(12).astype(str), np.stack([np.arange(11), np.arange(1, 12)], 1))
@@ -127,15 +128,18 @@ def graph_faithfulness(
     groups = [np.arange(count)]
     if count > nodes:
         groups = np.split(random.permutation(count)[: _GROUPS * _EACH], _GROUPS)
-    spectral = places_of(_spectral(links, shown.dim))
-    maps = [(shown, inside), (spectral, np.arange(count))]
+    spectral = _spectral(links, shown.dim)
+    if spectral is None:
+        return None
+    maps = [(shown, inside), (places_of(spectral), np.arange(count))]
     judged = [_figures(links, maps, group, random) for group in groups]
     found = [_mean([one[place] for one in judged]) for place in range(2)]
     return GraphFaithfulness(found[0], found[1], shown.dim, count)
 
 
-def _spectral(links: csr_array, dim: int) -> Array:
+def _spectral(links: csr_array, dim: int) -> Array | None:
     """Laplacian eigenmaps of a connected graph, (nodes, dim): vectors of the random walk, less the constant one.
+    None if they are not found, and the graph is too large to solve equations.
 
     References:
         Belkin and Niyogi (2003), Laplacian eigenmaps for dimensionality reduction and data representation.
@@ -147,11 +151,14 @@ def _spectral(links: csr_array, dim: int) -> Array:
     if count <= max(_DENSE, 2 * dim + 2):
         vectors = np.linalg.eigh(walk.toarray())[1]
     else:
-        how = {"k": dim + 1, "v0": np.random.default_rng(0).standard_normal(count)}
+        tol = 0.0 if count <= _SOLVED else 1e-4
+        how = {"k": dim + 1, "tol": tol, "v0": np.random.default_rng(0).standard_normal(count)}
         try:
             values, vectors = eigsh(walk, which="LA", maxiter=300, **how)
         except ArpackNoConvergence:
             # Walks that mix slowly are those on trees and grids, whose equations are quickly solved.
+            if count > _SOLVED and walk.nnz > _LINKS * count:
+                return None
             values, vectors = eigsh(walk, sigma=1.001, **how)
         vectors = vectors[:, np.argsort(values)]
     return vectors[:, -2 : -2 - dim : -1] * root[:, None]
@@ -165,7 +172,7 @@ def _figures(
     counts = [Agreement(count - 1, min(15, (count - 1) // 2)) for _ in maps]
     pairs: list[list[NDArray[np.float64]]] = [[] for _ in range(len(maps) + 1)]
     for rows in np.array_split(asked, -(-len(asked) * count // _BLOCK)):
-        steps = dijkstra(links, unweighted=True, indices=rows)
+        steps = steps_between(links, rows)
         some = some_pairs(steps.shape, rows, len(asked), random)
         pairs[0].append(steps[some])
         for (places, number), tally, drawn in zip(maps, counts, pairs[1:], strict=True):

@@ -11,7 +11,10 @@ from ..geometry.primitive import Primitive
 
 __all__ = ["far_stress", "near_divergence"]
 
-_TURNS = 4  # of the search for the best sharpness
+# Turns of the search for the best sharpness, and where it starts, in units of one over the mean square of the distances
+# of neighbours: in maps that are being trained most of these are far smaller than the mean.
+_TURNS, _START = 3, 30.0
+_LEAST = 1e-30  # stands for 0 in quotients and logarithms
 _CLOSEST = 0.02  # distance in the data, in units of the mean, below which pairs count no more
 
 
@@ -22,31 +25,35 @@ def _total(matrix: Tensor) -> Tensor:
 
 def _divide(a: Tensor, b: Tensor) -> Tensor:
     """a/b, and 0 for 0/0."""
-    return a / b.clamp(min=1e-30)
+    return a / b.clamp(min=_LEAST)
 
 
-def _falls(squares: Tensor, counts: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """β·d², 1/(1 + β·d²), and Q_ij: the latter over its sum among the pairs that count."""
-    scaled = beta * squares
-    fall = 1.0 / (1.0 + scaled)
-    q = fall * counts
-    return scaled, fall, _divide(q, q.sum(-1, keepdim=True))
+def _parts(distances: Tensor, near: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """P; the squares of the distances, infinite for pairs that do not count; and β where the search for it starts."""
+    p, squares = near.clamp(min=0.0).to(distances.dtype), distances * distances
+    start = _divide(_START * _total(p), _total(p * squares)).clamp(min=_LEAST)
+    return p, torch.where(near < 0, torch.inf, squares), start
 
 
-def _sharpness(squares: Tensor, counts: Tensor, p: Tensor) -> Tensor:
+def _fall(squares: Tensor, beta: Tensor) -> Tensor:
+    """1/(1 + β·d²), to which Q_ij is proportional."""
+    return torch.mul(squares, beta).add_(1.0).reciprocal_()
+
+
+def _sharpness(squares: Tensor, p: Tensor, beta: Tensor) -> Tensor:
     """β with which Σ_i KL(P_i ‖ Q_i) is least, or nearly so, (…, 1, 1).
 
     By scoring steps for log β, of at most 2. There is no gradient: at the best β the divergence does not depend on it.
     """
     rows = p.sum(-1, keepdim=True)
-    beta = _divide(rows.sum(-2, keepdim=True), _total(p * squares))
     for _ in range(_TURNS):
-        scaled, fall, q = _falls(squares, counts, beta)
-        share = scaled * fall
-        part = q * share
-        mean = part.sum(-1, keepdim=True)
-        variance = _total(rows * (part * share - mean * part))
-        beta = beta * _divide(_total(rows * part - p * share), variance).clamp(-2.0, 2.0).exp()
+        fall = _fall(squares, beta)
+        part = fall * fall
+        # Q-means of 1/(1 + β·d²) and of its square
+        size = fall.sum(-1, keepdim=True).clamp_(min=_LEAST)
+        mean, square = part.sum(-1, keepdim=True).div_(size), part.mul_(fall).sum(-1, keepdim=True).div_(size)
+        variance = _total(square.addcmul_(mean, mean, value=-1.0).mul_(rows))
+        beta = beta * _divide(_total(fall.mul_(p)) - _total(mean.mul_(rows)), variance).clamp_(-2.0, 2.0).exp_()
     return beta
 
 
@@ -68,32 +75,32 @@ class _NearDivergence(_OfRows):
 
     @classmethod
     def traced(cls, distances: Tensor, near: Tensor) -> tuple[Tensor]:
-        p, counts = near.clamp(min=0.0).to(distances.dtype), (near >= 0).to(distances.dtype)
-        squares = distances * distances
-        beta = _sharpness(squares.detach(), counts, p)
-        return (_divergence(p, *_falls(squares, counts, beta)[:2], counts),)
+        p, squares, start = _parts(distances.detach(), near)
+        beta = _sharpness(squares, p, start)
+        counts = near >= 0
+        fall = counts / (1.0 + beta * torch.where(counts, distances, 0.0) ** 2)
+        return (_divergence(p, fall, fall.sum(-1, keepdim=True).clamp(min=_LEAST)),)
 
     @staticmethod
     def forward(distances: Tensor, near: Tensor) -> tuple[Tensor, ...]:
-        p, counts = near.clamp(min=0.0).to(distances.dtype), (near >= 0).to(distances.dtype)
-        squares = distances * distances
-        beta = _sharpness(squares, counts, p)
-        scaled, fall, q = _falls(squares, counts, beta)
-        return _divergence(p, scaled, fall, counts), p, q, fall, beta
+        p, squares, start = _parts(distances, near)
+        beta = _sharpness(squares, p, start)
+        fall = _fall(squares, beta)
+        size = fall.sum(-1, keepdim=True).clamp_(min=_LEAST)
+        return _divergence(p, fall, size), p, fall, size, beta
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        distances, near, p, q, fall, beta = ctx.saved_tensors
+        distances, near, p, fall, size, beta = ctx.saved_tensors
         if torch.is_grad_enabled():
             return torch.func.vjp(lambda d: _NearDivergence.traced(d, near)[0], distances)[1](grad)[0], None
-        slope = torch.addcmul(p, q, p.sum(-1, keepdim=True), value=-1.0) * fall * distances
-        return (slope * (grad.unsqueeze(-1) * (2.0 * beta))).sum_to_size(distances.shape), None
+        slope = torch.addcmul(p, fall, p.sum(-1, keepdim=True) / size, value=-1.0).mul_(fall).mul_(distances)
+        return slope.mul_(grad.unsqueeze(-1) * (2.0 * beta)).sum_to_size(distances.shape), None
 
 
-def _divergence(p: Tensor, scaled: Tensor, fall: Tensor, counts: Tensor) -> Tensor:
-    """KL(P_i ‖ Q_i) of every row, given β·d² and 1/(1 + β·d²)."""
-    size = (fall * counts).sum(-1).clamp(min=1e-30)
-    return (torch.xlogy(p, p) + p * scaled.log1p()).sum(-1) + p.sum(-1) * size.log()
+def _divergence(p: Tensor, fall: Tensor, size: Tensor) -> Tensor:
+    """KL(P_i ‖ Q_i) of every row, given 1/(1 + β·d²) and its sums."""
+    return (p * (p.clamp(min=_LEAST) / (fall / size).clamp(min=_LEAST)).log()).sum(-1)
 
 
 def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
@@ -124,8 +131,8 @@ class _FarStress(_OfRows):
         counts = far >= 0
         t = far.clamp(min=_CLOSEST).to(distances.dtype)
         d, weight, t = (torch.where(counts, matrix, 0.0) for matrix in (distances, 1.0 / t, t))
-        wd, size = weight * d, _total(t).clamp(min=1e-30)
-        square = _total(wd * d).clamp(min=1e-30)
+        wd, size = weight * d, _total(t).clamp(min=_LEAST)
+        square = _total(wd * d).clamp(min=_LEAST)
         r = torch.addcmul(d, _total(d) / size, t, value=-1.0)
         wr, scale = weight * r, _total(counts.any(-1, keepdim=True)) / square
         return (scale * wr * r).sum(-1), counts, wd, r, wr, square, size, scale

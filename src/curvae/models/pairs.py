@@ -20,6 +20,7 @@ _EXACT_LISTED = 2048
 # Edges of a larger graph drawn for a step, at most, and non-edges drawn for each.
 _PRESENT = 1 << 16
 _NEGATIVES = 10
+_FEW = 32
 
 
 class Pairs(NamedTuple):
@@ -105,6 +106,19 @@ def _pair(number: Tensor) -> Tensor:
     return torch.stack([number - j * (j - 1) // 2, j])
 
 
+def joined_nodes(edges: Tensor, n_nodes: int) -> tuple[Tensor, Tensor]:
+    """The nodes that have an edge, ascending, and the edges in terms of their places.
+
+    Example:
+        >>> joined_nodes(torch.tensor([[1, 5], [5, 2]]), 9)
+        (tensor([1, 2, 5]), tensor([[0, 2],
+                [2, 1]]))
+    """
+    marked = torch.zeros(n_nodes, dtype=torch.bool, device=edges.device)
+    marked[edges.reshape(-1)] = True
+    return marked.nonzero().squeeze(1), (marked.cumsum(0) - 1)[edges]
+
+
 class PairSampler:
     """Edges and uniformly drawn non-edges, weighted so that the sum over them is unbiased for the sum over all pairs.
 
@@ -136,7 +150,7 @@ class PairSampler:
     ) -> None:
         self._among: Tensor | None = None
         if joined:
-            self._among, edges = edges.unique(return_inverse=True)
+            self._among, edges = joined_nodes(edges, n_nodes)
             n_nodes = len(self._among)
         self.edges, self.n_nodes, self.directed, self._weights = edges, n_nodes, directed, weights
         self.rest = pair_count(n_nodes, directed) - edges.shape[1]
@@ -151,7 +165,8 @@ class PairSampler:
 
         Arguments:
             absent: how many non-edges to draw, with replacement.
-            present: how many edges to draw, without replacement; all of them if not given.
+            present: how many edges to draw; all of them if not given. They are different, unless they are so few of
+                all that they hardly repeat: less than a 32nd.
             generator: source of the draws, on the device of the edges.
         """
         return self._draw(absent, present, generator)[0]
@@ -168,7 +183,10 @@ class PairSampler:
         number = draws + torch.searchsorted(self._before, draws, right=True)
         missing = _ordered_pair(number, self.n_nodes) if self.directed else _pair(number)
         if present < count:
-            chosen = torch.randperm(count, generator=generator, device=edges.device)[:present]
+            if _FEW * present < count:  # an order of all edges would take longer than the step
+                chosen = torch.randint(count, (present,), generator=generator, device=edges.device)
+            else:
+                chosen = torch.randperm(count, generator=generator, device=edges.device)[:present]
             edges, weights = edges[:, chosen], None if weights is None else weights[chosen]
         sizes = torch.tensor([present, absent], device=edges.device)
         weight = torch.tensor([count / max(present, 1), self.rest / absent], dtype=torch.float64, device=edges.device)

@@ -162,8 +162,7 @@ class VAE(Latent):
         noise = check_noise(noise, rows, self.dim, shared=True)
         outputs = self.posterior.head(self._features(batch) if others is None else self._features_with(batch, others))
         z, kl = self.space.draw(outputs[:rows], noise, self.dtype, _ROOM)
-        centres = self.space.centres(outputs)
-        distances = self.space.distances(centres[:rows], centres, self.dtype)
+        distances = self.space.distances(outputs, rows, self.dtype)
         found = []
         if batch.near is not None:
             found.append(near_divergence(distances, batch.near))

@@ -76,6 +76,9 @@ def undirected(edges: Tensor, n_nodes: int, weights: Tensor | None = None) -> tu
     weights = real("weights", weights)
     low, high = edges.long().aminmax(dim=0)
     proper = low < high
+    key, order = (high * n_nodes + low)[proper].sort()
+    if bool((key[1:] != key[:-1]).all()):  # each is listed once
+        return torch.stack([key % n_nodes, key // n_nodes]), weights[proper][order]
     key, place = torch.unique((high * n_nodes + low)[proper], return_inverse=True)
     totals = torch.zeros(2, len(key), dtype=weights.dtype, device=weights.device)
     totals.index_add_(1, place, torch.stack([weights[proper], torch.ones_like(weights[proper])]))
@@ -142,42 +145,49 @@ class AdjacencyMaker:
             rows, columns = torch.cat([i, j, diagonal]), torch.cat([j, i, diagonal])
             number = torch.cat([number, number, own])
         order = (rows * n_nodes + columns).argsort()
-        self._rows, self._columns, self._number = rows[order], columns[order], number[order]
+        kind = torch.int32 if not dense and len(order) < 2**31 else torch.int64
+        self._rows, self._columns, self._number = (one[order].to(kind) for one in (rows, columns, number))
         self._starts = self._ends(self._rows)
-        # The same of the transpose, and the places of its entries.
-        self._turned = (self._columns * n_nodes + self._rows).argsort() if directed else order
-        self._turned_starts, self._turned_columns = self._ends(self._columns), self._rows[self._turned]
+        if directed:  # the same of the transpose, and the places of its entries
+            self._turned = (columns * n_nodes + rows)[order].argsort().to(kind)
+            self._turned_starts, self._turned_columns = self._ends(self._columns), self._rows[self._turned]
 
     def _ends(self, rows: Tensor) -> Tensor:
         """Where the entries of every row begin, and after the last where they end, shape (n + 1,)."""
         counts = torch.bincount(rows, minlength=self.n_nodes)
-        return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(rows.dtype)
 
     def __call__(self, factor: Tensor | None = None) -> Adjacency:
         """Â with the weights of the edges multiplied by `factor`, shape (E,), where it is given; 0 leaves one out."""
         weights = self._weights if factor is None else self._weights * factor
-        values = torch.cat([weights, weights.new_ones(1)])[self._number]
-        degree = weights.new_zeros(self.n_nodes).index_add(0, self._rows, values)
-        to = weights.new_zeros(self.n_nodes).index_add(0, self._columns, values) if self.directed else degree
-        values = values * (degree[self._rows] * to[self._columns]).rsqrt()
+        values = torch.cat([weights, weights.new_ones(1)]).index_select(0, self._number)
+        rows, columns, starts = self._rows, self._columns, self._starts
+        if factor is not None and not self.dense and not self.directed:  # edges that are left out are not looked at
+            starts, rows, columns, values = _thinned(starts, rows, columns, values)
+        degree = weights.new_zeros(self.n_nodes).index_add(0, rows, values)
+        to = weights.new_zeros(self.n_nodes).index_add(0, columns, values) if self.directed else degree
+        values = values * (degree.index_select(0, rows) * to.index_select(0, columns)).rsqrt()
         if self.dense:
-            matrix = values.new_zeros(self.n_nodes, self.n_nodes).index_put((self._rows, self._columns), values)
+            matrix = values.new_zeros(self.n_nodes, self.n_nodes).index_put((rows, columns), values)
             return Arcs(matrix, matrix.mT, torch.stack([degree, to])) if self.directed else matrix
-        thinned = factor is not None
-        matrix = self._sparse(self._starts, self._columns, values, thinned)
         if not self.directed:
-            return matrix
-        turned = self._sparse(self._turned_starts, self._turned_columns, values[self._turned], thinned)
-        return Arcs(matrix, turned, torch.stack([degree, to]))
+            return self._sparse(starts, columns, values)
+        both = (starts, columns, values), (self._turned_starts, self._turned_columns, values[self._turned])
+        out, into = (self._sparse(*(side if factor is None else _thinned(*side))) for side in both)
+        return Arcs(out, into, torch.stack([degree, to]))
 
-    def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor, thinned: bool) -> Tensor:
-        if thinned:  # products need not look at edges that are left out
-            kept = values.nonzero().squeeze(1)
-            starts, columns, values = torch.searchsorted(kept, starts), columns[kept], values[kept]
+    def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor) -> Tensor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
             shape = self.n_nodes, self.n_nodes
             return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
+
+
+def _thinned(starts: Tensor, *entries: Tensor) -> tuple[Tensor, ...]:
+    """Where rows begin, and the entries, without those of which the last part, the value, is 0."""
+    kept = entries[-1].nonzero().squeeze(1)
+    before = torch.cat([kept.new_zeros(1), (entries[-1] != 0).cumsum(0)])
+    return before[starts].to(starts.dtype), *(part.index_select(0, kept) for part in entries)
 
 
 def _log_degrees(adjacency: Adjacency) -> Tensor:

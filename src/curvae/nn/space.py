@@ -14,7 +14,7 @@ from ..distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, W
 from ..distributions.step import draw_and_divergence
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
-from ..geometry.between import distances_between
+from ..geometry.between import distances_within
 from ..geometry.functions import REACH
 from ..settings import DistributionKind, FactorSettings, parse_space
 from .layers import Curvature, PriorScale
@@ -141,9 +141,13 @@ class Factor(nn.Module):
 
     def _tangent(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """log_0 μ and σ, float64. As in the paper, section 3.2, an encoder gives ball coordinates of log_0 μ."""
-        u, spread = outputs.double().split([self.dim, self.outputs - self.dim], -1)
-        u, scale = 2.0 * u, F.softplus(spread) + _SMALLEST
-        return (u, scale) if self.unit is None else (u * self.unit, scale * self.unit)
+        scale = F.softplus(outputs[..., self.dim :].double()) + _SMALLEST
+        return self._centre(outputs), scale if self.unit is None else scale * self.unit
+
+    def _centre(self, outputs: Tensor) -> Tensor:
+        """log_0 μ."""
+        u = 2.0 * outputs[..., : self.dim].double()
+        return u if self.unit is None else u * self.unit
 
     def posterior(self, outputs: Tensor) -> HyperbolicNormal:
         """The normal around μ = exp_0(2h_μ) with σ = softplus(h_σ), for outputs (h_μ, h_σ) of an encoder."""
@@ -313,13 +317,15 @@ class Space(nn.Module):
     def centres(self, outputs: Tensor) -> Tensor:
         """The centres of the posteriors, shape (…, width), in float64."""
         parts = zip(self, self.split_outputs(outputs), strict=True)
-        return torch.cat([h.expmap0(one._tangent(part)[0], one.curvature().double()) for one, part in parts], -1)
+        return torch.cat([h.expmap0(one._centre(part), one.curvature().double()) for one, part in parts], -1)
 
-    def distances(self, S: Tensor, T: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Distances of all points S, (…, n, width), from all points T, (…, m, width), in units of the factors' prior
-        scales; in `dtype`, (…, n, m)."""
-        parts = zip(self, self.split(S), self.split(T), strict=True)
-        each = [distances_between(s, t, one.curvature().double(), dtype) / one.scale().to(dtype) for one, s, t in parts]
+    def distances(self, outputs: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Distances of the first `count` centres of posteriors from all of them, in units of the factors' prior scales;
+        in `dtype`, (…, count, rows)."""
+        each = [
+            distances_within(one._centre(part), one.curvature().double(), count, dtype) / one.scale().to(dtype)
+            for one, part in zip(self, self.split_outputs(outputs), strict=True)
+        ]
         return each[0] if len(each) == 1 else h.norm(torch.stack(each, -1))
 
     def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:

@@ -261,11 +261,11 @@ def graph_map(
     return drawn
 
 
-def edges_drawn(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+def edges_drawn(pairs: NDArray[np.int64], most: int = EDGES_DRAWN) -> NDArray[np.int64]:
     """Of many edges, so many as a picture can show, chosen at random."""
-    if len(pairs) <= EDGES_DRAWN:
+    if len(pairs) <= most:
         return pairs
-    return pairs[np.sort(np.random.default_rng(0).choice(len(pairs), EDGES_DRAWN, replace=False))]
+    return pairs[np.sort(np.random.default_rng(0).choice(len(pairs), most, replace=False))]
 
 
 def _write_names(

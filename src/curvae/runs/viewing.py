@@ -24,6 +24,7 @@ from ..data.text_tables import UNNAMED
 from ..errors import CurvaeError
 from ..hierarchy.drivers import expected_rows
 from ..plotting import Projection, project_from, project_to_disc
+from ..plotting.maps import edges_drawn
 from ..training.evaluate import Embedding
 from ..training.files import write_bytes
 from ..training.storage import read_description
@@ -43,6 +44,7 @@ LARGEST = 1_000_000
 
 # Columns of embedding.csv that may be shown, besides standard deviations.
 _OWN = ("split", "radius", "spread", "popularity", "popularity_out", "popularity_in", "side")
+_MOST_EDGES = 1_000_000
 _MOST_EXPLAINED = 100_000
 _WRITERS: dict[str, Callable[[View, int], bytes]] = {
     ".html": lambda view, names: view.html().encode(errors="backslashreplace"),
@@ -117,6 +119,9 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
     if edges is not None:
         size += f", {count(edges.shape[1], 'edge')}"
     about = [f"{size}, {space_text(whole)}"]
+    if edges is not None and edges.shape[1] > _MOST_EDGES:
+        edges = edges_drawn(edges.T, _MOST_EDGES).T
+        about.append(f"{_MOST_EDGES:,} of the edges are drawn, chosen at random")
     if rows > len(table):
         sample = f"a sample by density is shown: {len(table):,} of {rows:,} rows"
         reporter.say(f"{sample}; to have a row in it for sure, give find=…")

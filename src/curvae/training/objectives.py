@@ -65,7 +65,7 @@ def figures_by_name(means: Sequence[float]) -> Record:
 
 def figures(terms: Terms | MapTerms, pull: Tensor | None, kept: Tensor | float = 1.0) -> Tensor:
     """Sums over the rows of what records show, (2 or 3, models); rows count by `kept`."""
-    found = [term.detach().double().mean(-2) for term in terms[:2]]
+    found = [term.detach().mean(-2, dtype=torch.float64) for term in terms[:2]]
     if pull is not None and isinstance(terms, MapTerms):
         found.append(_missed(terms, pull).detach().double().view_as(found[0]))
-    return torch.stack([(figure * kept).sum(-1).view(-1) for figure in found])
+    return (torch.stack(found) * kept).sum(-1).view(len(found), -1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ...errors import CurvaeError
 from .. import memory
@@ -30,11 +30,11 @@ from ..text import (
     sniff,
     split,
 )
+from .coded import Coded, code_texts, number_nodes
+from .plain_lists import LARGE, NotPlainError, PlainCells
 from .raw_graph import RawGraph
 
-__all__ = ["end_columns", "looks_like_header", "name_nodes", "read_edge_list", "weight_column"]
-
-INTEGER = r"-?(?:0|[1-9]\d{0,17})"  # as it would be printed
+__all__ = ["end_columns", "looks_like_header", "read_edge_list", "weight_column"]
 
 _ENDS = (
     ("source", "target"),
@@ -71,39 +71,88 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None) -> Ra
         header: whether the first line names the columns; None to detect it.
     """
     messages = Messages()
-    lines = _look(scan(path, _WANTED, messages))
-    separator, records = _sniff(lines)
-    width = len(records[0])
-    memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", fix="use fewer edges")
-    frame = _parse(lines, separator, width)
-    check_cells(path, frame)
+    file = scan(path, _WANTED, messages)
+    try:
+        return _graph(path, _plain(file), weighted, header, Messages())
+    except NotPlainError:
+        return _graph(path, _Frame(_look(file)), weighted, header, messages)
+
+
+def _graph(path: Path, cells: _Frame | PlainCells, weighted: bool, header: bool | None, messages: Messages) -> RawGraph:
+    records, separator, width = cells.records, cells.separator, len(cells.records[0])
     doubtful: tuple[str, ...] = ()
     if header is None:
-        header, doubtful = _detect_header(path, records, frame)
+        header, doubtful = _detect_header(path, records, cells.coded(*end_columns(records[0])))
         _tell(header, records[0], doubtful, messages)
     columns = records[0] if header else None
-    frame = frame.iloc[1:] if header else frame
     left, right = end_columns(columns)
     skipped = int(header)
-    for column in (left, right):
-        if (empty := (frame[column].str.strip() == "").to_numpy()).any():
-            line = lines.number(int(np.argmax(empty)) + skipped)
+    coded = cells.coded(left, right).after(skipped)
+    for side in (0, 1):
+        if (empty := (coded.names == "")[coded.codes[side]]).any():
+            line = cells.line(int(np.argmax(empty)) + skipped)
             raise CurvaeError(f"{path.name}: line {line} names only one node; give {_WANTED}")
     if not any(re.search(r"\w", record[right]) for record in records):  # an arrow, or another format
         raise CurvaeError(f"{path.name} has {records[0][right]!r} instead of a second name; remove it")
-    weights = None
+    weights: Any = None
     if weighted:
-        weights = frame[weight_column(path.name, columns, width)].str.strip()
-        if has_decimal_commas(weights, separator):
+        weights = cells.weights(weight_column(path.name, columns, width), skipped)
+        if weights.dtype != np.float64 and has_decimal_commas(weights, separator):
             messages.note("numbers were read with decimal commas.")
             weights = weights.str.replace(",", ".")
     elif width > 2:
         messages.note(f"left out: {count(width - 2, 'column')} beside the names; use weighted=True to read weights.")
-    names, links = name_nodes(frame[left], frame[right])
+    names, links = number_nodes(coded)
     ends = () if columns is None else (columns[left], columns[right])
     raw = RawGraph(path.name, names, links, header=doubtful if header else (), ends=ends, messages=messages)
-    raw.set_weights(weights, weighted, lambda row: f"line {lines.number(row + skipped)}")
+    raw.set_weights(weights, weighted, lambda row: f"line {cells.line(row + skipped)}")
     return raw
+
+
+class _Frame:
+    """The cells of any list of edges, as texts."""
+
+    def __init__(self, lines: _Lines) -> None:
+        path, total = lines.file.path, lines.total
+        self.separator, self.records = _sniff(lines)
+        width = len(self.records[0])
+        memory.require(64 * total * width, f"{path.name} ({total:,} lines)", fix="use fewer edges")
+        self._frame, self.line = _parse(lines, self.separator, width), lines.number
+        self._coded: dict[tuple[int, int], Coded] = {}
+        check_cells(path, self._frame)
+
+    def coded(self, left: int, right: int) -> Coded:
+        if (left, right) not in self._coded:
+            self._coded[left, right] = code_texts(self._frame[left], self._frame[right])
+        return self._coded[left, right]
+
+    def weights(self, column: int, start: int) -> Any:
+        """Texts of a column, from a row on."""
+        return self._frame[column].iloc[start:].str.strip()
+
+
+def _plain(file: TextFile) -> PlainCells:
+    """The cells of a large file without quotes and comments after its first edge, which may be a header."""
+    if file.path.stat().st_size < LARGE or file.encoding != "utf-8-sig":
+        raise NotPlainError
+    lines = _look(file, whole=False)
+    separator, records = _sniff(lines)
+    spaced = separator == BLANKS
+    if (
+        file.quotes > lines.head[0].count('"')
+        or lines.skipped != list(range(len(lines.skipped)))
+        or (spaced and any(line.split(" ") != record for line, record in zip(lines.head, records, strict=False)))
+    ):
+        raise NotPlainError
+    about = f"{file.path.name} ({file.lines:,} lines)"
+    memory.require(64 * file.lines * len(records[0]), about, fix="use fewer edges")
+    ends = {0, 1, *end_columns(records[0])}
+    place = partial(_line, file)
+    return PlainCells(file, " " if spaced else separator, records, len(lines.skipped), ends, place)
+
+
+def _line(file: TextFile, row: int) -> int:
+    return _look(file).number(row)
 
 
 @dataclass(frozen=True)
@@ -132,8 +181,8 @@ class _Lines:
             yield "" if number in skipped else line
 
 
-def _look(file: TextFile) -> _Lines:
-    """Read through a file once to find its comments and its first edges."""
+def _look(file: TextFile, whole: bool = True) -> _Lines:
+    """Read through a file once to find its comments and its first edges, or no further than these."""
     skipped: list[int] = []
     head: list[str] = []
     number = -1
@@ -143,6 +192,8 @@ def _look(file: TextFile) -> _Lines:
                 skipped.append(number)
             elif len(head) < HEAD:
                 head.append(line.strip("\r\n"))
+            elif not whole:
+                break
     if not head:
         raise CurvaeError(f"{file.path.name} contains only comments; give {_WANTED}")
     if any(_CONTROL.search(line) for line in head):
@@ -210,21 +261,22 @@ def _separators(path: Path) -> tuple[str, ...]:
     return (";", ",", "\t", "|") if _ending(path) == ".csv" else SEPARATORS
 
 
-def _detect_header(path: Path, records: Sequence[Sequence[str]], frame: pd.DataFrame) -> tuple[bool, tuple[str, ...]]:
+def _detect_header(path: Path, records: Sequence[Sequence[str]], coded: Coded) -> tuple[bool, tuple[str, ...]]:
     """Whether the first line holds column names, which are then no names of nodes; and the two, if that is all there is
     to tell it by.
 
     In a .csv or .tsv file, which usually has a header, it is enough that no other line has its names, unless most
     others stand apart like that too. In other files such a line is an edge, to be warned of.
     """
-    left, right = (frame[column].str.strip() for column in end_columns(records[0]))
-    first = str(left.iloc[0]), str(right.iloc[0])
-    if any(bool(side.iloc[1:].isin(first).any()) for side in (left, right)):
+    names, codes = coded.names, coded.codes
+    first = str(names[codes[0, 0]]), str(names[codes[1, 0]])
+    marked = np.zeros(len(names), dtype=bool)
+    marked[codes[:, 0]] = True
+    if marked[codes[:, 1:]].any():
         return False, ()
     if looks_like_header(records):
         return True, ()
-    codes, _ = pd.factorize(pd.concat([left, right], ignore_index=True))
-    alone = (np.bincount(codes) == 1)[codes].reshape(2, -1).all(0)
+    alone = (np.bincount(codes.ravel()) == 1)[codes].all(0)
     numbers = any(re.fullmatch(NUMBER, name) for name in first)
     if numbers or len(alone) < 3 or not alone[0] or alone[1:].mean() >= 0.5:
         return False, ()
@@ -310,28 +362,3 @@ def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
     if numbers[0] and numbers[1]:
         return texts[0] and texts[1]
     return any(number and text for number, text in zip(numbers[2:], texts[2:], strict=True))
-
-
-def name_nodes(left: Any, right: Any) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
-    """List the names of all nodes, (nodes,), and the links between their positions, (links, 2).
-
-    Nodes are ordered by number if all names are integers, else by first appearance.
-
-    Arguments:
-        left, right: series with the names of the two nodes of each link.
-
-    Example:
-        >>> names, links = name_nodes(pd.Series(["b", "c "]), pd.Series(["c", "a"]))
-        >>> names.tolist(), links.tolist()
-        (['b', 'c', 'a'], [[0, 1], [1, 2]])
-    """
-    codes, found = pd.factorize(pd.concat([left, right], ignore_index=True))
-    # Names that differ only in blanks around them are the same.
-    same, names = pd.factorize(pd.Series(found, dtype=object).str.strip())
-    links = same[codes].reshape(2, -1).T
-    texts = names.to_numpy(dtype=np.str_)
-    numbered = all(re.fullmatch(INTEGER, text) for text in texts.tolist())
-    order = np.argsort(texts.astype(np.int64), kind="stable") if numbered else pd.unique(links.ravel())
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return texts[order], place[links]

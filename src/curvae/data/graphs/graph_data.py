@@ -32,6 +32,16 @@ def link_matrix(
     return csr_array(coo_array((values, (i, j)), shape=(nodes, nodes)))
 
 
+def _differ(names: NDArray[np.str_]) -> bool:
+    """Whether no two names are the same. Different sums of their letters, with random factors, tell so quickly."""
+    if not names.size or not names.dtype.itemsize:
+        return names.size < 2
+    letters = np.ascontiguousarray(names).view(np.uint32).reshape(len(names), -1)
+    factors = np.random.default_rng(0).integers(1, 2**63, letters.shape[1], dtype=np.uint64)
+    sums = np.sort(letters @ factors)
+    return bool((sums[1:] != sums[:-1]).all()) or len(np.unique(names)) == len(names)
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A graph without loops, with labels and features of its nodes.
@@ -69,8 +79,9 @@ class Graph:
     def __post_init__(self) -> None:
         if self.names.ndim != 1 or self.names.dtype.kind != "U":
             raise CurvaeError("names must be an array of texts, one per node")
-        unique, counts = np.unique(self.names, return_counts=True)
-        if (twice := unique[counts > 1]).size:
+        if not _differ(self.names):
+            unique, counts = np.unique(self.names, return_counts=True)
+            twice = unique[counts > 1]
             raise CurvaeError(f"nodes of the same name: {quoted(twice)}; make names unique")
         self._check_edges()
         width = len(self.feature_names)
@@ -129,7 +140,8 @@ class Graph:
     @cached_property
     def components(self) -> NDArray[np.int64]:
         """Number of the connected component of each node, from 0, (nodes,)."""
-        return connected_components(self.adjacency(), directed=False)[1].astype(np.int64)
+        links = link_matrix(self.edges, self.n_nodes, directed=True)  # either way counts, so one is enough
+        return connected_components(links, directed=False)[1].astype(np.int64)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -142,7 +154,7 @@ class Graph:
         for array, dtype in ((self.edges, "<i8"), (self.weights, "<f8"), *parts):
             digest.update(json.dumps(None if array is None else array.shape).encode() + b"\n")
             if array is not None:
-                digest.update(array.astype(dtype).tobytes())
+                digest.update(np.ascontiguousarray(array, dtype).data)
         if self.directed:
             digest.update(b"directed")
         return digest.hexdigest()

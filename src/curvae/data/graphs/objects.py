@@ -24,7 +24,8 @@ from ..column_values import texts_of
 from ..dataset import feature_names
 from ..files import BROKEN_GZIP, open_file
 from ..messages import one_line, quoted
-from .edgelist import end_columns, name_nodes, weight_column
+from .coded import code_numbers, name_nodes
+from .edgelist import end_columns, weight_column
 from .raw_graph import RawGraph
 
 __all__ = [
@@ -130,9 +131,8 @@ def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> Raw
     return raw
 
 
-def from_frame(frame: pd.DataFrame, weighted: bool) -> RawGraph:
+def from_frame(frame: pd.DataFrame, weighted: bool, source: str = "the frame of edges") -> RawGraph:
     """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
-    source = "the frame of edges"
     header = [str(name) for name in frame.columns]
     if len(header) < 2:
         raise CurvaeError(f"{source} has one column or none; give two that name nodes")
@@ -165,8 +165,8 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
     if pairs.dtype.kind == "f" and bool((pairs % 1 == 0).all()):
         pairs = pairs.astype(np.int64)
     if pairs.dtype.kind in "iu":
-        numbers, place = np.unique(pairs, return_inverse=True)
-        return RawGraph(what, numbers.astype(np.str_), place.reshape(pairs.shape).astype(np.int64))
+        numbers, places = code_numbers(pairs)
+        return RawGraph(what, numbers.astype(np.str_), places.astype(np.int64))
     if pairs.dtype.kind not in "UO":
         raise CurvaeError(f"{what} holds {pairs.dtype}; give whole numbers or texts")
     left, right = (pd.Series(texts_of(pd.Series(column, dtype=object), strip=True)) for column in pairs.T)

@@ -133,20 +133,22 @@ class RawGraph:
         nodes = len(self.names)
         if self.directed is False:
             links = np.sort(links, axis=1)
-        arcs, place = np.unique(links[:, 0] * nodes + links[:, 1], return_inverse=True)
+        arcs, place = _distinct(links[:, 0] * nodes + links[:, 1], weights is not None)
         summed = None if weights is None else _sums(place, weights)
         tail, head = np.divmod(arcs, nodes)
-        back = np.searchsorted(arcs, head * nodes + tail).clip(max=len(arcs) - 1)
-        both = arcs[back] == head * nodes + tail
-        symmetric = bool(both.all()) and (summed is None or np.allclose(summed, summed[back], rtol=1e-9, atol=0))
-        self._tell(len(links) - len(arcs), len(arcs), int(both.sum()) // 2, symmetric, directed)
+        keys, place = _distinct(np.minimum(tail, head) * nodes + np.maximum(tail, head), weights is not None)
+        pairs = len(arcs) - len(keys)  # that have an arc each way
+        symmetric = 2 * pairs == len(arcs)
+        if symmetric and summed is not None:
+            back = np.argsort(head * nodes + tail)  # of these, sorted, the arcs are the same
+            symmetric = np.allclose(summed[back], summed, rtol=1e-9, atol=0)
+        self._tell(len(links) - len(arcs), len(arcs), pairs, symmetric, directed)
         if directed:
             return np.stack([tail, head], axis=1), summed
-        if symmetric:
-            upper = tail < head
-            return np.stack([tail, head], axis=1)[upper], None if summed is None else summed[upper]
-        keys, place = np.unique(np.minimum(tail, head) * nodes + np.maximum(tail, head), return_inverse=True)
-        return np.stack(np.divmod(keys, nodes), axis=1), None if summed is None else _sums(place, summed)
+        edges = np.stack(np.divmod(keys, nodes), axis=1)
+        if summed is None or symmetric:
+            return edges, None if summed is None else summed[tail < head]
+        return edges, _sums(place, summed)
 
     def _tell(self, repeated: int, arcs: int, pairs: int, symmetric: bool, directed: bool) -> None:
         summed = ", weights summed" if self.weights is not None else ""
@@ -180,6 +182,16 @@ class RawGraph:
             self.messages.note(
                 f"the graph has {len(sizes):,} components, the largest of {count(int(sizes.max()), 'node')}."
             )
+
+
+def _distinct(keys: NDArray[np.int64], placed: bool) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Different keys in ascending order and, if asked for, the place among them of each."""
+    if placed:
+        return np.unique(keys, return_inverse=True)
+    keys.sort()
+    fresh = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
+    return keys if fresh.all() else keys[fresh], np.empty(0, np.intp)
 
 
 def _sums(place: NDArray[np.intp], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -27,6 +27,7 @@ from .objects import (
     is_networkx,
     read_graphml,
 )
+from .parquet_edges import read_parquet_edges
 from .raw_graph import NodeRequest, NodeTable, RawGraph, describe_nodes, names_nodes
 
 __all__ = ["BUILT_IN_GRAPHS", "GRAPH_FILES", "load_graph"]
@@ -45,6 +46,7 @@ GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
     ".npz": _read_matrix,
     ".mtx": _read_matrix,
     ".graphml": read_graphml,
+    ".parquet": read_parquet_edges,
 }
 
 # Which objects of other libraries are read by what; others are pairs of nodes.
@@ -55,7 +57,7 @@ _OBJECTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, bool], RawGraph]], .
     (is_geometric, from_geometric),
 )
 
-_UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".parquet", ".npy", ".pkl", ".gpickle", ".pt")
+_UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,10 @@ def load_graph(
     """Load a graph and make it free of loops and, unless `directed`, undirected; its `notes` say what was done.
 
     Arguments:
-        source: a file (edge list, Matrix Market, .npz of scipy, GraphML; each but .npz may be gzipped), a graph of
-            networkx, a sparse adjacency matrix of scipy, a `Data` of torch-geometric, a pandas frame of edges, an array
-            or list of pairs of nodes, or the name of a graph of the paper: phylogenetic, csphd, diseases. A file
-            of that name takes precedence.
+        source: a file (edge list as text or Parquet, Matrix Market, .npz of scipy, GraphML; text may be gzipped), a
+            graph of networkx, a sparse adjacency matrix of scipy, a `Data` of torch-geometric, a pandas frame of edges,
+            an array or list of pairs of nodes, or the name of a graph of the paper: phylogenetic, csphd, diseases. A
+            file of that name takes precedence.
         nodes: a table of nodes, as a file or a pandas frame. A column named id, node or name, or else the first, has
             their names.
         label: column of the table, or attribute of the nodes of GraphML and networkx, with a label for each node.

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from ...data import Graph
 from ...models import GraphBatch, GraphVAE, PairSampler, Terms
-from ...models.pairs import AnyPairs, WeightedEdges, exact, pair_count
+from ...models.pairs import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
 from ...nn import Adjacency, AdjacencyMaker
 from ..config import GraphConfig
 from ..engine import Advance, Engine, EpochResult, Failure
@@ -201,7 +201,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
 
 def _complete(seen: Sequence[Observed]) -> bool:
     """Whether a graph has no pair of nodes with edges that is not joined."""
-    joined = (len(part.edges.unique()) for part in seen)
+    joined = (len(joined_nodes(part.edges, part.n_nodes)[0]) for part in seen)
     return any(part.edges.shape[1] == pair_count(n, part.directed) for part, n in zip(seen, joined, strict=True))
 
 

@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 
+_DISTANCES, _FEWEST = 5 * 10**8, 100  # of all nodes from those that are asked, and how many these are at least
+
+
 @dataclass(frozen=True)
 class Links:
     """How well pairs of nodes that are joined are told from as many that are not, by distance and popularity."""
@@ -90,8 +93,10 @@ class Neighbourhood:
 
 
 def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: int = 0) -> Neighbourhood:
-    """Mean average precision and mean rank of neighbourhoods, of all nodes with an edge or `limit` drawn from them."""
-    nodes = np.unique(graph.edges[:, 0] if graph.directed else graph.edges)
+    """Mean average precision and mean rank of neighbourhoods, of all nodes with an edge or `limit` drawn from them; of
+    a graph of more than 100,000 nodes fewer, down to 100."""
+    nodes = np.flatnonzero(np.bincount((graph.edges[:, 0] if graph.directed else graph.edges).ravel()))
+    limit = min(limit, max(_FEWEST, _DISTANCES // graph.n_nodes))
     sampled = len(nodes) > limit
     if sampled:
         nodes = np.sort(np.random.default_rng(seed).choice(nodes, limit, replace=False))

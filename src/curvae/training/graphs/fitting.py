@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ...data import EdgeSplit, Graph, split_edges
@@ -33,6 +34,9 @@ __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit
 
 # Nodes of a graph up to which models of products, each of which holds all pairs in memory, are trained together.
 _TOGETHER = 256
+
+# Validation edges whose AUC is followed during the training.
+_WATCHED = 1 << 16
 
 Build = Callable[[GraphConfig, int, int | None], GraphVAE]
 
@@ -123,7 +127,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
             for task, edges in zip(tasks, kept, strict=True)
         ]
         watched = [
-            np.concatenate([task.split.validation, task.split.validation_absent]).T
+            np.concatenate([_some(task.split.validation), _some(task.split.validation_absent)]).T
             for task in tasks
             if task.split is not None and task.patience is not None
         ]
@@ -146,6 +150,11 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
             links = hidden_links(embedding, task.split)
             judged.append(Judged(links["validation"], links["test"], embedding, one.failure))
         return judged
+
+
+def _some(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pairs that are looked at every few steps: of very many an even choice, which tells as much."""
+    return pairs[:: -(-len(pairs) // _WATCHED)] if len(pairs) > _WATCHED else pairs
 
 
 def _begun(model: GraphVAE, task: GraphTask) -> GraphVAE:

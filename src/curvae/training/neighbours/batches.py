@@ -73,16 +73,20 @@ class Neighbourhoods:
             most = self._landmarks.shape[1]
             marks = (turn + torch.arange(min(_MARKS, most), device=turn.device)) % most
             companions.append(self._landmarks[self._own[..., 0], marks])
-        every = torch.cat([positions, *companions], 1)
-        ordered, column = every.sort(dim=1, stable=True)
-        left_out = _left_out(positions, every, ordered, column, kept)
+        every = torch.cat([positions, *companions], 1) if companions else positions
+        ordered, column = every.sort(dim=1, stable=True) if companions or self._near is None else (None, None)
+        left_out = positions.unsqueeze(-1) == every.unsqueeze(1)
+        if ordered is not None and column is not None:  # without companions none comes a second time
+            left_out |= _again(ordered, column).unsqueeze(1)
+        if kept is not None:
+            left_out |= _filling(kept, every.shape[1])
         parts: dict[str, Tensor | Batch] = {}
         if self._near is not None or self._drawn is not None:
-            near = self._nearness(positions, every, ordered, column).masked_fill(left_out, 0.0)
-            near = near / near.sum(-1, keepdim=True).clamp(min=torch.finfo(near.dtype).tiny)
-            parts["near"] = near.masked_fill(left_out, -1.0)
+            near = self._nearness(positions, every, ordered, column).masked_fill_(left_out, 0.0)
+            near = near.div_(near.sum(-1, keepdim=True).clamp_(min=torch.finfo(near.dtype).tiny))
+            parts["near"] = near.masked_fill_(left_out, -1.0)
         if self._far is not None:
-            parts["far"] = self._distances(positions, every, marks).masked_fill(left_out, -1.0)
+            parts["far"] = self._distances(positions, every, marks).masked_fill_(left_out, -1.0)
         if companions:
             parts["companions"] = rows(every[:, positions.shape[1] :])
         return batch.joined(**parts)
@@ -94,17 +98,17 @@ class Neighbourhoods:
         rows = positions[:, number % positions.shape[1]]
         return drawn[self._own[..., 0], rows, (turn + number) % drawn.shape[2]].to(positions.dtype)
 
-    def _nearness(self, positions: Tensor, every: Tensor, ordered: Tensor, column: Tensor) -> Tensor:
+    def _nearness(self, positions: Tensor, every: Tensor, ordered: Tensor | None, column: Tensor | None) -> Tensor:
         """Of rows of a batch to all that are placed, (models, n, placed): probabilities, up to a factor for each row;
         or how many of those drawn for the row are which."""
-        if self._near is not None:
+        if self._near is not None or ordered is None or column is None:
             return self._entries(self._near, positions, every)
         models, n = positions.shape
         drawn = self._drawn[self._own[..., 0], positions].flatten(1).to(positions.dtype)  # type: ignore[index]
         place = torch.searchsorted(ordered, drawn).clamp(max=ordered.shape[1] - 1)
-        found = (ordered.gather(1, place) == drawn).float().view(models, n, -1)
+        met = (ordered.gather(1, place) == drawn).float().view(models, n, -1)
         counts = torch.zeros(models, n, every.shape[1], device=positions.device)
-        return counts.scatter_add(2, column.gather(1, place).view(models, n, -1), found)
+        return counts.scatter_add(2, column.gather(1, place).view(models, n, -1), met)
 
     def _distances(self, positions: Tensor, every: Tensor, marks: Tensor | None) -> Tensor:
         """Of rows of a batch from all that are placed, (models, n, placed); −1 if unknown."""
@@ -115,18 +119,17 @@ class Neighbourhoods:
         unknown = known.new_full((*positions.shape, every.shape[1] - marks.shape[1]), -1.0)
         return torch.cat([unknown, known], -1)
 
-    def _entries(self, matrix: Tensor, positions: Tensor, every: Tensor) -> Tensor:
-        return matrix[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]
+    def _entries(self, matrix: Tensor | None, positions: Tensor, every: Tensor) -> Tensor:
+        return matrix[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]  # type: ignore[index]
 
 
-def _left_out(positions: Tensor, every: Tensor, ordered: Tensor, column: Tensor, kept: Tensor | None) -> Tensor:
-    """Which pairs do not count, (models, n, placed): a row with itself, with one that comes a second time, and with
-    what fills up a batch."""
+def _again(ordered: Tensor, column: Tensor) -> Tensor:
+    """Which of the rows that are placed come a second time, (models, placed)."""
     again = torch.cat([torch.zeros_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] == ordered[:, :-1]], 1)
-    away = torch.zeros_like(again).scatter(1, column, again)
-    left_out = (positions.unsqueeze(-1) == every.unsqueeze(1)) | away.unsqueeze(1)
-    if kept is not None:
-        filling = kept == 0
-        left_out = left_out | filling.unsqueeze(-1)
-        left_out = torch.cat([left_out[..., : len(kept)] | filling, left_out[..., len(kept) :]], -1)
-    return left_out
+    return torch.zeros_like(again).scatter(1, column, again)
+
+
+def _filling(kept: Tensor, placed: int) -> Tensor:
+    """Which pairs are with what fills up a batch, (n, placed)."""
+    filling = kept == 0
+    return filling.unsqueeze(-1) | torch.cat([filling, filling.new_zeros(placed - len(kept))])

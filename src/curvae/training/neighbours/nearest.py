@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from ...data.neighbours import Bridge
@@ -15,8 +14,10 @@ __all__ = ["Points", "bridge_between", "nearest"]
 
 Points = NDArray[np.float32]
 
-_EXACT = 50_000  # rows to which all pairs are looked at on a CPU, if there is a library that need not
-_BLOCK = 1 << 28  # numbers in a block of distances on CUDA
+# Rows to which all pairs are looked at on a CPU: by blocks, for whose sake no library is imported; and if there is one
+# that need not.
+_FEW, _EXACT = 10_000, 50_000
+_BLOCK = {"cpu": 1 << 22, "cuda": 1 << 28}  # numbers in a block of distances
 _BRIDGED, _REST = 512, 20_000  # rows of a component, and of the others, between which a bridge is looked for
 
 
@@ -24,16 +25,14 @@ def nearest(x: Points, k: int, device: torch.device) -> tuple[NDArray[np.int64],
     """The k nearest other rows of every row, and their distances, each (rows, k); in no particular order."""
     if device.type == "cuda":
         return _by_blocks(torch.from_numpy(x).to(device), k)
+    if len(x) <= _FEW:
+        return _by_blocks(torch.from_numpy(x).double(), k)
     if len(x) > _EXACT and (found := _approximate(x, k)) is not None:
         return found
-    distances, index = _among(x, k).kneighbors()
-    return index.astype(np.int64), distances.astype(np.float64)
-
-
-def _among(x: Points, k: int) -> Any:
     from sklearn.neighbors import NearestNeighbors  # takes long to import
 
-    return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x)
+    distances, index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x).kneighbors()
+    return index.astype(np.int64), distances.astype(np.float64)
 
 
 def _approximate(x: Points, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
@@ -49,7 +48,7 @@ def _approximate(x: Points, k: int) -> tuple[NDArray[np.int64], NDArray[np.float
 
 
 def _by_blocks(x: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    square, size = (x * x).sum(1), max(1, _BLOCK // len(x))
+    square, size = (x * x).sum(1), max(1, _BLOCK[x.device.type] // len(x))
     index, distances = [], []
     for start in range(0, len(x), size):
         block = x[start : start + size]
@@ -71,8 +70,8 @@ def bridge_between(x: Points) -> Bridge:
             one if len(one) <= most else draw.choice(one, most, replace=False)
             for one, most in ((np.flatnonzero(inside), _BRIDGED), (np.flatnonzero(~inside), _REST))
         )
-        distances, index = _among(x[rest], 1).kneighbors(x[own])
-        best = distances[:, 0].argmin()
-        return own[best], rest[index[best, 0]], float(distances[best, 0])
+        distances = cdist(x[own], x[rest])
+        best, other = divmod(int(distances.argmin()), len(rest))
+        return int(own[best]), int(rest[other]), float(distances[best, other])
 
     return bridge

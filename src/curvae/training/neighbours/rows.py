@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...data.neighbours import bridged, neighbour_graph
+from ...data.principal import principal_axes
 from ...models import VAE, Likelihood
 from ...settings import NeighbourKind
 from ..rows import Rows
@@ -24,6 +27,7 @@ _WIDER = 3  # times as many rows are looked at as count for neighbours, which co
 _LANDMARKS, _PATHS = 300, 30_000_000  # landmarks, and lengths of paths, at most
 # Principal components to which more columns are reduced, and numbers from which these are found.
 COMPONENTS, _SEEN = 50, 200_000_000
+_DENSE = 1000  # rows or columns up to which these are found from all products of them
 _BLOCK = 4096
 
 
@@ -81,10 +85,19 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
     blocks = index.split(_BLOCK)
     if width <= COMPONENTS:
         return np.concatenate([seen(block) for block in blocks])
-    from sklearn.decomposition import PCA  # takes long to import
-
     draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, _SEEN // width)]
     some = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
     known = np.concatenate([seen(block) for block in some])
-    components = PCA(min(COMPONENTS, len(known)), random_state=0).fit(known)
-    return np.concatenate([components.transform(seen(block)).astype(np.float32) for block in blocks])
+    place = _components(known)
+    return np.concatenate([place(seen(block)).astype(np.float32) for block in blocks])
+
+
+def _components(x: Points) -> Callable[[Points], NDArray[Any]]:
+    """From rows to their principal components, found from some of them."""
+    count = min(COMPONENTS, len(x))
+    if min(x.shape) <= _DENSE:
+        axes = principal_axes(x.astype(np.float64), count)
+        return lambda rows: axes.place(rows.astype(np.float64))
+    from sklearn.decomposition import PCA  # takes long to import
+
+    return PCA(count, random_state=0).fit(x).transform
