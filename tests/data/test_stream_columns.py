@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvae.data import load, open_stream
+from curvae.data import Arrays, load, open_stream
 from curvae.data.streams import survey
+from curvae.data.streams.moments import Moments
 from curvae.errors import CurvaeError
 from streaming import MEMORY, mixed_table, write_parts
 
@@ -93,6 +94,20 @@ def test_covariances_with_covariates(missing):
     np.testing.assert_allclose(moments.centre, context.mean(0), atol=1e-12)
     np.testing.assert_allclose(moments.spread, apart.T @ apart, atol=1e-9)
     np.testing.assert_allclose(moments.covariance, apart.T @ (x - x.mean(0)), rtol=1e-9, atol=1e-9 * np.abs(x).max())
+
+
+def test_covariances_of_some_of_the_rows():
+    """Around any origin, and without rows that were among them."""
+    random = np.random.default_rng(0)
+    context, x = random.normal(size=(90, 3)), random.normal(5, 1, size=(90, 2))
+    x[4::9, 1] = np.nan
+    parts = [Arrays(x[rows], context=context[rows]) for rows in (slice(0, 40), slice(40, 90), slice(70, 90))]
+    one, two, out = (Moments.of(part, np.array([1.0, -2.0])) for part in parts)
+    found, x, context = one.plus(two).plus(out, -1.0), x[:70], context[:70]
+    x = np.where(np.isnan(x), np.nanmean(x, 0), x)
+    apart = context - context.mean(0)
+    np.testing.assert_allclose(found.covariance, apart.T @ (x - x.mean(0)), atol=1e-11)
+    np.testing.assert_allclose(found.spread, apart.T @ apart, atol=1e-11)
 
 
 def test_a_pass_is_remembered_with_the_roles():

@@ -106,7 +106,7 @@ def test_a_sample_has_all_roles():
     table = made(2400)
     roles = {"label": "kind", "id": "cell", "group": "patient", "categorical": ("colour",), "covariates": ("batch",)}
     source = Source(str(write_parts("large", table, group=300)), **roles, memory=MEMORY)
-    data, schema, _ = pieces.loaded(source, 0, Reporter())
+    data, schema, *_ = pieces.loaded(source, 0, Reporter())
     assert 1000 <= len(data) < 2400 and "a sample is looked at" in data.notes[-1]
     rows = table.set_index("cell").loc[data.ids]
     assert data.groups.tolist() == rows["patient"].tolist() and data.labels.tolist() == rows["kind"].tolist()

@@ -111,6 +111,12 @@ def test_a_folder_of_parquet_files(parquet_run):
     assert written["label"].tolist() == ["a" if i % 3 else "b" for i in range(ROWS)]
 
 
+def test_changes_between_rows_are_not_known_of_all(array_run):
+    refused(
+        "view", "run", "--explain", "-o", "map.html", says=["keeps a sample of 60 of 1,200 rows", "leave out --explain"]
+    )
+
+
 def test_a_map_is_judged_on_a_sample(parquet_run):
     whole = pd.concat([pd.read_parquet(f"parts/{i}.parquet") for i in range(2)])
     whole.to_parquet("whole.parquet", index=False)
@@ -215,7 +221,7 @@ def test_a_sample_is_diagnosed(monkeypatch):
     assert SAMPLE in Path("sample.html").read_text()
     assert f"--memory {MEMORY}" in answer.out  # what is done next takes the same sample
     # As if the sample were all there is.
-    rows, _, bound = pieces.loaded(Source("x.npy", memory=MEMORY), 0, Reporter())
+    rows, _, bound, *_ = pieces.loaded(Source("x.npy", memory=MEMORY), 0, Reporter())
     assert bound == MEMORY and len(rows) == 735
     np.testing.assert_array_equal(rows.x, X[rows.ids.astype(int)])
     np.save("sample.npy", rows.x)

@@ -143,7 +143,7 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
         columns=columns,
         ids=table["id"].to_numpy(),
         images=images,
-        expected=_expected(request) if request.explain else {},
+        expected=_expected(request, rows) if request.explain else {},
         edges=edges,
         anonymous=request.anonymous,
         title=str(description.get("source", {}).get("name", request.run.resolve().name)),
@@ -225,9 +225,14 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     )
 
 
-def _expected(request: ViewRequest) -> dict[str, Any]:
+def _expected(request: ViewRequest, rows: int) -> dict[str, Any]:
     """What the model expects at every row, of the columns that differ most."""
     loaded = open_run(request.run).explained()
+    if len(loaded.embedding) < rows:
+        raise CurvaeError(
+            f"{request.run} is of data that were read in pieces, and keeps a sample of {len(loaded.embedding):,} of "
+            f"{rows:,} rows with its model; leave out explain=True"
+        )
     if len(loaded.embedding) > _MOST_EXPLAINED:
         raise CurvaeError(
             f"{request.run} has {len(loaded.embedding):,} rows, and changes between rows are shown of up to "
