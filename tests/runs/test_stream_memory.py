@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-COLUMNS, FEW, MANY = 400, 5_000, 20_000
+COLUMNS, FEW, MANY = 1_600, 1_250, 5_000
 
 PROGRAM = """
 import json, sys
