@@ -45,7 +45,8 @@ def groups_table(path):
 
 def test_a_tree_is_found_and_reported():
     tree_table("tree.csv")
-    found = curvae("diagnose", "tree.csv", "--id", "name", "--label", "node", "-o", "report.html", pictures=True, thorough=True)
+    words = ("diagnose", "tree.csv", "--id", "name", "--label", "node", "-o", "report.html")
+    found = curvae(*words, pictures=True, thorough=True)
     assert found.code == 0
     first, *rest = found.out.splitlines()
     assert first.startswith("Tree-like (p = 0.0") and "with curvae compare" in first
@@ -56,7 +57,7 @@ def test_a_tree_is_found_and_reported():
     page = Path("report.html").read_text()
     assert first in page.replace("&#x27;", "'") and page.count("<img") == 2 and "four-point score" in page
     assert "Columns were centred and scaled" in page and "curvae diagnose tree.csv" in page
-    refused("diagnose", "tree.csv", "--id", "name", "--label", "node", "-o", "report.html", says=["exists", "--force"])
+    refused(*words, says=["exists", "--force"])
 
 
 def test_flat_data_as_json_repeat_with_the_seed():
