@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,12 @@ def find() -> str | None:
 
 
 class Browser:
-    """One browser with one page; leave it with `close`, or use it as a context."""
+    """One browser with one page, started with `flags` besides those above; leave it with `close`, or use it as a
+    context."""
 
-    def __init__(self, program: str, width: int = 900, height: int = 620, patience: float = 60.0) -> None:
+    def __init__(
+        self, program: str, width: int = 900, height: int = 620, patience: float = 60.0, flags: Sequence[str] = ()
+    ) -> None:
         self.patience = patience
         self.events: list[dict[str, Any]] = []
         self._profile = tempfile.TemporaryDirectory(prefix="curvae-browser-", ignore_cleanup_errors=True)
@@ -55,7 +59,7 @@ class Browser:
         line = f'exec "$0" "$@" 3<&{commands} 4>&{answers}'
         folder = f"--user-data-dir={self._profile.name}"
         self._process = subprocess.Popen(
-            ["bash", "-c", line, program, *_FLAGS, folder, f"--window-size={width},{height}", "about:blank"],
+            ["bash", "-c", line, program, *_FLAGS, *flags, folder, f"--window-size={width},{height}", "about:blank"],
             pass_fds=(commands, answers),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import math
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
@@ -16,6 +18,12 @@ os.environ["MIMALLOC_PURGE_DELAY"] = "-1"  # memory is kept, not given back and 
 os.environ["SCIPY_ARRAY_API"] = "1"  # without it scikit-learn skips its check of array API inputs
 
 import pytest
+
+# Tests replace thousands of small files, each of which a disk would have to wait for: they are in memory if there is
+# room.
+with suppress(OSError):
+    if shutil.disk_usage("/dev/shm").free > 4 << 30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 # Tests make many objects, few of them in cycles; a search for those every few hundred takes a twentieth of the time.
 gc.set_threshold(50_000, 20, 20)

@@ -22,6 +22,7 @@ __all__ = [
     "Outcome",
     "config",
     "curvae",
+    "few_surrogates",
     "refused",
     "settings",
     "snapshot",
@@ -46,6 +47,16 @@ def undrawn() -> Iterator[None]:
         mock.patch.multiple("curvae.runs.pages", **drawn),
         mock.patch.multiple("curvae.runs.spread", **spread),
         mock.patch("curvae.runs.graph_pages.graph_map"),
+    ):
+        yield
+
+
+@contextmanager
+def few_surrogates() -> Iterator[None]:
+    """Diagnoses whose figures of the data are as ever, and whose p-values, from few surrogates, do not matter."""
+    with (
+        mock.patch("curvae.hierarchy.surrogates._COUNT", 9),
+        mock.patch("curvae.hierarchy.diagnosis._DRAWN", 9),
     ):
         yield
 
@@ -89,14 +100,16 @@ def settings(folder: str | Path = "run") -> dict[str, Any]:
     return {name: value for part in config(folder)["config"].values() for name, value in part.items()}
 
 
-def curvae(*words: object, pictures: bool = False) -> Outcome:
-    """Run a command in this process; drawing, most of its time, only with `pictures`."""
+def curvae(*words: object, pictures: bool = False, thorough: bool = False) -> Outcome:
+    """Run a command in this process; drawing, most of its time, only with `pictures`, and all surrogates of a test for
+    a hierarchy only where it is `thorough`."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         mock.patch("sys.argv", ["curvae", *map(str, words)]),
         redirect_stdout(out),
         redirect_stderr(err),
         nullcontext() if pictures else undrawn(),
+        nullcontext() if thorough else few_surrogates(),
     ):
         try:
             main()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paths import ROOT
-from running import tiny, undrawn
+from running import few_surrogates, tiny, undrawn
 
 sys.path.insert(0, str(ROOT))
 
@@ -35,12 +35,10 @@ def test_examples_run(name, tmp_path, monkeypatch):
     if "import pyro" in text:
         pytest.importorskip("pyro")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("curvae.hierarchy.surrogates._COUNT", 9)  # what is found does not matter here
-    monkeypatch.setattr("curvae.hierarchy.diagnosis._DRAWN", 9)
     # Built-in data of fewer rows: a tree of 31 nodes, observed three times each.
     monkeypatch.setattr(branching_diffusion, "__defaults__", (50, 4, 2, 3, *branching_diffusion.__defaults__[4:]))
     monkeypatch.setattr(flat, "__defaults__", (93, *flat.__defaults__[1:]))
-    with undrawn():
+    with undrawn(), few_surrogates():
         found = run_page(text, tiny)
     assert any(example["printed"] for example in found)
 

@@ -10,7 +10,7 @@ import pytest
 
 import curvae
 from paths import ROOT
-from running import tiny
+from running import few_surrogates, tiny
 
 sys.path.insert(0, str(ROOT / "docs" / "extensions"))
 
@@ -26,8 +26,7 @@ def test_tutorials_run(path, tmp_path, monkeypatch, capsys):
     if path.stem == "bayesian":
         pytest.importorskip("pyro")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("curvae.hierarchy.surrogates._COUNT", 9)
-    with plt.rc_context({"backend": "agg"}):
+    with plt.rc_context({"backend": "agg"}), few_surrogates():
         exec(compile(tiny(path.read_text(encoding="utf-8")), str(path), "exec"), {"__name__": "__main__"})
         assert plt.get_fignums()
         plt.close("all")

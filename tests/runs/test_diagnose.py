@@ -23,13 +23,6 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def few(monkeypatch):
-    """Few surrogates, where only figures of the data themselves matter."""
-    monkeypatch.setattr("curvae.hierarchy.surrogates._COUNT", 9)
-    monkeypatch.setattr("curvae.hierarchy.diagnosis._DRAWN", 9)
-
-
 def tree_table(path, rows=None):
     """Rows of a branching diffusion, with the node of each, and the true tree beside."""
     tree = branching_diffusion(depth=5, per_node=4, dim=40)
@@ -52,7 +45,8 @@ def groups_table(path):
 
 def test_a_tree_is_found_and_reported():
     tree_table("tree.csv")
-    found = curvae("diagnose", "tree.csv", "--id", "name", "--label", "node", "-o", "report.html", pictures=True)
+    words = ("diagnose", "tree.csv", "--id", "name", "--label", "node", "-o", "report.html")
+    found = curvae(*words, pictures=True, thorough=True)
     assert found.code == 0
     first, *rest = found.out.splitlines()
     assert first.startswith("Tree-like (p = 0.0") and "with curvae compare" in first
@@ -63,10 +57,10 @@ def test_a_tree_is_found_and_reported():
     page = Path("report.html").read_text()
     assert first in page.replace("&#x27;", "'") and page.count("<img") == 2 and "four-point score" in page
     assert "Columns were centred and scaled" in page and "curvae diagnose tree.csv" in page
-    refused("diagnose", "tree.csv", "--id", "name", "--label", "node", "-o", "report.html", says=["exists", "--force"])
+    refused(*words, says=["exists", "--force"])
 
 
-def test_flat_data_as_json_repeat_with_the_seed(few):
+def test_flat_data_as_json_repeat_with_the_seed():
     write_table(Path("t.csv"), rows=60)
     found = curvae("diagnose", "t.csv", "--json", "--seed", "5")
     assert found.code == 0 and found.err == ""
@@ -77,12 +71,11 @@ def test_flat_data_as_json_repeat_with_the_seed(few):
     assert curvae("diagnose", "t.csv").out.splitlines()[-1] == "next: curvae fit t.csv --curvature 0"
 
 
-def test_units_of_columns_do_not_count_for_lengths(request):
+def test_units_of_columns_do_not_count_for_lengths():
     table = pd.read_csv(groups_table("t.csv"))
     (table * [1, 1000, 0.01] + 7).to_csv("other.csv", index=False)
-    found = curvae("diagnose", "t.csv", "--json").json
+    found = curvae("diagnose", "t.csv", "--json", thorough=True).json
     assert found["outcome"] == "clustered" and "nesting not shown" in found["sentence"]
-    request.getfixturevalue("few")
     own, other = (curvae("diagnose", name, "--json").json for name in ("t.csv", "other.csv"))
     for name, score in own["scores"].items():
         assert score["value"] == pytest.approx(other["scores"][name]["value"])
@@ -92,7 +85,7 @@ def test_units_of_columns_do_not_count_for_lengths(request):
         assert found.code == 0 and found.json["delta"]["mean"] != own["delta"]["mean"]
 
 
-def test_values_whose_squares_are_no_numbers(few):
+def test_values_whose_squares_are_no_numbers():
     x = pd.read_csv(groups_table("t.csv")).to_numpy()
     own = curvae("diagnose", "t.csv", "--json").json
     for power in (1000, -1000):  # of two, so that nothing is rounded
@@ -113,13 +106,12 @@ def test_distances_and_graphs():
     d = squareform(pdist(x))
     np.save("d.npy", d)
     pd.DataFrame(d).to_csv("d.csv", index=False)
-    found = curvae("diagnose", "d.npy", "--distances", "--json").json
+    found = curvae("diagnose", "d.npy", "--distances", "--json", thorough=True).json
     assert found["outcome"] == "clustered" and found["kind"] == "distances" and found["size"] == 120
-    assert curvae("diagnose", "d.csv", "--distances", "--json").json["delta"]["mean"] == pytest.approx(
-        found["delta"]["mean"]
-    )
+    same = curvae("diagnose", "d.csv", "--distances", "--json", thorough=True).json
+    assert same["delta"]["mean"] == pytest.approx(found["delta"]["mean"])
     Path("g.edges").write_text("".join(f"{(i - 1) // 2} {i}\n" for i in range(1, 127)))
-    done = curvae("diagnose", "g.edges", "--graph", "-o", "g.html", pictures=True)
+    done = curvae("diagnose", "g.edges", "--graph", "-o", "g.html", pictures=True, thorough=True)
     assert done.out.startswith("Tree-like")
     assert done.out.splitlines()[-1].startswith("next: curvae compare g.edges --graph --curvatures ")
     following = curvae("diagnose", "d.npy", "--distances").out.splitlines()[-1]
@@ -127,7 +119,7 @@ def test_distances_and_graphs():
     assert "127 nodes, 126 edges" in Path("g.html").read_text()
 
 
-def test_distances_that_break_the_triangle_inequality(few):
+def test_distances_that_break_the_triangle_inequality():
     random = np.random.default_rng(0)
     place = random.normal(size=(40, 2))
     d = squareform(pdist(place))
@@ -146,7 +138,7 @@ def test_distances_that_break_the_triangle_inequality(few):
     assert note in curvae("diagnose", "squares.npy", "--distances").err
 
 
-def test_text_columns_and_missing_values_are_read_as_fit_reads_them(few):
+def test_text_columns_and_missing_values_are_read_as_fit_reads_them():
     random = np.random.default_rng(0)
     write_table(Path("t.csv"), colour=random.choice(["red", "blue", "green"], 40), cell=[""] + ["1.5"] * 39)
     refused("diagnose", "t.csv", "--categorical", "colour", says=["--missing drop"])

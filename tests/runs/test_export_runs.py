@@ -37,6 +37,7 @@ def run():
 
 @pytest.mark.filterwarnings("ignore:`isinstance\\(treespec:FutureWarning")  # of torch itself, while it loads
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.compiled
 def test_programs_take_the_columns_that_the_interface_names(run):
     found = curvae("export", "run", "--torch", "-o", "out", "--json")
     assert found.code == 0, found.err

@@ -22,7 +22,7 @@ from streaming import COLUMNS, MEMORY, numbered, write_parquet
 
 ROWS = 1200
 X = numbered(ROWS)
-STREAMED = (*SMALL, "--memory", MEMORY)
+STREAMED = (*SMALL, "--batch-size", "64", "--memory", MEMORY)
 ROLES = ("--label", "kind", "--id", "cell")
 
 

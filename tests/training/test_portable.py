@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import cache
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -116,6 +118,7 @@ def test_modules_agree_with_the_library(name, trained):
 
 @pytest.mark.filterwarnings("ignore:`isinstance\\(treespec:FutureWarning")  # of torch itself, while it loads
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.compiled
 def test_programs_of_torch_run_for_any_number_of_rows(trained):
     def run(part, values):
         program = torch.export.load(io.BytesIO(torch_bytes(export_part(part)))).module()
@@ -130,11 +133,22 @@ def test_programs_of_torch_run_for_any_number_of_rows(trained):
     check(trained("gaps"), CASES["gaps"][1], run)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WRITTEN)
-def test_onnx_files_agree_with_the_library(name, trained):
+@pytest.fixture(scope="module")
+def _one_registry():
+    """What torch knows of ONNX, which takes a quarter of the time of a file, is put together once."""
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package, reason=f"{package} is not installed")
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with mock.patch.object(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))):
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.usefixtures("_one_registry")
+@pytest.mark.parametrize("name", WRITTEN)
+def test_onnx_files_agree_with_the_library(name, trained):
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
     def run(part, values):

@@ -21,7 +21,8 @@ def browser():
     program = find()
     if program is None:
         pytest.skip("there is no Chromium; apt-get install chromium")
-    with Browser(program, 900, 620) as opened:
+    # Maps are drawn by WebGL all the same; the rest of a page would first have programs of the graphics card compiled.
+    with Browser(program, 900, 620, flags=["--disable-gpu-compositing"]) as opened:
         opened.prefer(**PREFERRED)
         yield opened
 

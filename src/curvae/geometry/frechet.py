@@ -12,13 +12,15 @@ __all__ = ["frechet_mean", "log_square"]
 
 
 _STEPS = 12  # of Newton, which more than suffice
+_SMALL = 1e-9  # a step of this share of the spread of the points is the last: the next would be its square
 
 
 def frechet_mean(S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:
     """The point that minimises Σ w·d² over points S of shape (…, N, d), for weights (…, N) that sum to 1; float64.
 
-    Newton's method on the manifold with a line search, a fixed number of steps without gradient and one with it: at the
-    minimum the derivative of a Newton step is that of the minimiser, so first derivatives are exact.
+    Newton's method on the manifold with a line search, steps without gradient and one with it: at the minimum the
+    derivative of a Newton step is that of the minimiser, so first derivatives are exact. Under torch.compile and
+    torch.func the number of steps is fixed.
     """
     k = c.unsqueeze(-1) if isinstance(c, Tensor) else c  # of every point
     kk = k.unsqueeze(-1) if isinstance(k, Tensor) else k  # of every trial and point
@@ -34,7 +36,16 @@ def frechet_mean(S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:
             cost = (w.unsqueeze(-2) * log_square(trials.unsqueeze(-2), S.unsqueeze(-3), kk)[1]).sum(-1)
             best = cost.argmin(-1, keepdim=True).unsqueeze(-1)
             mean = torch.take_along_dim(trials, best, -2).squeeze(-2)
+            if _settled(step, cost):
+                break
     return h.expmap(mean, _newton_step(mean, S, w, k), c)
+
+
+def _settled(step: Tensor, cost: Tensor) -> bool:
+    """Whether another step would change no more than rounding does; where steps become a graph it is not asked."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return bool((h.dot(step, step) <= _SMALL**2 * cost.amin(-1)).all())
 
 
 def _newton_step(mean: Tensor, S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:

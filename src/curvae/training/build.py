@@ -31,7 +31,8 @@ _LOCK = Lock()
 def seeded(seed: int) -> Iterator[None]:
     """Draw fresh weights from a seed, and leave torch's generator as it was."""
     with _LOCK, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        # torch.manual_seed would also change the generators of all other devices, which are not put back.
+        torch.default_generator.manual_seed(seed)
         yield
 
 
