@@ -1,7 +1,8 @@
 """The examples of README, home page and guides: find them, run them, keep what they print.
 
-A fence of `python` or `sh` is an example, unless `<!-- not run -->` stands before it; of the latter only the lines
-`curvae …` are run. A fence of `text` right behind it holds what it printed. A command commented `# refused` must fail.
+A fence of `python` or `sh` is an example. Its output is recorded, unless `<!-- not run -->` stands before it. Of `sh`
+only the lines `curvae …` are run. A fence of `text` right behind it holds what it printed. A command commented
+`# refused` must fail.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ __all__ = [
     "run_command",
     "run_page",
     "shrink",
+    "unrecorded",
 ]
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +75,13 @@ def run_page(text: str, change: Callable[[str], str] = str) -> Record:
                         run_command(change(line))
         found.append({"code": example["code"], "printed": _tidy(stream.getvalue())})
     return found
+
+
+def unrecorded(text: str, recorded: bool = True) -> str:
+    """A page of the examples alone that are not run when the outputs of a page are recorded; all of them, for a page
+    whose outputs are not."""
+    found = (example for example in _EXAMPLE.finditer(text) if example["skip"] or not recorded)
+    return "".join(f"```{example['kind']}\n{example['code']}```\n" for example in found)
 
 
 @contextmanager

@@ -96,5 +96,12 @@ def _lead_inside(app, name, text):
         text[0] = re.sub(rf"\]\({re.escape(outside)}([)#])", rf"]({inside}\1", text[0])
 
 
+def _keep_intervals_together(app, name, text):
+    text[0] = re.sub(
+        r"^\|.*", lambda row: row[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"), text[0], flags=re.M
+    )
+
+
 def setup(app):
     app.connect("source-read", _lead_inside)
+    app.connect("source-read", _keep_intervals_together)

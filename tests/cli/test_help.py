@@ -82,6 +82,7 @@ def test_names_that_were_nearly_right():
     refused("judge", "cells.csv", "cels.csv", says=["cels.csv cannot be read", "did you mean 'cells.csv'?"])
     refused("paper", "tabel1", says=["there is no experiment 'tabel1'", "did you mean table1?"])
     refused("view", "entirely/elsewhere", says=["is not a folder; give the folder"])
+    refused("embed", "cells.csv", "runs", says=["cells.csv is not a folder; give the folder"])  # the wrong way round
 
 
 def test_colours_can_be_switched_off(monkeypatch):

@@ -75,4 +75,10 @@ def test_names_that_are_not_there():
         "explain", "run", "--to", "cell2005", says=["no row and no label 'cell2005' for --to", "did you mean 'cell2"]
     )
     refused("explain", "run", "--from", "rigth", "--to", "left", says=["for --from", "did you mean 'right'?"])
-    refused("explain", "run", "--to", "§", says=["ids are such as 'cell0', 'cell1', 'cell2'"])
+    refused(
+        "explain",
+        "run",
+        "--to",
+        "§",
+        says=["labels are such as 'left', 'right', ", "ids are such as 'cell0', 'cell1', 'cell2'"],
+    )

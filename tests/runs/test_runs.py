@@ -515,8 +515,10 @@ def test_demo_in_small():
         assert set(found.json) == {"report", "a branching diffusion", "flat data"}
         page = Path("demo/report.html").read_text(encoding="utf-8")
         assert page.count('src="data:image/png;base64,') == 4 and "No detectable difference" in page
+        assert "these figures mean little" in page
         again = curvae("demo", "--quick", "--seed", "0")  # over itself
     assert again.code == 0 and "report: demo/report.html" in again.out and "next: curvae fit" in again.out
+    assert "these figures mean little" in again.err
 
 
 # --- the data room through the same door ----------------------------------------------------------------------------

@@ -92,7 +92,8 @@ class _Known:
             if (places := np.flatnonzero(names == name)).size:
                 return places
         near = get_close_matches(name, [*self.labels, *map(str, self._ids)], 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"ids are such as {quoted(self._ids[:3])}"
+        labels = f"labels are such as {quoted(self.labels[:3])}, " if self.labels else ""
+        hint = f"did you mean {near[0]!r}?" if near else f"{labels}ids are such as {quoted(self._ids[:3])}"
         raise CurvaeError(f"{self._run} has no row and no label {name!r} for {parameter}=…; {hint}")
 
 

@@ -121,7 +121,8 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     command = _ANY_COMMAND if kind is None else COMMANDS[kind]
     refuse_dangling(folder)
     if not folder.is_dir():
-        raise CurvaeError(f"{folder} is not a folder; {meant(folder, f'give the folder that {command} wrote')}")
+        give = f"give the folder that {command} wrote"
+        raise CurvaeError(f"{folder} is not a folder; {give if folder.exists() else meant(folder, give)}")
     if not ((folder / CONFIG).exists() or (folder / CONFIG).is_symlink()):
         raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that {command} wrote")
     description = read_json(folder / CONFIG)
