@@ -56,6 +56,14 @@ from .trees import known_tree
 
 __all__ = ["RowsRun"]
 
+# Importance samples of a report, in all and of a row: the mean over many rows needs fewer of each.
+_DRAWS, _FEWEST = 100_000, 100
+
+
+def _samples(rows: int) -> int:
+    """Importance samples with which the likelihood of each of so many rows is measured."""
+    return min(SAMPLES, max(_FEWEST, _DRAWS // max(1, rows)))
+
 
 class RowsRun(Run):
     """Rows, judged by the log-likelihood of those that were held out."""
@@ -147,7 +155,8 @@ class RowsRun(Run):
         forecast = Forecast(reporter, "training and evaluation")
 
         def estimate(made: Estimate) -> None:
-            sizes = self.layout.features, self._train_rows, len(self._scored()[0]), SAMPLES, -(-repeats // jobs)
+            count = len(self._scored()[0])
+            sizes = self.layout.features, self._train_rows, count, _samples(count), -(-repeats // jobs)
             forecast(made.left + likelihood_seconds(jobs * made.epoch, config, *sizes, place.device))
 
         where: dict[str, Any] = {
@@ -179,7 +188,7 @@ class RowsRun(Run):
         apart = kind == "held-out"
         reporter.say(f"measuring the likelihood of {kind} rows")
         advance = reporter.counter("likelihood", len(scored))
-        found = likelihoods(fitted, data.arrays.take(scored), SAMPLES, advance=advance)
+        found = likelihoods(fitted, data.arrays.take(scored), _samples(len(scored)), advance=advance)
         faithful = judge_rows(data, embedding, self.split.validation, seed=config.seed)
         warnings = [*health(fitted, embedding), *([] if faithful is None else faithful.warnings)]
         stable = stability(self.maps)
