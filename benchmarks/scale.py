@@ -183,9 +183,26 @@ def table(result: dict[str, Any]) -> str:
         ratios = f"×{row['npy_ratio']:.2f} | ×{row['parquet_ratio']:.2f}"
         lines.append(f"| {row['rows']:,} | {row['batch']:,} | {row['memory']:.2f} | {ratios} |")
     files = [*result.get("npy", ()), *result.get("parquet", ())]
+    return "\n".join([*lines, *_peaks(files), *_rates(result)])
+
+
+def _rates(result: dict[str, Any]) -> list[str]:
+    """Rows a second on a GPU."""
+    if "cuda" not in result:
+        return []
+    lines = ["", f"| on one {result['card']} | rows | batch | rows a second |", "|---|---|---|---|"]
+    kinds = {"resident": "rows on the device", "npy": "`.npy`, in pieces"}
+    return lines + [
+        f"| {kinds[row['kind']]} | {row['rows']:,} | {row['batch']:,} | {row['rows_a_second']:,.0f} |"
+        for row in result["cuda"]
+    ]
+
+
+def _peaks(files: Sequence[dict[str, Any]]) -> list[str]:
+    """Peak memory of a process, by file."""
     if not files:
-        return "\n".join(lines)
-    lines += [
+        return []
+    lines = [
         "",
         "| file | rows | size (MB) | libraries alone | with a pass and the map | with the likelihood | minutes |",
         "|---|---|---|---|---|---|---|",
@@ -194,7 +211,7 @@ def table(result: dict[str, Any]) -> str:
         sizes = (f"{row[name]:,.0f}" for name in ("file_mb", "before_mb", "training_mb", "peak_mb"))
         minutes = sum(value for name, value in row.items() if name.endswith("_s")) / 60
         lines.append(f"| {row['kind']} | {row['rows']:,} | {' | '.join(sizes)} | {minutes:.1f} |")
-    return "\n".join(lines)
+    return lines
 
 
 def _machine(group: str) -> dict[str, Any]:
