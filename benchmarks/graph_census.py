@@ -11,8 +11,8 @@ the nearest nodes turn out to be the neighbours? A cell (graph, method, dimensio
 written at once or not at all; an interrupted run goes on. Delete the files of a method to measure it again.
 
 `ball` and `plane` are trained with the defaults of `GraphConfig`, of whole graphs with `encoder="free"`, as `curvae
-graph` and `curvae graph --reconstruct` do. `vgae` needs torch-geometric, `node2vec` and `poincare` a Python with the
-packages of these names and gensim, given with --rivals. What cannot be had is left out, and said.
+graph` and `curvae graph --reconstruct` do. `vgae` needs torch-geometric, `node2vec` and `poincare` a Python that has
+gensim, given with --rivals. What cannot be had is left out, and said.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
     parser.add_argument("--dims", type=lambda text: [int(dim) for dim in text.split(",")], default=list(DIMS))
     parser.add_argument("--splits", type=int, default=SPLITS)
-    parser.add_argument("--rivals", help="Python that has node2vec and gensim")
+    parser.add_argument("--rivals", help="Python that has gensim")
     parser.add_argument("--jobs", type=int, default=1, help="processes, of one thread each")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further cell is begun")
     parser.add_argument("--out", type=Path, default=RESULT)

@@ -3,6 +3,7 @@
 Time is processor time of all threads, the one that reads among them, so that other work on the machine counts little.
 Peak memory is that of a process of its own, which opens a file, trains for one pass at batches of 1,024 rows, places
 all rows on the map and measures the likelihood of 10,000. Files are written to a temporary folder, and removed.
+On CUDA, rows a second by the clock.
 
 `python -m benchmarks.scale parquet --sizes 1000000 5000000 20000000` takes about 40 minutes of a core and 9 GB of disk.
 """
@@ -165,7 +166,7 @@ def throughput(folder: Path, device: str, rows: int, batch: int, passes: int) ->
 
 
 def measure(group: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """The figures of a group: "epochs", or of files of a kind, "npy" or "parquet"."""
+    """The figures of a group: "epochs", "cuda", or of files of a kind, "npy" or "parquet"."""
     torch.set_num_threads(1 if group != "cuda" else 4)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

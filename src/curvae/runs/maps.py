@@ -79,8 +79,8 @@ def _opened(
     try:
         table = read(path)
         return table, _placed(table, description["summary"], run_of(description).fitted.units)
-    except RefusedRowsError as error:
-        raise CurvaeError(str(error)) from error
+    except RefusedRowsError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         message = " ".join(str(error).split())
         raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,10 +40,7 @@ def random_split(
 ) -> Split:
     """A random split; rows of one group stay together."""
     keys = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    order = np.random.default_rng([seed, 7]).permutation(keys.max() + 1)
-    counts = np.cumsum([0, *np.bincount(keys)[order]])
-    # As near to the shares as whole groups allow.
-    ends = [np.abs(counts - round(rows * share)).argmin() for share in (validation, validation + test)]
+    order, ends = _shuffled(np.bincount(keys), (validation, validation + test), seed)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     held, tested = place[keys] < ends[0], place[keys] < ends[1]
@@ -53,6 +50,19 @@ def random_split(
             f"no rows are left for training: {rows} rows in {len(order)} groups; hold out a smaller share"
         )
     return split
+
+
+def _shuffled(counts: NDArray[np.int64], shares: Sequence[float], seed: int) -> tuple[NDArray[np.int64], list[int]]:
+    """A random order of groups, and how many of its first groups have about these shares of all rows.
+
+    Arguments:
+        counts: rows of each group.
+        shares: of the rows; met as nearly as whole groups allow.
+        seed: on which the order depends.
+    """
+    order = np.random.default_rng([seed, 7]).permutation(len(counts))
+    sums = np.cumsum([0, *counts[order]])
+    return order, [int(np.abs(sums - round(int(sums[-1]) * share)).argmin()) for share in shares]
 
 
 @dataclass(frozen=True)
@@ -90,15 +100,13 @@ def hold_out_groups(groups: Mapping[str, int], share: float, most: int, seed: in
         seed: on which the choice depends.
     """
     names = sorted(groups)
-    order = np.random.default_rng([seed, 7]).permutation(len(names))
-    counts = np.array([groups[name] for name in names])[order]
-    sums = np.cumsum([0, *counts])
-    end = int(np.abs(sums - round(int(sums[-1]) * share)).argmin())
-    if sums[end] <= most and end < len(names):
+    counts = np.array([groups[name] for name in names])
+    order, (end,) = _shuffled(counts, (share,), seed)
+    if counts[order[:end]].sum() <= most and end < len(names):
         return [names[place] for place in order[:end]]
     chosen: list[str] = []
     rows = 0
-    for place, count in zip(order.tolist(), counts.tolist(), strict=True):
+    for place, count in zip(order.tolist(), counts[order].tolist(), strict=True):
         if rows + count <= most and len(chosen) + 1 < len(names):
             chosen.append(names[place])
             rows += count

@@ -56,7 +56,7 @@ def shard_order(rows: int, random: np.random.Generator) -> NDArray[np.int64]:
     return order[order >= 0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Plan:
     """An epoch: the blocks of every round, and where the rounds start among its rows, with the number of all."""
 
@@ -115,7 +115,7 @@ class StreamedRows:
         self._thread = ThreadPoolExecutor(1)
         self._readers = ThreadPoolExecutor(max(1, min(threads, bound // max(largest, 1))))
         self._coming: dict[tuple[int | None, int], Future[dict[str, Tensor]]] = {}
-        self._next: dict[tuple[_Plan, int], Future[NDArray[np.int64]]] = {}
+        self._next: dict[tuple[int | None, int], Future[NDArray[np.int64]]] = {}
 
     def __len__(self) -> int:
         return int(self._counts.sum())
@@ -188,10 +188,11 @@ class StreamedRows:
 
     def _ordered(self, plan: _Plan, place: int) -> NDArray[np.int64]:
         """The order of a round; that of the next one is begun to be made."""
-        known, self._next = self._next, {}
+        known = self._next.get((plan.seed, place))
+        self._next = {}
         if place + 1 < len(plan.rounds):
-            self._next[plan, place + 1] = self._readers.submit(plan.order, place + 1)
-        return known[plan, place].result() if (plan, place) in known else plan.order(place)
+            self._next[plan.seed, place + 1] = self._readers.submit(plan.order, place + 1)
+        return plan.order(place) if known is None else known.result()
 
     def _read(self, plan: _Plan, place: int) -> dict[str, Tensor]:
         order = self._ordered(plan, place)

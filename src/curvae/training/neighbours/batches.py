@@ -101,8 +101,9 @@ class Neighbourhoods:
     def _nearness(self, positions: Tensor, every: Tensor, ordered: Tensor | None, column: Tensor | None) -> Tensor:
         """Of rows of a batch to all that are placed, (models, n, placed): probabilities, up to a factor for each row;
         or how many of those drawn for the row are which."""
-        if self._near is not None or ordered is None or column is None:
+        if self._near is not None:
             return self._entries(self._near, positions, every)
+        assert ordered is not None and column is not None  # `join` sorts wherever rows are drawn
         models, n = positions.shape
         drawn = self._drawn[self._own[..., 0], positions].flatten(1).to(positions.dtype)  # type: ignore[index]
         place = torch.searchsorted(ordered, drawn).clamp(max=ordered.shape[1] - 1)
@@ -119,8 +120,8 @@ class Neighbourhoods:
         unknown = known.new_full((*positions.shape, every.shape[1] - marks.shape[1]), -1.0)
         return torch.cat([unknown, known], -1)
 
-    def _entries(self, matrix: Tensor | None, positions: Tensor, every: Tensor) -> Tensor:
-        return matrix[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]  # type: ignore[index]
+    def _entries(self, matrix: Tensor, positions: Tensor, every: Tensor) -> Tensor:
+        return matrix[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]
 
 
 def _again(ordered: Tensor, column: Tensor) -> Tensor:
