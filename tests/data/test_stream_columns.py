@@ -210,7 +210,7 @@ def test_missing_values_of_columns_with_a_role(column, value, says):
 
 def test_roles_that_cannot_be():
     table = mixed_table(300)
-    refused(table, "no column 'bacth' for covariate=…; did you mean 'batch'", covariates=["bacth"])
+    refused(table, "no column 'bacth' for covariates=…; did you mean 'batch'", covariates=["bacth"])
     refused(table, "column 'cell' cannot be a covariate and an id", covariates=["cell"])
     refused(table.assign(batch="x"), "covariate 'batch' has the same value in every row of parts; leave it out")
 

@@ -459,6 +459,7 @@ def test_covariates_are_left_out_of_distances(table):
     told = curvae("diagnose", "t.csv", "--covariate", "batch", "--json")
     assert told.code == 0 and told.json == curvae("diagnose", "plain.csv", "--json").json
     refused("diagnose", "t.csv", "--distances", "--covariate", "batch", says=["--covariate has no meaning with --dis"])
+    refused("fit", "t.csv", "--covariate", "bacth", says=["no column 'bacth' for --covariate; did you mean 'batch'?"])
 
 
 def test_an_encoder_that_is_told_needs_them_to_embed(table):

@@ -221,7 +221,7 @@ def check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
     for role in ("label", "id", "group", "exposure"):
         require_column(path, role, getattr(roles, role), present)
     for name in roles.covariates:
-        require_column(path, "covariate", name, present)
+        require_column(path, "covariates", name, present)
         if name in (roles.id, roles.exposure):
             raise CurvaeError(f"column {name!r} cannot be a covariate and an id or exposure at once; choose one")
     for name in roles.categorical:
