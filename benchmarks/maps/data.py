@@ -104,7 +104,7 @@ def _numbers(known: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mnist() -> tuple[Any, Any, str]:
-    from curvae.data.mnist import mnist
+    from curvae.data import mnist
 
     rows = mnist("train")
     return rows.x[:_ROWS], rows.labels[:_ROWS], "bernoulli"

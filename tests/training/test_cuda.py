@@ -10,9 +10,12 @@ import pytest
 import torch
 from scipy import sparse
 
-from curvae.training import Config, Scaling, build, engine, fit, fit_many
+from curvae.data import open_stream
+from curvae.training import Config, Scaling, build, engine, fit, fit_many, fitting
 from curvae.training.captured import Captured
+from curvae.training.crew import Share
 from curvae.training.engine import BatchEngine
+from curvae.training.processes import train_together
 from curvae.training.sources import Pool
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -145,3 +148,26 @@ def test_the_time_that_is_left_is_told():
     config = replace(SMALL, epochs=3000, batch_size=64)
     fit(config, numbers(640, 50), device="cuda", estimate=told.append)
     assert len(told) == 1 and told[0].left > 0 and told[0].epoch < 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_single_process_sums_through_nccl(streamed, monkeypatch, tmp_path):
+    """What several processes do, with all rows in the one that a single GPU allows."""
+    np.save(tmp_path / "x.npy", numbers(300, 5))
+
+    def found(**more):
+        x = open_stream(tmp_path / "x.npy") if streamed else np.load(tmp_path / "x.npy")
+        return fit(replace(SMALL, batch_size=100), x, device="cuda", dtype=torch.float64, **more)
+
+    def together(problem, tasks, listener, folder, resume):
+        return train_together(1, problem, tasks, listener, folder, resume)
+
+    expected = found()
+    summed, plain = [], torch.distributed.all_reduce
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda t: summed.append(t.device.type) or plain(t))
+    monkeypatch.setattr(fitting, "train_stack", together)
+    monkeypatch.setattr(Share, "whole", False)
+    history = found().history
+    assert summed.count("cuda") > 9 and not torch.distributed.is_initialized()
+    for record, other in zip(history, expected.history, strict=True):
+        assert record | {"seconds": 0} == pytest.approx(other | {"seconds": 0}, rel=1e-7)
