@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations
 
 import numpy as np
@@ -92,8 +93,7 @@ def test_balanced_pairs_lie_between_nodes_with_edges():
     sampler = PairSampler(EDGES, NODES, joined=True)
     pairs = sampler.balanced()
     assert pairs.nodes.shape == (2, 10) and pairs.present.tolist() == [1] * 5 + [0] * 5
-    assert float(pairs.weight.sum()) == 10  # pairs of five nodes
-    assert sampler.shift == 0.0 and float(pairs.shift) == 0.0
+    assert sampler.shift == 0.0 and pairs.shift.shape == (10,)
     assert PairSampler(EDGES, NODES).shift == pytest.approx(np.log(16 / 5))
     drawn = torch.cat([sampler.balanced().nodes for _ in range(50)], 1)
     assert set(drawn.unique().tolist()) == {0, 1, 2, 3, 4}
@@ -115,14 +115,14 @@ def test_balanced_pairs_have_the_value_of_all_pairs_and_a_gradient_of_their_own(
     expected = sum(each.values())
     assert abs(np.mean(values) - expected) < 4 * np.std(values) / np.sqrt(len(values))
 
-    shift, step = float(pairs.shift), 1e-6
-    assert shift == pytest.approx(np.log(16 / 5))
+    step, shifts = 1e-6, pairs.shift.numpy()
     point, own = torch.from_numpy(S).requires_grad_(), torch.from_numpy(b).requires_grad_()
     slopes = torch.autograd.grad(made.log_likelihood(point, pairs, own), [point, own])
 
     def among_themselves(S: np.ndarray, b: np.ndarray) -> float:
-        terms = log_likelihood(log_odds(S, b), shift)
-        return NODES * np.mean([terms[tuple(sorted(pair))] for pair in pairs.nodes.T.tolist()])
+        odds = log_odds(S, b)
+        drawn = zip(pairs.nodes.T.tolist(), shifts, strict=True)
+        return NODES * np.mean([log_likelihood(odds, shift)[tuple(sorted(pair))] for pair, shift in drawn])
 
     for k, (values, slope) in enumerate(zip((S, b), slopes, strict=True)):
         numeric = np.zeros_like(values)
@@ -136,17 +136,44 @@ def test_balanced_pairs_have_the_value_of_all_pairs_and_a_gradient_of_their_own(
         np.testing.assert_allclose(slope, numeric, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("present", [None, 3])
+def test_shifts_and_weights_are_those_of_how_often_pairs_are_drawn(directed, present, monkeypatch):
+    """A hub with four neighbours of six: pairs of their degrees are often joined, or twice the same node."""
+    edges = torch.tensor([[0, 0, 0, 0, 1, 4], [1, 2, 3, 4, 2, 5]])
+    if present:
+        monkeypatch.setattr("curvae.models.pairs._PRESENT", present)
+    sampler, generator = PairSampler(edges, 7, directed=directed), torch.Generator().manual_seed(0)
+    drawn, known = Counter(), {}
+    for _ in range(repeats := 6000):
+        pairs = sampler.balanced(generator)
+        nodes = pairs.nodes if directed else pairs.nodes.sort(0).values
+        places = list(zip(*nodes.tolist(), pairs.present.tolist(), strict=True))
+        drawn.update(places)
+        known.update(zip(places, zip(pairs.shift.tolist(), pairs.weight.tolist(), strict=True), strict=True))
+    count = 42 if directed else 21
+    assert len(drawn) == count and sum(edge for *_, edge in drawn) == 6
+    rate = (present or 6) / 6
+    for (*_, edge), (shift, weight) in known.items():
+        assert weight == pytest.approx(1 / rate if edge else np.exp(shift) / rate)
+    for place, times in drawn.items():
+        expected = repeats * (rate if place[-1] else rate / np.exp(known[place][0]))
+        assert abs(times - expected) <= 5 * np.sqrt(expected)
+
+
 def test_balanced_pairs_lead_to_the_same_odds_as_all_pairs():
-    """With all nodes in one place the best radius has the odds of the edges among all pairs."""
+    """With all nodes in one place and equal degrees the best radius has the odds of the edges among all pairs."""
     made, S = model(popular=False), torch.zeros(NODES, 2, dtype=torch.float64)
-    sampler = PairSampler(EDGES, NODES)
-    radius = made.edges.radius
+    ring = torch.stack([torch.arange(NODES), torch.arange(1, NODES + 1) % NODES])
+    sampler, generator = PairSampler(ring, NODES), torch.Generator().manual_seed(0)
+    radius, absent = made.edges.radius, NODES * (NODES - 3) / 2
     with torch.no_grad():
-        radius.copy_(0.4 * np.log(5 / 16))
-    slope = torch.autograd.grad(made.log_likelihood(S, sampler.balanced()), radius)[0]
-    assert abs(float(slope)) < 1e-6
+        radius.copy_(0.4 * np.log(NODES / absent))
+    pairs = sampler.balanced(generator)
+    np.testing.assert_allclose(pairs.shift, np.log(absent / NODES), rtol=1e-12)
+    assert abs(float(torch.autograd.grad(made.log_likelihood(S, pairs), radius)[0])) < 1e-6
     made.edges.lower(2.0)
-    assert float(radius.detach()) == pytest.approx(0.4 * (np.log(5 / 16) - 2.0))
+    assert float(radius.detach()) == pytest.approx(0.4 * (np.log(NODES / absent) - 2.0))
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------

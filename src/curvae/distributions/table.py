@@ -87,7 +87,7 @@ class _Table:
 
 def _index(place: Tensor, count: int) -> Tensor:
     """The cell of a place; one that is not a number is in some cell too, where its value is none."""
-    return place.floor().long().clamp(0, count - 1)
+    return place.clamp(0, count - 1).nan_to_num(0.0).long()
 
 
 def _table(dim: int, device: torch.device) -> _Table:

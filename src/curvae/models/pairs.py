@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -58,7 +59,7 @@ class BalancedPairs(NamedTuple):
 
     Attributes:
         nodes, present, weight: as of `Pairs`.
-        shift: log of how many pairs a non-edge stands for over how many an edge stands for, shape ().
+        shift: log of how many pairs each stands for as a non-edge over how many as an edge, shape (P,).
         times: how often each counts for what is learned, shape (P,): the weight of an edge, otherwise 1.
 
     References:
@@ -156,9 +157,15 @@ class PairSampler:
         self.rest = pair_count(n_nodes, directed) - edges.shape[1]
         if self.rest < 1:
             raise CurvaeError('every pair of nodes is joined: there is no non-edge to draw; set pairs="all"')
-        number = _ordered_number(edges[0], edges[1], n_nodes) if directed else _number(*edges.aminmax(dim=0))
-        places = number.sort().values
-        self._before = places - torch.arange(edges.shape[1], device=edges.device)  # non-edges before each edge
+        number = self._number(edges)
+        self._places = number.sort().values
+        self._before = self._places - torch.arange(edges.shape[1], device=edges.device)  # non-edges before each edge
+
+    def _number(self, nodes: Tensor) -> Tensor:
+        """The places of pairs among all pairs."""
+        if self.directed:
+            return _ordered_number(nodes[0], nodes[1], self.n_nodes)
+        return _number(*nodes.aminmax(dim=0))
 
     def draw(self, absent: int, present: int | None = None, generator: torch.Generator | None = None) -> Pairs:
         """Pairs for one estimate.
@@ -169,10 +176,11 @@ class PairSampler:
                 all that they hardly repeat: less than a 32nd.
             generator: source of the draws, on the device of the edges.
         """
-        return self._draw(absent, present, generator)[0]
+        drawn = self._draw(absent, present, generator)[0]
+        return drawn._replace(nodes=self._named(drawn.nodes))
 
     def _draw(self, absent: int, present: int | None, generator: torch.Generator | None) -> tuple[Pairs, Tensor]:
-        """Pairs, and how often each counts by the weights of the edges."""
+        """Pairs in terms of the nodes that may be drawn, and how often each counts by the weights of the edges."""
         edges, count, weights = self.edges, self.edges.shape[1], self._weights
         present = count if present is None else present
         if not 0 <= present <= count or (present == 0) != (count == 0):
@@ -193,12 +201,12 @@ class PairSampler:
         nodes, counts = torch.cat([edges, missing], 1), torch.ones(present + absent, device=edges.device)
         if weights is not None:
             counts = torch.cat([weights, weights.new_ones(absent)])
-        pairs = Pairs(
-            nodes if self._among is None else self._among[nodes],
-            torch.tensor([1.0, 0.0], device=edges.device).repeat_interleave(sizes),
-            weight.repeat_interleave(sizes) * counts,
-        )
-        return pairs, counts
+        joined = torch.tensor([1.0, 0.0], device=edges.device).repeat_interleave(sizes)
+        return Pairs(nodes, joined, weight.repeat_interleave(sizes) * counts), counts
+
+    def _named(self, nodes: Tensor) -> Tensor:
+        """The nodes of pairs by their places among all nodes."""
+        return nodes if self._among is None else self._among[nodes]
 
     def step(self, generator: torch.Generator | None = None) -> Pairs:
         """For a training step: at most 65,536 edges, and ten non-edges for each."""
@@ -207,14 +215,58 @@ class PairSampler:
 
     @property
     def shift(self) -> float:
-        """By how much log-odds of an edge among balanced pairs exceed those among all pairs."""
+        """By how much log-odds of an edge among as many edges as uniformly drawn non-edges exceed those among all
+        pairs."""
         return math.log(self.rest / max(1, self.edges.shape[1]))
 
     def balanced(self, generator: torch.Generator | None = None) -> BalancedPairs:
-        """The same with as many non-edges as edges."""
+        """The same with as many non-edges as edges, half of them between nodes that are drawn by their degrees.
+
+        Uniform pairs tell nodes with many edges from nodes with few, and hardly anything else. Among pairs of the
+        degrees that edges have, what is left to learn is which nodes are near.
+        """
         present = min(self.edges.shape[1], _PRESENT)
         drawn, counts = self._draw(max(1, present), present, generator)
-        return BalancedPairs(*drawn, torch.tensor(self.shift, dtype=torch.float64, device=drawn.nodes.device), counts)
+        absent = drawn.nodes.shape[1] - present
+        likely = absent // 2
+        nodes = drawn.nodes.clone()
+        nodes[:, nodes.shape[1] - likely :] = self._by_degree(nodes[:, nodes.shape[1] - likely :], generator)
+        # How often a pair is drawn, on average, if it is not joined.
+        rate = (absent - likely * (1.0 - self._refused)) / self.rest + likely * self._chance(nodes)
+        weight = torch.where(drawn.present > 0, drawn.weight, 1.0 / rate)
+        shift = (present / max(1, self.edges.shape[1]) / rate).log()
+        return BalancedPairs(self._named(nodes), drawn.present, weight, shift, counts)
+
+    def _by_degree(self, uniform: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Pairs whose nodes are drawn by their degrees; in place of an edge, or of twice the same node, the pair that
+        was drawn uniformly."""
+        edges = self.edges
+        ends = (edges[0], edges[1]) if self.directed else (edges.reshape(-1),) * 2
+        size = uniform.shape[1:]
+        drawn = [end[torch.randint(max(1, len(end)), size, generator=generator, device=end.device)] for end in ends]
+        nodes = torch.stack(drawn)
+        number = self._number(nodes)
+        places = torch.searchsorted(self._places, number).clamp_max(edges.shape[1] - 1)
+        refused = (nodes[0] == nodes[1]) | (self._places[places] == number)
+        return torch.where(refused, uniform, nodes)
+
+    def _chance(self, nodes: Tensor) -> Tensor:
+        """How likely each pair is one whose nodes were drawn by their degrees."""
+        tails, heads = self._degrees
+        return tails[nodes[0]] * heads[nodes[1]] * (1.0 if self.directed else 2.0)
+
+    @cached_property
+    def _degrees(self) -> tuple[Tensor, Tensor]:
+        """Of each node, as shares of all: out and in, or both together."""
+        ends = (self.edges[0], self.edges[1]) if self.directed else (self.edges.reshape(-1),)
+        shares = [torch.bincount(end, minlength=self.n_nodes).double() / max(1, end.numel()) for end in ends]
+        return shares[0], shares[-1]
+
+    @cached_property
+    def _refused(self) -> float:
+        """How likely nodes drawn by their degrees are joined, or the same."""
+        tails, heads = self._degrees
+        return float(self._chance(self.edges).sum() + (tails * heads).sum())
 
 
 def exact(n_nodes: int, listed: bool = False) -> bool:
