@@ -217,7 +217,9 @@ def _page(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.docs if name == "gallery" else ()) for name in PAGES]
+)
 def test_examples_run_on_files_of_the_reader(name, monkeypatch):
     monkeypatch.setattr(branching_diffusion, "__defaults__", (50, 4, 2, 3, *branching_diffusion.__defaults__[4:]))
     if name == "gallery":
@@ -243,7 +245,9 @@ def test_examples_run_on_files_of_the_reader(name, monkeypatch):
 
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with jsonlite")
 def test_distances_in_r_are_geodesic():
-    run_command(f"curvae fit branching-diffusion -o runs/tree {_SMALL}")
+    _cells().to_csv("cells.csv", index=False)
+    with undrawn():
+        run_command(f"curvae fit cells.csv --id barcode --label type -o runs/tree {_SMALL}")
     (code,) = re.findall(r"```r\n(.*?)```", _page("guide-using"), re.DOTALL)
     Path("example.R").write_text(
         f"{code}\nwrite.csv(distances, 'distances.csv', row.names = FALSE)\n", encoding="utf-8"
