@@ -1,7 +1,7 @@
 # make demo    install into .venv and run the demonstration
 # make test    install with the development tools and run the tests
 # make check   formatting, lint, types, the order of imports and the examples in docstrings
-# make docs    run the tutorials and build the documentation site in docs/_build/html
+# make docs    run the tutorials and the examples with programs of others, and build the documentation site in docs/_build/html
 # make bench   speed, as ratios measured in one run
 
 PYTHON ?= python3
@@ -32,6 +32,7 @@ check: $(VENV)/.dev
 	$(BIN)/python -m pytest --doctest-modules src/curvae
 
 docs: $(VENV)/.docs
+	$(BIN)/python -m pytest -m docs tests/project
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d docs/_build/doctrees docs docs/_build/html
 
 bench: $(VENV)/.bench
@@ -50,7 +51,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	$(INSTALL) -e ".[dev]"
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.docs: $(VENV)/.core
+$(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) -e ".[docs]"
 	@touch $@
 

@@ -1,8 +1,7 @@
 """The examples of README, home page and guides: find them, run them, keep what they print.
 
-A fence of `python` or `sh` is an example. Its output is recorded, unless `<!-- not run -->` stands before it. Of `sh`
-only the lines `curvae …` are run. A fence of `text` right behind it holds what it printed. A command commented
-`# refused` must fail.
+A fence of `python` or `sh` is an example. Its output is recorded, unless `<!-- not run -->` stands before it. A fence
+of `text` right behind it holds what it printed. A command commented `# refused` must fail.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -71,8 +71,7 @@ def run_page(text: str, change: Callable[[str], str] = str) -> Record:
                 exec(compile(change(example["code"]), "example", "exec"), names)
             else:
                 for line in example["code"].splitlines():
-                    if line.startswith("curvae "):
-                        run_command(change(line))
+                    run_command(change(line))
         found.append({"code": example["code"], "printed": _tidy(stream.getvalue())})
     return found
 
@@ -92,7 +91,13 @@ def _captured() -> Iterator[io.StringIO]:
 
 
 def run_command(line: str) -> None:
-    with patch.object(sys, "argv", shlex.split(line, comments=True)):
+    """Run a line of a shell: `curvae` in this process, others in one of their own."""
+    words = shlex.split(line, comments=True)
+    if words[:1] != ["curvae"]:
+        if words:
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        return
+    with patch.object(sys, "argv", words):
         try:
             cli.main()
             code: str | int | None = 0

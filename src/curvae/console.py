@@ -82,6 +82,13 @@ class _Command(click.Command):
             with formatter.section(panel):
                 formatter.write_dl(records)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadOptionUsage as error:  # does not know which command the option is of
+            error.ctx = ctx
+            raise
+
 
 class _Program(click.Group):
     """Commands in the order in which they were given."""

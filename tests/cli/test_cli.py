@@ -254,6 +254,7 @@ def test_unseen_category():
         (["--epochs", "many"], ["--epochs", "integer"]),
         (["--seed", "-1"], ["--seed", "0"]),
         (["--nonsense"], ["--nonsense", "curvae fit --help"]),
+        (["--missing"], ["'--missing' requires an argument", "curvae fit --help"]),
     ],
     ids=lambda value: " ".join(value) if value and value[0].startswith("-") else "",
 )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields, make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,21 +24,46 @@ from curvae.data.tables import TABLES
 from curvae.models import VAE, Batch, Bernoulli, Layout, Posterior
 from curvae.models.likelihoods import LIKELIHOODS, choose_likelihood
 from curvae.nn import Factor, Space, decoder, mlp
+from curvae.settings import names, parts
+from curvae.settings.setting import setting
 from paths import ROOT
 
-CODE = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL)
+EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL)
+# What each of them has, and no other.
+WANTED = (
+    *("class Exponential", "LIKELIHOODS = ", "class HeavyTailed", "space = Space", "def read_json_lines", "TABLES = "),
+    *("dropout: ", "benchmarks.against"),
+)
 
 
-def module(package: str, name: str) -> SimpleNamespace:
+def example(part: str) -> str:
+    """The example that has this in it, one of `WANTED`."""
+    assert part in WANTED
+    (code,) = (code for _, code in EXAMPLES if part in code)
+    return code
+
+
+def test_every_example_is_run() -> None:
+    assert sorted(map(example, WANTED)) == sorted(code for _, code in EXAMPLES)
+
+
+def added(name: str, before: Mapping[str, Any], **known: object) -> dict[str, Any]:
+    """What a table of the library is when the lines of an example are added to it."""
+    names = {"before": before, **known}
+    exec(example(f"{name} = ").replace("…", "**before,"), names)
+    return names[name]  # type: ignore[return-value]
+
+
+def module(package: str, kind: str, name: str) -> SimpleNamespace:
     """The example that defines a name, as a module of a package."""
-    (code,) = (code for code in CODE if re.search(rf"^(class|def) {name}\b", code, re.M))
+    code = example(f"{kind} {name}")
     names = {"__name__": f"{package}.example", "__package__": package}
     exec(compile(code, name, "exec"), names)
     return SimpleNamespace(**names)
 
 
 def test_a_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
-    family = module("curvae.models.likelihoods", "Exponential").EXPONENTIAL
+    family = module("curvae.models.likelihoods", "class", "Exponential").EXPONENTIAL
     likelihood = family.make(Layout(3))
     random = np.random.default_rng(0)
     outputs, x = random.normal(size=(2, 5, 3)), random.exponential(size=(5, 3))
@@ -41,6 +71,9 @@ def test_a_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(entries, stats.expon.logpdf(x, scale=np.exp(outputs)))
     mean = torch.tensor([0.5, 1.0, 4.0])
     torch.testing.assert_close(likelihood.mean(likelihood.start(mean)), mean)
+    listed = added("LIKELIHOODS", names.LIKELIHOODS)
+    assert listed.keys() - names.LIKELIHOODS.keys() == {family.name}
+    assert listed[family.name] == f"{family.name}:EXPONENTIAL"
     monkeypatch.setitem(LIKELIHOODS, family.name, family)
     assert choose_likelihood(x, family.name)[0] == family.name
     with pytest.raises(CurvaeError, match="needs positive values"):
@@ -50,7 +83,7 @@ def test_a_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("c", [0.0, 0.7])
 @pytest.mark.parametrize("d", [1, 3])
 def test_a_distribution(d: int, c: float) -> None:
-    kind = module("curvae.distributions", "HeavyTailed").HeavyTailed
+    kind = module("curvae.distributions", "class", "HeavyTailed").HeavyTailed
     manifold = Lorentz(d, c)
     q = kind(torch.zeros(d, dtype=torch.float64), 0.5, manifold)
     area = 2 * math.pi ** (d / 2) / math.gamma(d / 2)
@@ -68,9 +101,8 @@ def test_a_distribution(d: int, c: float) -> None:
 
 
 def test_a_distribution_in_a_model() -> None:
-    kind = module("curvae.distributions", "HeavyTailed").HeavyTailed
-    (code,) = (code for code in CODE if code.startswith("space = "))
-    for line in code.splitlines():
+    kind = module("curvae.distributions", "class", "HeavyTailed").HeavyTailed
+    for line in example("space = Space").splitlines():
         names = {"Space": Space, "Factor": Factor, "HeavyTailed": kind}
         exec(line, names)
         space = names["space"]
@@ -81,9 +113,9 @@ def test_a_distribution_in_a_model() -> None:
 
 
 def test_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = module("curvae.data", "read_json_lines").read_json_lines
-    for ending in (".jsonl", ".jsonl.gz"):
-        monkeypatch.setitem(TABLES, ending, reader)
+    reader = module("curvae.data", "def", "read_json_lines").read_json_lines
+    for ending, known in added("TABLES", TABLES, read_json_lines=reader).items():
+        monkeypatch.setitem(TABLES, ending, known)
     frame = pd.DataFrame({"name": ["a", "b", "c"], "size": [1.5, None, 3.0], "on": [True, False, True]})
     frame.to_csv(tmp_path / "t.csv", index=False)
     expected, _ = load(tmp_path / "t.csv", id="name", missing="mean")
@@ -102,3 +134,24 @@ def test_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(CurvaeError, match=says):
             load(tmp_path / name)
+
+
+def test_a_setting() -> None:
+    made: dict[str, Any] = {"__annotations__": {}}
+    exec(example("dropout: "), {"setting": setting, "_SHARE": parts._SHARE}, made)
+    settings = make_dataclass("Settings", [("dropout", float, made["dropout"])])
+    assert settings().dropout == 0 and fields(settings)[0].metadata["setting"].help.startswith("Share of units")
+
+
+def test_speed_against_another_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands, with figures that take no time."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import against
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(against, "run", lambda folder, benchmarks, names, seconds: ({f"{names[0]}: x": 1.0}, {}))
+    for line in example("benchmarks.against").splitlines():
+        program, option, name, other, out, *more = shlex.split(line, comments=True)
+        assert (program, option, name) == ("python", "-m", "benchmarks.against")
+        against.main([other.replace("main", str(ROOT)).replace("../checkout", str(ROOT)), out, *more])
+        assert json.loads(Path(out).read_text())["figures"]

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import sparse
 
+from curvae import PoincareBall, PoincareVAE
+from curvae.data import branching_diffusion, flat
+from curvae.paper.experiment import Experiment, Page, Shard
+from curvae.training import Config
 from paths import ROOT
-from running import tiny, undrawn
+from reading import idx
+from running import few_surrogates, tiny, undrawn
 
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.examples import run_command, run_page, unrecorded
+from benchmarks.examples import pages_with_examples, run_command, run_page, unrecorded
 
 _SMALL = "--hidden 8 --epochs 2 -q"
+_DATA = os.environ.get("CURVAE_DATA")
 
 
 def _cells(rows: int = 60, **more: object) -> pd.DataFrame:
@@ -57,6 +69,11 @@ def _graphs() -> str:
     return ""
 
 
+def _labelled() -> str:
+    _cells().drop(columns="barcode").to_csv("cells.csv", index=False)
+    return ""
+
+
 def _many() -> str:
     _cells().drop(columns=["barcode", "type"]).to_csv("cells.csv", index=False)
     return ""
@@ -81,6 +98,25 @@ def _tables() -> str:
     )
     read = 'pd.read_csv("cells.csv").drop(columns=["barcode", "type"])'
     return f"import pandas as pd\nfrom curvae import PoincareVAE\nframe = {read}"
+
+
+def _gallery() -> str:
+    """Digits that are noise, and nouns in a tree as the files of WordNet have them."""
+    Path("files/mnist").mkdir(parents=True)
+    for prefix in ("train", "t10k"):
+        images = np.random.default_rng(0).integers(0, 256, (100, 28, 28)).astype(np.uint8)
+        Path(f"files/mnist/{prefix}-images-idx3-ubyte").write_bytes(idx(images))
+        Path(f"files/mnist/{prefix}-labels-idx1-ubyte").write_bytes(idx((np.arange(100) % 10).astype(np.uint8)))
+    for path in Path(_DATA).iterdir() if _DATA else ():
+        if path.name != "mnist":
+            Path("files", path.name).symlink_to(path)
+    tree = nx.balanced_tree(3, 3, create_using=nx.DiGraph)
+    for noun, below in tree.adjacency():
+        name = f"noun{noun}" if noun else "mammal"
+        pointers = " ".join(f"~ {lower} n 0000" for lower in below)
+        with Path("files/data.noun").open("a") as file:
+            file.write(f"{noun} 05 n 01 {name} 0 {len(below):03} {pointers} | a noun\n")
+    return ""
 
 
 def _pieces() -> str:
@@ -121,25 +157,164 @@ PAGES: dict[str, Callable[[], str]] = {
     "guide-table": _tables,
     "scale": _pieces,
     "data": _sources,
+    "README": str,
+    "index": _labelled,
+    "install": str,
+    "gallery": _gallery,
+    "reproduction": str,
 }
 
 
 def _here(line: str) -> str:
     """Without what needs other machines, or data sets that are not here, and few trainings."""
-    if "diseases" in line and "CURVAE_DATA" not in os.environ:
+    if "diseases" in line and _DATA is None:
         return "curvae cite"
+    program, _, words = line.partition(" ")
+    if program in ELSEWHERE:
+        return ELSEWHERE[program](words.partition("#")[0].strip())
     line = line.replace(" --scheduler tcp://HOST:8786", "").replace(" --processes 2", "")
     line = line.replace("--find AAACCTGAGAAACCAT", "--find cell7")
+    line = re.sub(r"-o (map.png|runs/flat)$", r"\g<0> --force", line)  # of several entries of the gallery
     return tiny(line.replace("curvae compare ", "curvae compare --repeats 3 "))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
-def test_examples_run_on_files_of_the_reader(name, tmp_path, monkeypatch):
+def _make(target: str) -> str:
+    """What make does after the installation; nothing where that is to run these tests."""
+    done = [f"-o.venv/.{extra}" for extra in ("core", "dev")]
+    called = subprocess.run(
+        ["make", "-n", f"-f{ROOT}/Makefile", *done, target], check=True, capture_output=True, text=True
+    )
+    command = called.stdout.strip().removeprefix("PYTHONDONTWRITEBYTECODE= ").removeprefix(".venv/bin/")
+    return "" if command == "python -m pytest" else command
+
+
+def _dask(words: str) -> str:
+    """The servers would not end: their arguments are read, and the comparison is done here."""
+    name, *arguments = words.split()
+    import_module(f"distributed.cli.dask_{name}").main.make_context(name, arguments)
+    return ""
+
+
+ELSEWHERE: dict[str, Callable[[str], str]] = {
+    "make": _make,
+    "torchrun": lambda words: "",  # by a test of its own
+    "dask": _dask,
+    "python": lambda words: f"{sys.executable} {words}",
+}
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    examples = unrecorded(page, recorded=name.startswith("guide-"))
-    with undrawn():
+    monkeypatch.setenv("WNSEARCHDIR", str(tmp_path / "files"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "src")]))
+
+
+def _page(name: str) -> str:
+    folder = ROOT if name in ("README", "CONTRIBUTING") else ROOT / "docs"
+    return (folder / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.docs if name == "gallery" else ()) for name in PAGES]
+)
+def test_examples_run_on_files_of_the_reader(name, monkeypatch):
+    monkeypatch.setattr(branching_diffusion, "__defaults__", (50, 4, 2, 3, *branching_diffusion.__defaults__[4:]))
+    if name == "gallery":
+        monkeypatch.setenv("CURVAE_DATA", "files")
+    # The demonstration and the experiments of the paper have tests of their own; here they are small.
+    small = {
+        "_CONFIG": Config(hidden=(8,), epochs=2),
+        "_REPEATS": 3,
+        "branching_diffusion": lambda seed: branching_diffusion(dim=5, depth=3, seed=seed),
+        "flat": lambda seed: flat(75, 5, seed),
+    }
+    shards = [Shard("one", {}, lambda workspace: {"figure": 1})]
+    tried = Experiment("table1", "tried", lambda plan: shards, dict, lambda result: Page("done", "good", []), 1.0)
+    monkeypatch.setattr("curvae.paper.command.EXPERIMENTS", {"table1": tried})
+    examples = unrecorded(_page(name), recorded=name in pages_with_examples())
+    with undrawn(), few_surrogates(), mock.patch.multiple("curvae.runs.demonstration", **small):
         found = run_page(f"```python\n{PAGES[name]()}\n```\n{examples}", _here)
     assert len(found) > 1
+
+
+# --- programs of others -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with jsonlite")
+def test_distances_in_r_are_geodesic():
+    _cells().to_csv("cells.csv", index=False)
+    with undrawn():
+        run_command(f"curvae fit cells.csv --id barcode --label type -o runs/tree {_SMALL}")
+    (code,) = re.findall(r"```r\n(.*?)```", _page("guide-using"), re.DOTALL)
+    Path("example.R").write_text(
+        f"{code}\nwrite.csv(distances, 'distances.csv', row.names = FALSE)\n", encoding="utf-8"
+    )
+    subprocess.run(["Rscript", "example.R"], check=True)
+    found = pd.read_csv("distances.csv").to_numpy()
+    model = PoincareVAE.load("runs/tree")
+    ball, points = PoincareBall(2, model.curvature_), torch.from_numpy(model.embedding_)
+    np.testing.assert_allclose(found, ball.dist(points[:, None], points), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.docs
+@pytest.mark.filterwarnings("ignore")  # of scanpy and of what it imports
+def test_the_guide_to_other_programs_runs():
+    """All of it, with scanpy and ONNX."""
+    counts = "np.random.default_rng(0).poisson(3, (635, 40)).astype(np.float32)"
+    told = '{"donor": list("abcde") * 127, "cell_type": ["x"] * 635}, index=[f"cell{k}" for k in np.arange(635)]'
+    imports = "import numpy as np\nimport pandas as pd\nfrom anndata import AnnData\n"
+    setup = f"{imports}adata = AnnData({counts}, pd.DataFrame({told}))"
+    with undrawn():
+        run_page(f"```python\n{setup}\n```\n{unrecorded(_page('guide-using'), recorded=False)}", tiny)
+    assert len(pd.read_csv("runs/cells/embedding.csv")) == 635
+    assert Path("exported/decoder.onnx").exists() and Path("exported-torch/decoder.pt2").exists()
+
+
+@pytest.mark.docs
+def test_torchrun():
+    np.save("cells.npy", np.random.default_rng(0).normal(size=(300, 4)))
+    lines = re.findall(r"^torchrun (.*)$", _page("scale"), re.MULTILINE)
+    for k, words in enumerate(lines):
+        for there, here in (
+            ("--nnodes 8", "--nnodes 1"),
+            ("HOST:29400", "localhost:0"),
+            ("--nproc-per-node 8", "--nproc-per-node 2"),
+            ("--batch-size 65536 --device cuda", "--device cpu"),
+            (" …", ""),
+        ):
+            words = words.replace(there, here)
+        run_command(f"{sys.executable} -m torch.distributed.run {words} -o run{k} --batch-size 64 {_SMALL}")
+        assert Path(f"run{k}/report.html").exists()
+    assert len(lines) == 2
+
+
+# --- nothing is left out ----------------------------------------------------------------------------------------------
+
+_FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n]*)\n(.*?)^\1\2$", re.DOTALL | re.MULTILINE)
+
+
+def _claimed(name: str, kind: str, marked: bool) -> bool:
+    """Whether something runs a fence, or whether it is what a program prints or a directive of the site."""
+    if kind == "text" or kind.startswith("{"):
+        return True
+    if kind == "r":
+        return name == "guide-using"
+    if name == "objectives":
+        return kind == "python"  # test_models
+    recorded = name in pages_with_examples() and not marked  # test_docs
+    elsewhere = name in ("CONTRIBUTING", "guide-using")  # test_contributing, above
+    return kind in ("python", "sh") and (recorded or elsewhere or name in PAGES)
+
+
+def test_every_example_is_run():
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = path.read_text(encoding="utf-8")
+        found = list(_FENCE.finditer(text))
+        assert len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE)) == 2 * len(found), path
+        for fence in found:
+            marked = text[: fence.start()].endswith("<!-- not run -->\n")
+            assert _claimed(path.stem, fence[3], marked), f"nothing runs this example of {path.name}:\n{fence[0]}"
+            assert not fence[1] or fence[3] not in ("python", "sh", "r"), f"{path.name}: examples are not indented"

@@ -169,5 +169,9 @@ def test_comparisons_have_more_yardsticks_than_likelihood(data: pd.DataFrame) ->
     assert "Other yardsticks" in page and "faithfulness, test" in page and "recovery, test" in page
     Path("other.csv").write_text("child,parent\nx,\ny,x\nz,x\n")
     refused(*words, "--tree", "other.csv", "-o", "new", says=["no row has the name of a node"])
+    Path("two.csv").write_text(f"child,parent\n{data.name[0]},\n{data.name[1]},{data.name[0]}\n")
+    refused(*words, "--tree", "two.csv", "-o", "new", says=["at least three nodes"])
+    Path("three.csv").write_text(f"{Path('two.csv').read_text()}{data.name[2]},{data.name[0]}\n")
+    refused(*words, "--tree", "three.csv", "-o", "new", says=["no held-out rows to judge by recovery"])
     assert not Path("new").exists()
     refused("compare", "edges.csv", "--graph", "--tree", "tree.csv", says=["--tree has no meaning with --graph"])

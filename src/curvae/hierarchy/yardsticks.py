@@ -5,7 +5,7 @@ Rows that a model has not seen are placed by its encoder, and judged by where th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from .map_distances import Places, euclidean, places_of
 from .recovery import rank_correlation
 from .trees import NamedTree
 
-__all__ = ["faithfulness_yardstick", "recovery_yardstick"]
+__all__ = ["faithfulness_yardstick", "recovery_yardstick", "require_recoverable"]
 
 _ASKED, _AMONG = 500, 2000  # rows that are placed, and rows among which, at most
 _FEWEST = 3  # nodes of a tree among them
@@ -79,11 +79,28 @@ def recovery_yardstick(tree: NamedTree, node: Index, found: Comparison, splits: 
         truth = tree.distances(node[first], node[second])
         return [rank_correlation(truth, places.table(asked, among).ravel()) for places in maps]
 
+    require_recoverable(node, splits.values())
+    known = np.flatnonzero(node >= 0)
+    meaning = "the rank correlation of held-out rows' distances with those in the tree"
+    return _yardstick("recovery", meaning, "to read off the tree", score, found, splits, known)
+
+
+def require_recoverable(node: Index, splits: Iterable[Split]) -> None:
+    """Raise an error if too few rows have a node of a tree to compare models by how well they recover it."""
     known = np.flatnonzero(node >= 0)
     if len(np.unique(node[known])) < _FEWEST:
         raise CurvaeError("rows of at least three nodes are needed to compare maps with a tree; match more")
-    meaning = "the rank correlation of held-out rows' distances with those in the tree"
-    return _yardstick("recovery", meaning, "to read off the tree", score, found, splits, known)
+    for split in splits:
+        _require_judges("recovery", *(np.intersect1d(part, known) for part in (split.train, *_held_out(split))))
+
+
+def _require_judges(name: str, among: Index, *asked: Index) -> None:
+    if not (len(among) > 1 and all(map(len, asked))):
+        raise CurvaeError(f"a split has no held-out rows to judge by {name}; use more rows")
+
+
+def _held_out(split: Split) -> tuple[Index, Index]:
+    return split.validation, split.test
 
 
 def _yardstick(
@@ -103,9 +120,8 @@ def _yardstick(
         maps = [places_of(each[place]) for each in found.maps.values()]
         random = np.random.default_rng(one.seed)
         among = _some(np.intersect1d(split.train, usable), _AMONG, random)
-        asked = [_some(np.intersect1d(part, usable), _ASKED, random) for part in (split.validation, split.test)]
-        if not (len(among) > 1 and all(map(len, asked))):
-            raise CurvaeError(f"a split has no held-out rows to judge by {name}; use more rows")
+        asked = [_some(np.intersect1d(part, usable), _ASKED, random) for part in _held_out(split)]
+        _require_judges(name, among, *asked)
         validation, test = (dict(zip(found.maps, score(maps, part, among), strict=True)) for part in asked)
         repeats.append(Repeat(one.seed, validation, test, linear(asked[1], among, maps[0].dim)))
     return Yardstick(name, meaning, purpose, repeats, found.ratio)

@@ -78,9 +78,10 @@ def compare_run(request: CompareRequest, reporter: Reporter = Reporter()) -> Com
 
 def _plan(tree: Path | None, run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
+    planned = {**chosen, "data": run.plan_comparison(**chosen, before=before.get("data"))}
     if tree is not None:
         run.match_tree(tree)
-    return {**chosen, "data": run.plan_comparison(**chosen, before=before.get("data"))}
+    return planned
 
 
 def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> CompareResult:

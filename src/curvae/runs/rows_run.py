@@ -26,6 +26,7 @@ from ..hierarchy import (
     faithfulness_yardstick,
     recovery_yardstick,
 )
+from ..hierarchy.yardsticks import require_recoverable
 from ..models.likelihoods import choose_likelihood
 from ..plotting import project_from
 from ..report import Picture, Section
@@ -264,6 +265,7 @@ class RowsRun(Run):
 
     def match_tree(self, tree: Path) -> None:
         self.tree = known_tree(tree, self.source.path, self.data.ids, self.data.labels)
+        require_recoverable(self.tree[1].node, self.splits)
 
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
         found = compare(self.config, self.data, curvatures, repeats, groups=self.data.groups, **where)

@@ -259,7 +259,7 @@ class Run(ABC):
         """
 
     def match_tree(self, tree: Path) -> None:
-        """Know a tree that the data have, for a comparison by how well it is recovered."""
+        """Know a tree that the data have, for the comparison that was planned: how well is it recovered?"""
         raise CurvaeError("a comparison on a graph takes no tree; leave out tree=…")
 
     def judging_seconds(self, epoch: float, jobs: int, device: str) -> float:
