@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse
 
 from paths import ROOT
-from running import tiny, undrawn
+from running import few_surrogates, tiny, undrawn
 
 sys.path.insert(0, str(ROOT))
 
@@ -140,6 +140,6 @@ def test_examples_run_on_files_of_the_reader(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     examples = unrecorded(page, recorded=name.startswith("guide-"))
-    with undrawn():
+    with undrawn(), few_surrogates():
         found = run_page(f"```python\n{PAGES[name]()}\n```\n{examples}", _here)
     assert len(found) > 1
