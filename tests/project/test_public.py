@@ -32,13 +32,17 @@ def python(code: str) -> str:
 
 @pytest.fixture(scope="module")
 def imported_lazily():
-    """What a new interpreter says of imports: before anything is used, of the submodules, and after every name."""
+    """What a new interpreter says of imports: at first, of the submodules, after a draw, and after every name."""
     return python(
         "import sys, curvae\n"
         f"names = {SUBMODULES}\n"
         "print(set(names) <= set(dir(curvae)), [name for name in names if f'curvae.{name}' in sys.modules])\n"
         "print([getattr(curvae, name) is sys.modules[f'curvae.{name}'] for name in names])\n"
         "print({'networkx', 'scipy.stats', 'sklearn'} & set(sys.modules))\n"
+        "import torch\n"
+        "q = curvae.RiemannianNormal(torch.zeros(3, 2), 1.0, curvae.Lorentz(2))\n"
+        "q.log_prob(q.sample((4,)))\n"
+        "print('sympy' in sys.modules)\n"
         "for name in curvae.__all__:\n    getattr(curvae, name)\n"
         "print('pyro' in sys.modules, 'torch' in sys.modules)\n"
         "sys.modules['pyro'] = None\n"
@@ -53,6 +57,11 @@ def test_submodules_are_imported_when_they_are_used(imported_lazily):
 
 def test_what_takes_long_to_import_is_imported_by_the_functions_that_use_it(imported_lazily):
     assert imported_lazily[2] == "set()"
+
+
+def test_a_distribution_imports_no_computer_algebra(imported_lazily):
+    """As `torch.broadcast_shapes` does."""
+    assert imported_lazily[3] == "False"
 
 
 def test_every_name_leads_to_something():
@@ -100,11 +109,11 @@ def test_help_imports_nothing_heavy(words):
 
 
 def test_pyro_is_not_imported(imported_lazily):
-    assert imported_lazily[3] == "False True"
+    assert imported_lazily[4] == "False True"
 
 
 def test_pyro_is_asked_for_where_it_is_needed(imported_lazily):
-    assert imported_lazily[4:] == ['to_pyro needs Pyro: pip install "curvae[pyro]"']
+    assert imported_lazily[5:] == ['to_pyro needs Pyro: pip install "curvae[pyro]"']
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------

@@ -387,9 +387,10 @@ def test_repeats_report_stability():
     assert found["pairs"] == 3 and found["neighbours"] == 10
     assert -1 <= found["correlation"] <= 1 and 0 <= found["overlap"] <= 1
     assert "rank correlation" in Path("run/report.html").read_text(encoding="utf-8")
-    # The first training is the one that a run without repeats would be.
+    # The first training is the one that a run without repeats would be, but for the rounding of stacked products.
     fit("t.csv", "-o", "once", "-q")
-    same_table(pd.read_csv("run/embedding.csv").drop(columns="spread"), pd.read_csv("once/embedding.csv"))
+    found = pd.read_csv("run/embedding.csv").drop(columns="spread")
+    pd.testing.assert_frame_equal(found, pd.read_csv("once/embedding.csv"), rtol=1e-5, atol=1e-6)
 
 
 # --- kinds of data --------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ CASES = {
     "gaussian": (replace(SMALL, likelihood="gaussian"), Arrays(CONSTANT)),
     "unit_gaussian": (replace(SMALL, likelihood="unit_gaussian", decoder="mobius"), Arrays(NUMBERS)),
     "flat": (replace(SMALL, likelihood="gaussian", space="e2", decoder="log_mlp"), Arrays(NUMBERS)),
-    "bernoulli": (replace(SMALL, likelihood="bernoulli", space="h2,e3", decoder="gyroplane_scalar"), Arrays(YES)),
+    "bernoulli": (replace(SMALL, likelihood="bernoulli", space="h2,h2", decoder="gyroplane_scalar"), Arrays(YES)),
     "categorical": (
         replace(SMALL, likelihood="categorical", space="h3:learn", decoder="mlp"),
         Arrays(KINDS, blocks=(3, 2)),
@@ -43,7 +43,7 @@ CASES = {
         Arrays(COUNTS, size=RANDOM.uniform(0.5, 4.0, ROWS)),
     ),
     "mixed": (
-        replace(SMALL, likelihood="mixed", space="h2,h2", encode_covariates=True),
+        replace(SMALL, likelihood="mixed", space="h2,e3", encode_covariates=True),
         Arrays(np.concatenate([NUMBERS, YES, KINDS], 1), context=CONTEXT, blocks=(*[0] * 5, *[1] * 5, 3, 2)),
     ),
     "gaps": (replace(SMALL, likelihood="gaussian"), Arrays(GAPS, context=CONTEXT, missing=True)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,7 @@ X = numbered(ROWS)
 CONFIG = Config(
     hidden=(8,), posterior="wrapped", epochs=6, batch_size=100, epoch_steps=5, cooldown=0.0, patience=None, seed=3
 )
+TABLE = {"label": "kind", "id": "cell", "memory": MEMORY}
 
 
 @pytest.fixture(autouse=True)
@@ -250,6 +252,15 @@ def damaged(path):
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """A folder of files, and the state after a training on it."""
+    folder = tmp_path_factory.mktemp("parts")
+    for i in range(3):
+        write_parquet(folder / f"{i}.parquet", X[600 * i : 600 * (i + 1)])
+    return folder, state(fit(CONFIG, open_stream(folder, **TABLE)))
+
+
 @pytest.mark.parametrize(
     ("breaks", "says"),
     [
@@ -259,14 +270,11 @@ def damaged(path):
         (lambda path: write_parquet(path, X[:300].astype(str)), "1.parquet was changed while it was being read"),
     ],
 )
-def test_a_file_of_a_folder_that_breaks_in_the_middle_of_an_epoch(tmp_path, breaks, says):
+def test_a_file_of_a_folder_that_breaks_in_the_middle_of_an_epoch(parts, tmp_path, breaks, says):
     """The training ends with one line, and goes on bit for bit where it was when the file is restored."""
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    for i in range(3):
-        write_parquet(folder / f"{i}.parquet", X[600 * i : 600 * (i + 1)])
-    how = {"label": "kind", "id": "cell", "memory": MEMORY}
-    whole, path = state(fit(CONFIG, open_stream(folder, **how))), folder / "1.parquet"
+    whole = parts[1]
+    folder = shutil.copytree(parts[0], tmp_path / "parts")
+    path = folder / "1.parquet"
     kept, stat = path.read_bytes(), path.stat()
 
     def progress(record, epochs):
@@ -274,11 +282,11 @@ def test_a_file_of_a_folder_that_breaks_in_the_middle_of_an_epoch(tmp_path, brea
             breaks(path)
 
     with pytest.raises(CurvaeError, match=says) as error:
-        fit(CONFIG, open_stream(folder, **how), folder=tmp_path / "run", progress=progress)
+        fit(CONFIG, open_stream(folder, **TABLE), folder=tmp_path / "run", progress=progress)
     assert "\n" not in str(error.value)
     path.write_bytes(kept)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert_same(state(fit(CONFIG, open_stream(folder, **how), folder=tmp_path / "run", resume=True)), whole)
+    assert_same(state(fit(CONFIG, open_stream(folder, **TABLE), folder=tmp_path / "run", resume=True)), whole)
 
 
 def test_a_folder_that_grows(tmp_path):
@@ -287,17 +295,16 @@ def test_a_folder_that_grows(tmp_path):
     folder.mkdir()
     for i in range(2):
         write_parquet(folder / f"{i}.parquet", X[300 * i : 300 * (i + 1)])
-    how = {"label": "kind", "id": "cell", "memory": MEMORY}
     config = replace(CONFIG, epochs=3)
-    whole = state(fit(config, open_stream(folder, **how)))
+    whole = state(fit(config, open_stream(folder, **TABLE)))
 
     def grow(record, epochs):
         write_parquet(folder / "2.parquet", X[600:900])
 
-    found = fit(config, open_stream(folder, **how), folder=tmp_path / "run", progress=grow)
+    found = fit(config, open_stream(folder, **TABLE), folder=tmp_path / "run", progress=grow)
     assert_same(state(found), whole)
     with pytest.raises(CurvaeError, match=r"does not fit this run \(other data: not the rows") as error:
-        fit(replace(config, epochs=4), open_stream(folder, **how), folder=tmp_path / "run", resume=True)
+        fit(replace(config, epochs=4), open_stream(folder, **TABLE), folder=tmp_path / "run", resume=True)
     assert "\n" not in str(error.value)
 
 
