@@ -145,7 +145,7 @@ def test_shifts_and_weights_are_those_of_how_often_pairs_are_drawn(directed, pre
         monkeypatch.setattr("curvae.models.pairs._PRESENT", present)
     sampler, generator = PairSampler(edges, 7, directed=directed), torch.Generator().manual_seed(0)
     drawn, known = Counter(), {}
-    for _ in range(repeats := 6000):
+    for _ in range(repeats := 1500):
         pairs = sampler.balanced(generator)
         nodes = pairs.nodes if directed else pairs.nodes.sort(0).values
         places = list(zip(*nodes.tolist(), pairs.present.tolist(), strict=True))

@@ -488,7 +488,8 @@ def test_evaluation_against_brute_force(run):
     truth = [1] * len(new) + [0] * len(absent)
     assert found["parts"]["new"]["edges"] == len(new) == len(absent)
     assert found["parts"]["new"]["auc"] == pytest.approx(roc_auc_score(truth, scores))
-    assert found["parts"]["new"]["ap"] == pytest.approx(average_precision_score(truth, scores))
+    # Nodes that nothing tells apart are tied, but for rounding, which decides about their order.
+    assert found["parts"]["new"]["ap"] == pytest.approx(average_precision_score(truth, scores), rel=1e-4)
     whole = np.zeros((34, 34), bool)
     for i, j in [*new, *((names.index(a), names.index(b)) for a, b in TREE[:10])]:
         whole[i, j] = whole[j, i] = True
@@ -496,7 +497,7 @@ def test_evaluation_against_brute_force(run):
     for i in np.flatnonzero(whole.any(1)):
         others = np.arange(34) != i
         precisions.append(average_precision_score(whole[i, others], -apart[i, others]))
-    assert found["neighbourhood_map"] == pytest.approx(np.mean(precisions))
+    assert found["neighbourhood_map"] == pytest.approx(np.mean(precisions), rel=1e-4)
     shown = curvae("evaluate", run, "more.csv")
     assert "10 edges that it was trained on: AUC" in shown.out and f"{len(new)} new edges: AUC" in shown.out
     assert "'stranger'" in shown.err

@@ -16,7 +16,7 @@ from curvae.runs.pieces import embedded_tables
 from curvae.training import Config, fit
 from processes import child
 
-COLUMNS, FEW, MANY = 400, 5_000, 20_000
+COLUMNS, FEW, MANY = 400, 5_000, 30_000
 STATUS = Path("/proc/self/status")
 
 
@@ -36,7 +36,7 @@ def write_peaks(*names):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="no peak memory is told")
-def test_four_times_the_rows_take_no_more_memory(tmp_path, monkeypatch):
+def test_six_times_the_rows_take_no_more_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).normal(size=(MANY, COLUMNS)).astype(np.float32)
     for rows in (FEW, MANY):
