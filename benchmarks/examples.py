@@ -1,6 +1,6 @@
 """The examples of README, home page and guides: find them, run them, keep what they print.
 
-A fence of `python` or `sh` is an example. Its output is recorded, unless `<!-- not run -->` stands before it. A fence
+A fence of `python` or `sh` is an example. Its output is recorded, unless `<!-- not recorded -->` stands before it. A fence
 of `text` right behind it holds what it printed. A command commented `# refused` must fail.
 """
 
@@ -47,7 +47,7 @@ Record = list[dict[str, str]]
 _MAPS = {"guide-graph": {"runs/miserables": "guide-graph.png"}}
 
 _EXAMPLE = re.compile(
-    r"(?P<skip><!-- not run -->\n)?```(?P<kind>python|sh)\n(?P<code>.*?)```\n"
+    r"(?P<skip><!-- not recorded -->\n)?```(?P<kind>python|sh)\n(?P<code>.*?)```\n"
     r"(?P<open>\n```text\n)?(?(open).*?```\n)",
     re.DOTALL,
 )

@@ -50,7 +50,7 @@ def test_a_failing_example_is_noticed(tmp_path, monkeypatch):
             run_page(page)
     with pytest.raises(NameError):
         run_page("```python\nprint(undefined)\n```\n")
-    assert run_page("<!-- not run -->\n```python\nprint(undefined)\n```\n") == []
+    assert run_page("<!-- not recorded -->\n```python\nprint(undefined)\n```\n") == []
 
 
 @pytest.fixture

@@ -315,6 +315,6 @@ def test_every_example_is_run():
         found = list(_FENCE.finditer(text))
         assert len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE)) == 2 * len(found), path
         for fence in found:
-            marked = text[: fence.start()].endswith("<!-- not run -->\n")
+            marked = text[: fence.start()].endswith("<!-- not recorded -->\n")
             assert _claimed(path.stem, fence[3], marked), f"nothing runs this example of {path.name}:\n{fence[0]}"
             assert not fence[1] or fence[3] not in ("python", "sh", "r"), f"{path.name}: examples are not indented"
