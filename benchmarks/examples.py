@@ -1,7 +1,7 @@
 """The examples of README, home page and guides: find them, run them, keep what they print.
 
-A fence of `python` or `sh` is an example. Its output is recorded, unless `<!-- not recorded -->` stands before it. A fence
-of `text` right behind it holds what it printed. A command commented `# refused` must fail.
+A fence of `python` or `sh` is an example. Its output is recorded, unless `<!-- not recorded -->` stands before it. A
+fence of `text` right behind it holds what it printed. A command commented `# refused` must fail.
 """
 
 from __future__ import annotations

@@ -229,12 +229,12 @@ class PairSampler:
         drawn, counts = self._draw(max(1, present), present, generator)
         absent = drawn.nodes.shape[1] - present
         likely = absent // 2
-        nodes = drawn.nodes.clone()
-        nodes[:, nodes.shape[1] - likely :] = self._by_degree(nodes[:, nodes.shape[1] - likely :], generator)
+        uniform = drawn.nodes[:, drawn.nodes.shape[1] - likely :]
+        nodes = torch.cat([drawn.nodes[:, : drawn.nodes.shape[1] - likely], self._by_degree(uniform, generator)], 1)
         # How often a pair is drawn, on average, if it is not joined.
         rate = (absent - likely * (1.0 - self._refused)) / self.rest + likely * self._chance(nodes)
         weight = torch.where(drawn.present > 0, drawn.weight, 1.0 / rate)
-        shift = (present / max(1, self.edges.shape[1]) / rate).log()
+        shift = (max(1, present) / max(1, self.edges.shape[1]) / rate).log()
         return BalancedPairs(self._named(nodes), drawn.present, weight, shift, counts)
 
     def _by_degree(self, uniform: Tensor, generator: torch.Generator | None) -> Tensor:
