@@ -181,9 +181,9 @@ def _here(line: str) -> str:
 def _make(target: str) -> str:
     """What make does after the installation; nothing where that is to run these tests."""
     done = [f"-o.venv/.{extra}" for extra in ("core", "dev")]
-    called = subprocess.run(
-        ["make", "-n", f"-f{ROOT}/Makefile", *done, target], check=True, capture_output=True, text=True
-    )
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of a make around it
+    words = ["make", "-n", f"-f{ROOT}/Makefile", *done, target]
+    called = subprocess.run(words, check=True, capture_output=True, text=True, env=plain)
     command = called.stdout.strip().removeprefix("PYTHONDONTWRITEBYTECODE= ").removeprefix(".venv/bin/")
     return "" if command == "python -m pytest" else command
 
