@@ -1,65 +1,113 @@
-"""How often does `compare` see a hierarchy where there is none? `python -m benchmarks.calibration [runs]`
+"""How often does `compare` see a hierarchy where there is none?
 
-Flat Gaussian data of two kinds: independent columns, and a linear model with two factors, for which the ordinary VAE is
-the right one. Writes `results/compare_calibration.json`.
+python -m benchmarks.calibration [--kinds KIND …] [--runs 100] [--out FILE]
+
+Flat Gaussian rows of two kinds: independent columns, and a linear model with two factors, for which the ordinary VAE is
+the right one. Graphs of three kinds: random edges, random edges with hubs, and points of the plane joined to those near
+them. Each kind is added to `results/compare_calibration.json`.
 """
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import joblib
+import networkx as nx
 import numpy as np
 import torch
 from scipy import stats
 
+from curvae.data import Graph, load_graph
 from curvae.training import Config, compare
+from curvae.training.files import read_json, write_json
+from curvae.training.graphs import GraphConfig, compare_graph
 from curvae.training.storage import versions
 
 ROWS, COLUMNS = 150, 10
-CONFIG = Config()
+NODES, EDGES = 200, 600
 CURVATURES = (0.3, 1.0)
 REPEATS, SAMPLES = 5, 100
+RESULT = Path("results/compare_calibration.json")
 
 
-def flat_rows(kind: str, seed: int) -> np.ndarray:
+def flat_rows(factors: int, seed: int) -> np.ndarray:
+    """Noise, on top of a linear model with some factors."""
     rng = np.random.default_rng([seed, 11])
     noise = rng.normal(size=(ROWS, COLUMNS))
-    return noise if kind == "noise" else rng.normal(size=(ROWS, 2)) @ rng.normal(size=(2, COLUMNS)) + 0.5 * noise
+    return rng.normal(size=(ROWS, factors)) @ rng.normal(size=(factors, COLUMNS)) + 0.5 * noise if factors else noise
 
 
-def one(kind: str, seed: int) -> dict[str, object]:
+def random_graph(hubs: bool, seed: int) -> Graph:
+    """Edges drawn by the weights of their ends, which are equal, or fall as those of a power law."""
+    rng = np.random.default_rng([seed, 12])
+    weights = (1.0 + np.arange(NODES)) ** -0.6 if hubs else np.ones(NODES)
+    first, second = np.triu_indices(NODES, 1)
+    chances = weights[first] * weights[second]
+    drawn = rng.choice(len(first), EDGES, replace=False, p=chances / chances.sum())
+    return load_graph(nx.Graph(zip(first[drawn].tolist(), second[drawn].tolist(), strict=True)))
+
+
+def plane_graph(seed: int) -> Graph:
+    """Points of a square, of which the closest pairs are joined."""
+    points = np.random.default_rng([seed, 13]).random((NODES, 2))
+    first, second = np.triu_indices(NODES, 1)
+    closest = np.argsort(((points[first] - points[second]) ** 2).sum(1))[:EDGES]
+    return load_graph(nx.Graph(zip(first[closest].tolist(), second[closest].tolist(), strict=True)))
+
+
+def _of_rows(x: np.ndarray, seed: int) -> Any:
+    return compare(Config(seed=seed), x, CURVATURES, REPEATS, samples=SAMPLES, jobs=1)
+
+
+def _of_graph(graph: Graph, seed: int) -> Any:
+    return compare_graph(GraphConfig(seed=seed), graph, CURVATURES, REPEATS, jobs=1)
+
+
+KINDS: dict[str, tuple[str, Callable[[int], Any], Callable[[Any, int], Any]]] = {
+    "noise": (f"{ROWS} rows, {COLUMNS} columns", lambda seed: flat_rows(0, seed), _of_rows),
+    "two factors": (f"{ROWS} rows, {COLUMNS} columns", lambda seed: flat_rows(2, seed), _of_rows),
+    "random graph": (f"{NODES} nodes, {EDGES} edges", lambda seed: random_graph(False, seed), _of_graph),
+    "random graph with hubs": (f"{NODES} nodes, {EDGES} edges", lambda seed: random_graph(True, seed), _of_graph),
+    "graph in the plane": (f"{NODES} nodes, {EDGES} edges", plane_graph, _of_graph),
+}
+"""what the data are, how they are made of a seed, and how curvatures are compared on them"""
+
+
+def one(kind: str, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
-    config = Config.from_json({**CONFIG.flat(), "seed": 1000 * seed})
-    found = compare(config, flat_rows(kind, seed), CURVATURES, REPEATS, samples=SAMPLES, jobs=1)
+    _, make, judge = KINDS[kind]
+    found = judge(make(seed), 1000 * seed)
     return {"seed": seed, "outcome": found.outcome, "gain": found.gain, "p_value": found.p_value}
 
 
-def main(runs: int, output: Path) -> None:
-    result: dict[str, object] = {
-        "command": "python -m benchmarks.calibration",
-        "versions": versions(),
-        "data": f"{ROWS} rows, {COLUMNS} columns",
-        "config": CONFIG.flat(),
-        "curvatures": CURVATURES,
-        "repeats": REPEATS,
-    }
-    for kind in ("noise", "two factors"):
-        found = joblib.Parallel(n_jobs=-1)(joblib.delayed(one)(kind, seed) for seed in range(runs))
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    asked = parser.parse_args(arguments)
+    result: dict[str, Any] = read_json(asked.out) if asked.out.exists() else {}
+    result |= {"command": "python -m benchmarks.calibration", "curvatures": CURVATURES, "repeats": REPEATS}
+    for kind in asked.kinds:
+        found = joblib.Parallel(n_jobs=-1)(joblib.delayed(one)(kind, seed) for seed in range(asked.runs))
         counts = Counter(str(r["outcome"]) for r in found)
-        low, high = stats.binomtest(counts["hyperbolic"], runs).proportion_ci(method="wilson")
-        share = {"share_hyperbolic": counts["hyperbolic"] / runs, "interval_95": [low, high]}
-        result[kind] = {"runs": runs, "outcomes": dict(counts), **share, "figures": found}
+        low, high = stats.binomtest(counts["hyperbolic"], asked.runs).proportion_ci(method="wilson")
+        result[kind] = {
+            "data": KINDS[kind][0],
+            "runs": asked.runs,
+            "outcomes": dict(counts),
+            "share_hyperbolic": counts["hyperbolic"] / asked.runs,
+            "interval_95": [low, high],
+            "figures": found,
+            "versions": versions(),
+        }
         print(kind, dict(counts), flush=True)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(result, indent=1) + "\n")
+        write_json(asked.out, result)
 
 
 if __name__ == "__main__":
-    main(
-        int(sys.argv[1]) if len(sys.argv) > 1 else 100,
-        Path(sys.argv[2] if len(sys.argv) > 2 else "results/compare_calibration.json"),
-    )
+    main()
