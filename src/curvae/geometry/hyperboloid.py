@@ -45,9 +45,14 @@ __all__ = [
 
 Curvature = Tensor | float
 
+_MANY = 1024  # numbers from which on it is not calls that take the time
+
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
-    return (u * v).sum(-1)
+    product = u * v
+    if product.shape[-1] == 2 and product.numel() >= _MANY:  # a sum takes seven times as long
+        return product[..., 0] + product[..., 1]
+    return product.sum(-1)
 
 
 def norm(v: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ _EXACT_LISTED = 2048
 # Edges of a larger graph drawn for a step, at most, and non-edges drawn for each.
 _PRESENT = 1 << 16
 _NEGATIVES = 10
-_FEW = 32
 
 
 class Pairs(NamedTuple):
@@ -172,8 +171,8 @@ class PairSampler:
 
         Arguments:
             absent: how many non-edges to draw, with replacement.
-            present: how many edges to draw; all of them if not given. They are different, unless they are so few of
-                all that they hardly repeat: less than a 32nd.
+            present: how many edges to draw; all of them if not given. They are different; at most half of all are one
+                of each of so many equal parts of the list, of which two may share an edge at their ends.
             generator: source of the draws, on the device of the edges.
         """
         drawn = self._draw(absent, present, generator)[0]
@@ -191,8 +190,10 @@ class PairSampler:
         number = draws + torch.searchsorted(self._before, draws, right=True)
         missing = _ordered_pair(number, self.n_nodes) if self.directed else _pair(number)
         if present < count:
-            if _FEW * present < count:  # an order of all edges would take longer than the step
-                chosen = torch.randint(count, (present,), generator=generator, device=edges.device)
+            if 2 * present <= count:  # an order of all edges would take long
+                place = torch.rand(present, generator=generator, dtype=torch.float64, device=edges.device)
+                place.add_(torch.arange(present, device=edges.device)).mul_(count / present)
+                chosen = place.long().clamp_(max=count - 1)
             else:
                 chosen = torch.randperm(count, generator=generator, device=edges.device)[:present]
             edges, weights = edges[:, chosen], None if weights is None else weights[chosen]
