@@ -76,13 +76,42 @@ def _by_square(slope: Tensor, half: Tensor) -> Tensor:
     return slope * 0.125 / (half + _SAME / half)
 
 
-def _gather(columns: Tensor, index: Tensor) -> Tensor:
+def _gather(points: Tensor, index: Tensor) -> Tensor:
     """Rows of (…, n, m) with the numbers (…, P)."""
     if index.dim() == 1:
-        return columns.index_select(-2, index)
-    batch = broadcast_shapes(columns.shape[:-2], index.shape[:-1])
-    index = index.unsqueeze(-1).expand(*batch, -1, columns.shape[-1])
-    return columns.expand(*batch, -1, -1).gather(-2, index)
+        return points.index_select(-2, index)
+    batch = broadcast_shapes(points.shape[:-2], index.shape[:-1])
+    index = index.unsqueeze(-1).expand(*batch, -1, points.shape[-1])
+    return points.expand(*batch, -1, -1).gather(-2, index)
+
+
+class _End(NamedTuple):
+    """Numbers of one point of every pair, as of `_Polar`, each of shape (…, P), except u, (…, d, P): operations go
+    through them in the order of memory."""
+
+    u: Tensor
+    s: Tensor
+    xi: Tensor
+    E: Tensor
+    q: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> _End:
+        dim = rows.shape[-2] - len(cls._fields) + 1
+        return cls(rows[..., :dim, :], *rows[..., dim:, :].unbind(-2))
+
+
+def _ends(S: Tensor, pairs: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of the first and of the second points of pairs, each (…, d + 4, P), for `_End`."""
+    count = pairs.shape[-1]
+    few = 2 * count < S.shape[-2]  # most points are in no pair
+    x = _polar(_gather(S, pairs.flatten(-2)) if few else S, c)
+    columns = torch.cat([x.u, torch.stack([x.s, x.xi, x.E, x.q], -1)], -1)
+    if few:
+        first, second = columns.split(count, -2)
+    else:
+        first, second = (_gather(columns, pairs[..., side, :]) for side in (0, 1))
+    return first.mT.contiguous(), second.mT.contiguous()
 
 
 class _Distances(Primitive):
@@ -100,12 +129,10 @@ class _Distances(Primitive):
     @staticmethod
     def forward(S: Tensor, pairs: Tensor, c: Tensor) -> tuple[Tensor, ...]:
         c = c.unsqueeze(-1)
-        u, *rest = _polar(S, c)
-        columns = torch.cat([u, torch.stack(rest, -1)], -1)
-        x, y = (_gather(columns, pairs[..., side, :]) for side in (0, 1))
-        one, two = _split(x), _split(y)
+        x, y = _ends(S, pairs, c)
+        one, two = _End.of(x), _End.of(y)
         R, turn = (one.E - two.E) * (one.q + two.q), one.u - two.u
-        half = _half_chord(R * R + one.s * two.s * h.dot(turn, turn), torch.float64)
+        half = _half_chord(R * R + one.s * two.s * (turn * turn).sum(-2), torch.float64)
         value, slope = arsinh_and_slope(half, c, 2.0 * torch.ones_like(c))
         return value, slope, half, x, y, R
 
@@ -121,28 +148,23 @@ class _Distances(Primitive):
             grad_S, grad_c = torch.func.vjp(lambda S, c: _Distances.traced(S, pairs, c)[0], S, c)[1](grad)
             return grad_S, None, grad_c
         value, slope, half, x, y, R = ctx.saved_tensors[3:]
-        one, two = _split(x), _split(y)
+        one, two = _End.of(x), _End.of(y)
         turn, push = one.u - two.u, grad * _by_square(slope, half)
-        C, bend = h.dot(turn, turn), R * (one.p * two.q + one.q * two.p)
-        total = torch.zeros(*push.shape[:-1], *S.shape[-2:], dtype=S.dtype, device=S.device)
+        C, bend = (turn * turn).sum(-2), R * (two.q / one.q + one.q / two.q)
+        total = torch.zeros(*push.shape[:-1], S.shape[-1], S.shape[-2], dtype=S.dtype, device=S.device)
         for side, a, b, sign in ((0, one, two, 1.0), (1, two, one, -1.0)):
             v = sign * turn
-            across = v - a.u * h.dot(a.u, v).unsqueeze(-1)
-            along = b.s * C + sign * bend / a.xi
-            slope_S = (2.0 * b.s).unsqueeze(-1) * across + a.u * along.unsqueeze(-1)
-            index = pairs[..., side, :].unsqueeze(-1).expand_as(slope_S)
-            total = total.scatter_add(-2, index, push.unsqueeze(-1) * slope_S)
+            across = v - a.u * (a.u * v).sum(-2, keepdim=True)
+            along = push * (b.s * C + sign * bend / a.xi)
+            slope_S = (2.0 * push * b.s).unsqueeze(-2) * across + a.u * along.unsqueeze(-2)
+            total = total.scatter_add(-1, pairs[..., side, :].unsqueeze(-2).expand_as(slope_S), slope_S)
         grad_c = None
         if ctx.needs_input_grad[2]:
-            wide, rise = c.unsqueeze(-1), one.tau - two.tau
+            wide = c.unsqueeze(-1)
+            rise = one.s * one.s / (1.0 + one.xi) - two.s * two.s / (1.0 + two.xi)
             by_c = grad * arsinh_by_c(half, wide, 2.0 * torch.ones_like(wide), value, slope)
             grad_c = (by_c - push * rise * rise / (one.xi * two.xi)).sum(-1).sum_to_size(c.shape)
-        return total.sum_to_size(S.shape), None, grad_c
-
-
-def _split(columns: Tensor) -> _Polar:
-    dim = columns.shape[-1] - len(_Polar._fields) + 1
-    return _Polar(columns[..., :dim], *columns[..., dim:].unbind(-1))
+        return total.mT.sum_to_size(S.shape), None, grad_c
 
 
 def distances(S: Tensor, pairs: Tensor, c: Tensor) -> Tensor:

@@ -197,13 +197,14 @@ class PairSampler:
             else:
                 chosen = torch.randperm(count, generator=generator, device=edges.device)[:present]
             edges, weights = edges[:, chosen], None if weights is None else weights[chosen]
-        sizes = torch.tensor([present, absent], device=edges.device)
-        weight = torch.tensor([count / max(present, 1), self.rest / absent], dtype=torch.float64, device=edges.device)
-        nodes, counts = torch.cat([edges, missing], 1), torch.ones(present + absent, device=edges.device)
+        joined = torch.zeros(present + absent, device=edges.device)
+        joined[:present] = 1.0
+        weight = torch.full_like(joined, self.rest / absent, dtype=torch.float64)
+        weight[:present] = count / max(present, 1)
+        counts = torch.ones_like(joined)
         if weights is not None:
             counts = torch.cat([weights, weights.new_ones(absent)])
-        joined = torch.tensor([1.0, 0.0], device=edges.device).repeat_interleave(sizes)
-        return Pairs(nodes, joined, weight.repeat_interleave(sizes) * counts), counts
+        return Pairs(torch.cat([edges, missing], 1), joined, weight * counts), counts
 
     def _named(self, nodes: Tensor) -> Tensor:
         """The nodes of pairs by their places among all nodes."""

@@ -178,7 +178,7 @@ class AdjacencyMaker:
 
     def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor) -> Tensor:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
             shape = self.n_nodes, self.n_nodes
             return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
