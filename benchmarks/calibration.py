@@ -84,6 +84,18 @@ def one(kind: str, seed: int) -> dict[str, Any]:
     return {"seed": seed, "outcome": found.outcome, "gain": found.gain, "p_value": found.p_value}
 
 
+def table(result: dict[str, Any]) -> str:
+    """What `curvae compare` answered on data without a hierarchy."""
+    lines = ["| data | | curvature 0 is better | no difference | curvature is better |", "|---|---|---|---|---|"]
+    for kind in KINDS:
+        found = result[kind]
+        low, high = (f"{100 * end:.0f}" for end in found["interval_95"])
+        counts = [found["outcomes"].get(outcome, 0) for outcome in ("euclidean", "none", "hyperbolic")]
+        shares = [f"{count / found['runs']:.0%}".replace("%", " %") for count in counts]
+        lines.append(f"| {kind} | {found['data']} | {shares[0]} | {shares[1]} | {shares[2]} ({low} to {high} %) |")
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))

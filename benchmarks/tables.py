@@ -28,7 +28,19 @@ from curvae.paper.experiment import table_lines
 from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
-from . import covariates, gallery, graph_scale, graph_tables, images, missing, processes, scale, variance, viewer
+from . import (
+    calibration,
+    covariates,
+    gallery,
+    graph_scale,
+    graph_tables,
+    images,
+    missing,
+    processes,
+    scale,
+    variance,
+    viewer,
+)
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
 
@@ -160,6 +172,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "bench_cpu": stacks,
     "bench_h200": cuda,
     "hierarchy_calibration": calls,
+    "compare_calibration": calibration.table,
     **{f"paper_{name}": paper for name in EXPERIMENTS},
     **{f"brief_{name}": brief for name in EXPERIMENTS},
     "viewer": viewer.table,
