@@ -421,6 +421,35 @@ def test_far_out_everything_stays_finite(edges):
         assert value.isfinite() and torch.autograd.grad(value, S)[0].isfinite().all()
 
 
+@pytest.mark.parametrize("count", [0, 3, 50])
+def test_distances_of_few_and_of_many_pairs(count):
+    """Of few pairs only their points are looked at; repeated points, and a pair of a point with itself."""
+    random = torch.Generator().manual_seed(count)
+    S = torch.randn(2, 40, 3, generator=random, dtype=torch.float64).requires_grad_()
+    c = torch.tensor([0.5, 2.0], dtype=torch.float64, requires_grad=True)
+    pairs = torch.randint(40, (2, 2, count), generator=random)
+    pairs[..., :1] = 7
+    weight = torch.randn(2, count, generator=random, dtype=torch.float64)
+    found = distances(S, pairs, c)
+    slopes = torch.autograd.grad((weight * found).sum(), (S, c))
+    for k in range(2):
+        own = S[k].detach().requires_grad_(), c[k].detach().requires_grad_()
+        i, j = pairs[k]
+        x, y, root = own[0][i], own[0][j], own[1].sqrt()
+        times = [(1 + own[1] * (point * point).sum(-1)).sqrt() for point in (x, y)]
+        # 4·sinh²(√c·d/2), from the chord between the points of the hyperboloid
+        square = own[1] * ((x - y) ** 2).sum(-1) - (times[0] - times[1]) ** 2
+        expected = torch.where(i == j, 0.0, 2 / root * (torch.where(i == j, 1.0, square) / 4).sqrt().asinh())
+        torch.testing.assert_close(found[k], expected)
+        alone = distances(S[k], pairs[k], c[k])
+        torch.testing.assert_close(alone, found[k])
+        wanted = torch.autograd.grad((weight[k] * expected).sum(), own)
+        single = torch.autograd.grad((weight[k] * alone).sum(), (S, c))
+        for slope, one, value in zip(slopes, single, wanted, strict=True):
+            torch.testing.assert_close(slope[k], value)
+            torch.testing.assert_close(one[k], value)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 160])
 def test_blocks_of_the_matrix_of_pairs(rows, monkeypatch):
     """Any division gives the sum over listed pairs; leading dimensions with a curvature each are sums of their own."""

@@ -195,6 +195,8 @@ def test_compiles_with_the_default_backend(name):
 @pytest.mark.compiled
 def test_no_shape_depends_on_data():
     """Draws under torch.compile with dynamic sample counts share one graph a rank."""
+    import torch._dynamo.testing
+
     space = PoincareBall(2, 1.0)
 
     def draw(noise, s):

@@ -50,7 +50,8 @@ _MANY = 1024  # numbers from which on it is not calls that take the time
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
     product = u * v
-    if product.shape[-1] == 2 and product.numel() >= _MANY:  # a sum takes seven times as long
+    if product.shape[-1] == 2 and not torch.compiler.is_compiling() and product.numel() >= _MANY:
+        # A sum takes seven times as long.
         return product[..., 0] + product[..., 1]
     return product.sum(-1)
 

@@ -108,7 +108,7 @@ def _ends(S: Tensor, pairs: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     x = _polar(_gather(S, pairs.flatten(-2)) if few else S, c)
     columns = torch.cat([x.u, torch.stack([x.s, x.xi, x.E, x.q], -1)], -1)
     if few:
-        first, second = columns.split(count, -2)
+        first, second = columns[..., :count, :], columns[..., count:, :]
     else:
         first, second = (_gather(columns, pairs[..., side, :]) for side in (0, 1))
     return first.mT.contiguous(), second.mT.contiguous()
