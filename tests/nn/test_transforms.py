@@ -181,8 +181,10 @@ def test_compiles_with_the_default_backend(name):
     from torch._inductor import config as inductor
 
     f = CASES[name]
-    # Inductor would first build a program for every instruction set of the processor, to see whether it runs.
-    with inductor.patch({"cpp.vec_isa_ok": True}):
+    # Inductor would first build a program for every instruction set of the processor, to see whether it runs, and
+    # headers for vectors, which take most of the time.
+    quick = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False, "cpp.simdlen": 1}
+    with inductor.patch(quick):
         value, grads = compiled(f, arguments(), "inductor")
     leaves = [a.clone().requires_grad_() for a in arguments()]
     eager = f(*leaves)
