@@ -41,22 +41,26 @@ def flat_rows(factors: int, seed: int) -> np.ndarray:
     return rng.normal(size=(ROWS, factors)) @ rng.normal(size=(factors, COLUMNS)) + 0.5 * noise if factors else noise
 
 
+FIRST, SECOND = np.triu_indices(NODES, 1)  # all pairs of nodes
+
+
+def _joined(chosen: np.ndarray) -> Graph:
+    """The graph of some of the pairs."""
+    return load_graph(nx.Graph(zip(FIRST[chosen].tolist(), SECOND[chosen].tolist(), strict=True)))
+
+
 def random_graph(hubs: bool, seed: int) -> Graph:
     """Edges drawn by the weights of their ends, which are equal, or fall as those of a power law."""
     rng = np.random.default_rng([seed, 12])
     weights = (1.0 + np.arange(NODES)) ** -0.6 if hubs else np.ones(NODES)
-    first, second = np.triu_indices(NODES, 1)
-    chances = weights[first] * weights[second]
-    drawn = rng.choice(len(first), EDGES, replace=False, p=chances / chances.sum())
-    return load_graph(nx.Graph(zip(first[drawn].tolist(), second[drawn].tolist(), strict=True)))
+    chances = weights[FIRST] * weights[SECOND]
+    return _joined(rng.choice(len(FIRST), EDGES, replace=False, p=chances / chances.sum()))
 
 
 def plane_graph(seed: int) -> Graph:
     """Points of a square, of which the closest pairs are joined."""
     points = np.random.default_rng([seed, 13]).random((NODES, 2))
-    first, second = np.triu_indices(NODES, 1)
-    closest = np.argsort(((points[first] - points[second]) ** 2).sum(1))[:EDGES]
-    return load_graph(nx.Graph(zip(first[closest].tolist(), second[closest].tolist(), strict=True)))
+    return _joined(np.argsort(((points[FIRST] - points[SECOND]) ** 2).sum(1))[:EDGES])
 
 
 def _of_rows(x: np.ndarray, seed: int) -> Any:
@@ -86,7 +90,7 @@ def one(kind: str, seed: int) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """What `curvae compare` answered on data without a hierarchy."""
-    lines = ["| data | | curvature 0 is better | no difference | curvature is better |", "|---|---|---|---|---|"]
+    lines = ["| data | size | curvature 0 is better | no difference | curvature is better |", "|---|---|---|---|---|"]
     for kind in KINDS:
         found = result[kind]
         low, high = (f"{100 * end:.0f}" for end in found["interval_95"])
@@ -115,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "share_hyperbolic": counts["hyperbolic"] / asked.runs,
             "interval_95": [low, high],
             "figures": found,
+            "config": (GraphConfig() if "graph" in kind else Config()).flat(),
             "versions": versions(),
         }
         print(kind, dict(counts), flush=True)
