@@ -2,7 +2,8 @@
 
 python -m benchmarks.graph_speed medium     4,500 nodes, 16,000 edges: a map and two splits
 python -m benchmarks.graph_speed large      the same of 100,000 nodes and 1,000,000 edges
-python -m benchmarks.graph_speed curve      AUC of validation edges during the training, of a graph without geometry
+python -m benchmarks.graph_speed curve      AUC of validation edges in the training, of a small graph without geometry
+python -m benchmarks.graph_speed long       the same of the large graph
 
 Each adds to results/graph_speed.json.
 
@@ -17,13 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 
-from curvae.data import load_graph, split_edges
+from curvae.data import Graph, load_graph, split_edges
 from curvae.training.graphs import GraphConfig, fit_graph, link_figures
 from curvae.training.storage import versions
 
@@ -63,9 +65,15 @@ def measure(nodes: int, edges: int, seconds: float, megabytes: float | None) -> 
     }
 
 
-def curve(nodes: int = 10_000, links: int = 5) -> dict[str, Any]:
-    """A Barabási–Albert graph, in which degrees are all there is to know: what else is learned is chance."""
-    graph = load_graph(nx.barabasi_albert_graph(nodes, links, seed=0))
+CURVES: dict[str, Callable[[], Graph]] = {
+    "curve": lambda: load_graph(nx.barabasi_albert_graph(10_000, 5, seed=0)),
+    "long": lambda: hubs(*SIZES["large"][:2], False, False),
+}
+"""graphs in which degrees are all there is to know"""
+
+
+def curve(graph: Graph) -> dict[str, Any]:
+    """AUC of validation edges, to the last step: what is learned besides degrees is chance."""
     config = GraphConfig()
     fitted = fit_graph(GraphConfig(patience=config.epochs), graph, split=split_edges(graph))
     looks = [[r["epoch"], r["validation_auc"]] for r in fitted.history if "validation_auc" in r]
@@ -84,7 +92,7 @@ def curve(nodes: int = 10_000, links: int = 5) -> dict[str, Any]:
 def main(what: str, path: str = str(RESULT)) -> None:
     file = Path(path)
     found = json.loads(file.read_text()) if file.exists() else {}
-    found[what] = curve() if what == "curve" else measure(*SIZES[what])
+    found[what] = curve(CURVES[what]()) if what in CURVES else measure(*SIZES[what])
     file.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps({name: value for name, value in found[what].items() if name != "curve"}))
 

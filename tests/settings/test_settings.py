@@ -77,6 +77,18 @@ def test_defaults_of_graphs_are_their_own():
     assert (graph.posterior, graph.hidden, graph.epochs, graph.learning_rate) == ("wrapped", (32,), 400, 0.01)
 
 
+def test_the_divergence_of_a_graph_weighs_by_the_dimension():
+    weights = [GraphConfig(dim=dim).divergence_weight for dim in (1, 2, 5, 10, 16)]
+    assert weights == [0.1, 0.05, 0.02, 0.01, 0.01]
+    assert GraphConfig(space="h2,e3").divergence_weight == 0.02
+    assert {GraphConfig(encoder="free").divergence_weight, GraphConfig(pairs="all").divergence_weight} == {0.01}
+    assert (GraphConfig(beta=0.5).divergence_weight, Config(beta=2.0).divergence_weight) == (0.5, 2.0)
+    with pytest.raises(CurvaeError, match="beta must be a number or auto; got 'heavy'"):
+        GraphConfig(beta="heavy")
+    with pytest.raises(CurvaeError, match="beta must be a number ≥ 0, got 'auto'"):
+        Config(beta="auto")
+
+
 @pytest.mark.parametrize(("estimator", "kind"), [(PoincareVAE, RowSettings), (PoincareGraphVAE, GraphSettings)])
 def test_estimators_have_the_same_defaults(estimator, kind):
     known = {name: setting.default for name, setting in described(kind).items()} | {"n_components": kind().dim}

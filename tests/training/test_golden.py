@@ -159,7 +159,7 @@ def _loss_of_graphs(case: Case, dtype: torch.dtype) -> list[tuple[float, dict[st
         model = build_graph_model(config, NODES, None if features is None else features.shape[1]).double()
         _fill(model, place)
         noise = _noise(case, place, NODES, dtype)
-        elbo = model.elbo(adjacency, edges, beta=config.beta, noise=noise, features=features)
+        elbo = model.elbo(adjacency, edges, beta=config.divergence_weight, noise=noise, features=features)
         found += _gradients(-elbo, dict(model.named_parameters()), 1)
     return found
 

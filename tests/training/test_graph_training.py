@@ -75,6 +75,13 @@ def test_a_stack_trains_each_model_as_if_alone(law, features, weighted):
         assert abs(one.last["elbo"] - alone.last["elbo"]) < 1e-9 * abs(alone.last["elbo"])
 
 
+def test_an_unset_weight_of_the_divergence_is_that_of_the_dimension():
+    data = graph()
+    auto, given = (fit_graph(replace(SMALL, beta=beta), data) for beta in ("auto", 0.1 / SMALL.dim))
+    assert_same_weights(auto, given, rtol=0.0)
+    assert auto.config.beta == "auto"
+
+
 def test_what_differs_in_more_than_numbers_is_trained_apart():
     data = graph()
     configs = [

@@ -52,7 +52,8 @@ class PoincareGraphVAE(MapEstimator):
             best weights; None never.
         learn_curvature, learn_prior_scale: train them, starting from their values above.
         diagonal: one posterior standard deviation for each axis (wrapped only).
-        samples, beta: draws a step, weight of the divergence.
+        samples, beta: draws a step, weight of the divergence; "auto" is 0.1 divided by the dimension and at least 0.01,
+            which it is for all pairs and for free vectors.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         random_state: seed, generator or None.
@@ -101,7 +102,7 @@ class PoincareGraphVAE(MapEstimator):
         learn_prior_scale: bool = False,
         diagonal: bool = False,
         samples: int = 1,
-        beta: float = 0.01,
+        beta: float | Literal["auto"] = "auto",
         tf32: bool = True,
         device: str = "auto",
         random_state: Any = None,

@@ -51,6 +51,10 @@ ADDED: Mapping[str, Any] = {
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
 
+# β of a model of a graph with balanced pairs: divided by the dimension, and the least.
+_BETA_BY_DIMENSION, _LEAST_BETA = 0.1, 0.01
+
+
 @dataclass(frozen=True)
 class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
     """What the settings of all kinds of models have in common."""
@@ -68,6 +72,11 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
         scale: float | Literal["auto"] = "auto" if self.prior_scale == "auto" else 1.0  # which has units of its own
         common = dataclasses.replace(self, seed=0, prior_scale=scale, learning_rate=1.0, beta=1.0)
         return common if all(factor.flat for factor in self.factors) else common.with_curvature(1.0)
+
+    @property
+    def divergence_weight(self) -> float:
+        """β."""
+        return float(self.beta)
 
     def flat(self) -> dict[str, Any]:
         """As one dictionary of JSON values, by name."""
@@ -148,3 +157,15 @@ class GraphSettings(
         "objective": GraphDrawSettings,
         "training": GraphStepSettings,
     }
+
+    @property
+    def divergence_weight(self) -> float:
+        """β: the one that is set, or what suits the dimension.
+
+        The divergence of a node grows with the dimension: what holds back positions in two dimensions makes them all
+        the same in many. Free vectors fit edges that are all seen, where nothing is to be held back.
+        """
+        if self.beta != "auto":
+            return self.beta
+        held_back = self.pairs == "balanced" and self.encoder == "convolutions"
+        return max(_LEAST_BETA, _BETA_BY_DIMENSION / self.dim) if held_back else _LEAST_BETA

@@ -198,13 +198,14 @@ class DrawSettings(Part):
     """What is maximised, for any model."""
 
     samples: int = setting(1, "Draws of each row per step.")
-    beta: float = setting(1.0, "Weight of the divergence in the ELBO.", rule=NOT_NEGATIVE)
+    beta: float | Literal["auto"] = setting(1.0, "Weight of the divergence in the ELBO.", rule=NOT_NEGATIVE)
 
 
 @dataclass(frozen=True)
 class ObjectiveSettings(DrawSettings):
     """What is maximised, for a model of rows."""
 
+    beta: float = again(DrawSettings, "beta", 1.0)
     objective: ObjectiveKind = setting("elbo", "What is maximised; iwae needs several samples to differ from elbo.")
 
 
@@ -370,11 +371,13 @@ class EdgeSettings(Part):
 class GraphDrawSettings(DrawSettings):
     """What is maximised, for a model of a graph."""
 
-    beta: float = again(
+    beta: float | Literal["auto"] = again(
         DrawSettings,
         "beta",
-        0.01,
+        "auto",
         help="Weight of the divergence: of a node beside a pair where pairs are balanced, otherwise as in the ELBO.",
+        words={"auto": "auto"},
+        shown="auto: 0.1 divided by the dimension, at least 0.01; 0.01 for all pairs or free vectors",
     )
 
 

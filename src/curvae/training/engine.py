@@ -131,7 +131,7 @@ class Engine(ABC, Generic[Model, Kind]):
 
     def _weights(self, dims: int) -> Tensor | float:
         """β of every model, to be multiplied with figures that have so many dimensions after the models'."""
-        beta = [config.beta for config in self.configs]
+        beta = [config.divergence_weight for config in self.configs]
         if len(set(beta)) == 1:
             return beta[0]
         return torch.tensor(beta, dtype=torch.float64, device=self.stack.device).view(-1, *[1] * dims)
