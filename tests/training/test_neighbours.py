@@ -81,6 +81,20 @@ def test_bridges_are_the_shortest():
     np.testing.assert_allclose(graph.toarray(), graph_of_table(cdist(x, x), 4).toarray(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("inside", [4, 40])
+def test_bridges_of_large_tables_end_in_some_rows(monkeypatch, inside):
+    """From 4 rows to some of the 56 others, from some of 40 rows to all of the 20 others."""
+    for name, most in (("_REST", 30), ("_BRIDGED", 10)):
+        monkeypatch.setattr(f"curvae.training.neighbours.nearest.{name}", most)
+    mask, every = np.arange(len(X)) < inside, cdist(X, X)
+    first, second, length = bridge_between(X)(mask)
+    assert mask[first] and not mask[second]
+    assert length == pytest.approx(every[first, second], rel=1e-6)
+    among = every[mask][:, second] if inside == 4 else every[first][~mask]
+    assert length == pytest.approx(among.min(), rel=1e-6)
+    assert (every[mask][:, ~mask] < length).mean() < 0.1
+
+
 # --- near and far ---------------------------------------------------------------------------------------------------
 
 

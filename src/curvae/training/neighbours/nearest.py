@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from ...data.neighbours import Bridge
@@ -62,16 +61,25 @@ def _by_blocks(x: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64
 
 
 def bridge_between(x: Points) -> Bridge:
-    """Finds bridges between components; in large ones, their ends among some of the rows."""
-    draw = np.random.default_rng(0)
+    """Finds bridges between components; in large tables, their ends among some of the rows."""
+    draw, count = np.random.default_rng(0), len(x)
+    some = np.arange(count) if count <= _REST else np.sort(draw.choice(count, _REST, replace=False))
+    sampled = some, *_with_squares(x[some])
 
     def bridge(inside: NDArray[np.bool_]) -> tuple[int, int, float]:
-        own, rest = (
-            one if len(one) <= most else draw.choice(one, most, replace=False)
-            for one, most in ((np.flatnonzero(inside), _BRIDGED), (np.flatnonzero(~inside), _REST))
-        )
-        distances = cdist(x[own], x[rest])
-        best, other = divmod(int(distances.argmin()), len(rest))
-        return int(own[best]), int(rest[other]), float(distances[best, other])
+        own = np.flatnonzero(inside)
+        few = count > _REST >= count - len(own)  # of the others: each of them is looked at
+        own = own if len(own) <= _BRIDGED else draw.choice(own, _BRIDGED, replace=False)
+        rest, points, squares = (outside := np.flatnonzero(~inside), *_with_squares(x[outside])) if few else sampled
+        rows, sizes = _with_squares(x[own])
+        far = np.where(inside[rest], np.inf, squares) - 2.0 * (rows @ points.T) + sizes[:, None]
+        best, other = divmod(int(far.argmin()), len(rest))
+        return int(own[best]), int(rest[other]), float(np.linalg.norm(rows[best] - points[other]))
 
     return bridge
+
+
+def _with_squares(rows: Points) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rows in double precision, and their squared lengths."""
+    exact = rows.astype(np.float64)
+    return exact, np.einsum("ij,ij->i", exact, exact)
