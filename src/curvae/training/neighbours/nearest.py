@@ -64,22 +64,28 @@ def bridge_between(x: Points) -> Bridge:
     """Finds bridges between components; in large tables, their ends among some of the rows."""
     draw, count = np.random.default_rng(0), len(x)
     some = np.arange(count) if count <= _REST else np.sort(draw.choice(count, _REST, replace=False))
-    sampled = some, *_with_squares(x[some])
+    sampled = some, _with_squares(x[some])
 
     def bridge(inside: NDArray[np.bool_]) -> tuple[int, int, float]:
         own = np.flatnonzero(inside)
         few = count > _REST >= count - len(own)  # of the others: each of them is looked at
         own = own if len(own) <= _BRIDGED else draw.choice(own, _BRIDGED, replace=False)
-        rest, points, squares = (outside := np.flatnonzero(~inside), *_with_squares(x[outside])) if few else sampled
-        rows, sizes = _with_squares(x[own])
-        far = np.where(inside[rest], np.inf, squares) - 2.0 * (rows @ points.T) + sizes[:, None]
-        best, other = divmod(int(far.argmin()), len(rest))
-        return int(own[best]), int(rest[other]), float(np.linalg.norm(rows[best] - points[other]))
+        rest, points = (outside := np.flatnonzero(~inside), _with_squares(x[outside])) if few else sampled
+        rows = _with_squares(x[own])
+        size = rows[:, -1].copy()
+        rows *= -2.0
+        rows[:, -1] = 1.0
+        far = rows @ points.T  # |b|² − 2a·b: what is left of |a − b|², in one product
+        far[:, inside[rest]] = np.inf
+        nearest_of = far.argmin(1)
+        best = int((far[np.arange(len(own)), nearest_of] + size).argmin())
+        ends = int(own[best]), int(rest[nearest_of[best]])
+        return *ends, float(np.linalg.norm(x[ends[0]].astype(np.float64) - x[ends[1]]))
 
     return bridge
 
 
-def _with_squares(rows: Points) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows in double precision, and their squared lengths."""
+def _with_squares(rows: Points) -> NDArray[np.float64]:
+    """Rows in double precision, and their squared lengths as a further column."""
     exact = rows.astype(np.float64)
-    return exact, np.einsum("ij,ij->i", exact, exact)
+    return np.column_stack([exact, np.einsum("ij,ij->i", exact, exact)])
