@@ -137,6 +137,7 @@ class NpyBlocks(Blocks):
             raise CurvaeError(f"{path.name} has shape {array.shape}; only rows × features can be read in pieces")
         self.shape, self.dtype = array.shape, array.dtype
         self.names = feature_names(self.shape[1])
+        self._columns = tuple(Column(name) for name in self.names)
         self._starts = block_starts(self.shape[0], self.shape[1], memory)
         self.sizes = np.diff([*self._starts, self.shape[0]])
 
@@ -150,4 +151,4 @@ class NpyBlocks(Blocks):
         array = map_npy(self.path)  # a map of its own: what was read of it is released with it
         start = int(self._starts[block])
         x = as_matrix(np.array(array[start : start + int(self.sizes[block])]), self.path.name)
-        yield RawData(self.path.name, self.kind, x, tuple(Column(name) for name in self.names))
+        yield RawData(self.path.name, self.kind, x, self._columns)
