@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import warnings
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -148,15 +150,28 @@ def compiled(f, args, backend):
 TRACED = ("geometry_of_the_ball", "radius_quantile", "riemannian_draw", "layers")
 # Those that are compiled under vmap, which includes the function itself: a map, a draw and a network.
 MAPPED = ("geometry_of_the_hyperboloid", "riemannian_draw", "layers")
-# A draw: what the default backend makes of others is no other kind, and takes half a minute each.
-COMPILED = ("riemannian_draw",)
+# By the default backend, which traces derivatives too: a draw. What it makes of others is no other kind, and takes half
+# a minute each.
+COMPILED = () if shutil.which("g++") is None else ("riemannian_draw",)
+
+
+@contextmanager
+def quick_inductor():
+    """The default backend without vectors, whose headers take most of the time, nor programs that it would first build
+    for every instruction set of the processor, to see whether they run."""
+    from torch._inductor import config as inductor
+
+    quick = {"cpp.vec_isa_ok": False, "cpp.simdlen": 1, "cpp_cache_precompile_headers": False}
+    with inductor.patch(quick), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns about itself
+        yield
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
 @EVERY
 def test_compiles_whole(name, monkeypatch):
-    """With a backend that needs no C++ compiler, forward, backward, and under vmap."""
+    """Forward, backward, and under vmap; all but one with a backend that needs no C++ compiler."""
     f, args = (vmap(CASES[name]), arguments(3)) if name in MAPPED else (CASES[name], arguments())
     f(*args)  # tables are made, and kept, before the steps are fewer
     # Every further step makes the unrolled graph longer.
@@ -164,34 +179,16 @@ def test_compiles_whole(name, monkeypatch):
     monkeypatch.setattr(radial, "quantile", partial(radial.quantile, steps=1))
     leaves = [a.clone().requires_grad_() for a in args]
     eager = f(*leaves)
-    value, grads = compiled(f, args, "aot_eager_default_partitioner" if name in TRACED else "eager")
+    if name in COMPILED:
+        with quick_inductor():
+            value, grads = compiled(f, args, "inductor")
+    else:
+        value, grads = compiled(f, args, "aot_eager_default_partitioner" if name in TRACED else "eager")
     torch.testing.assert_close(value, eager, rtol=1e-5, atol=1e-5)
     for a, b in zip(grads, torch.autograd.grad(eager.sum(), leaves, allow_unused=True), strict=True):
         assert (a is None) == (b is None)
         if a is not None:
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.compiled
-@pytest.mark.skipif(shutil.which("g++") is None, reason="the default backend needs a C++ compiler")
-@pytest.mark.parametrize("name", COMPILED)
-@pytest.mark.filterwarnings("ignore")  # inductor warns about itself
-def test_compiles_with_the_default_backend(name):
-    from torch._inductor import config as inductor
-
-    f = CASES[name]
-    # Inductor would first build a program for every instruction set of the processor, to see whether it runs, and
-    # headers for vectors, which take most of the time.
-    quick = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False, "cpp.simdlen": 1}
-    with inductor.patch(quick):
-        value, grads = compiled(f, arguments(), "inductor")
-    leaves = [a.clone().requires_grad_() for a in arguments()]
-    eager = f(*leaves)
-    torch.testing.assert_close(value, eager, rtol=1e-4, atol=1e-4)
-    for a, b in zip(grads, torch.autograd.grad(eager, leaves, allow_unused=True), strict=True):
-        if b is not None:
-            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.compiled
