@@ -176,7 +176,9 @@ def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: N
     sample = np.sort(random.permutation(len(rows))[:SAMPLE])
     most = int(_VALUES / max(1, rows.x.shape[1]))
     drawn = rows.sample(sample)
-    return _diagnose("table", "row", drawn.table(), sample, rows.pairs, len(rows), most, random, progress, drawn)
+    table = drawn.table()
+    pairs = rows.pairs if len(rows) > SAMPLE else lambda i, j: table[i, j]
+    return _diagnose("table", "row", table, sample, pairs, len(rows), most, random, progress, drawn)
 
 
 def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
