@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import socket
 import time
 from dataclasses import replace
@@ -183,18 +184,18 @@ def test_the_command_line(table):
 def test_a_killed_process_ends_all_and_resume_goes_on(tmp_path):
     """With as many processes bit for bit, with another number but for rounding."""
     whole = fit(CONFIG, opened(), processes=2, dtype=torch.float64)
+
+    def kill(record, epochs):
+        if record["epoch"] == 3:
+            (worker,) = active_children()
+            worker.kill()
+
+    with pytest.raises(CurvaeError, match="process 2 of 2 was ended by SIGKILL; go on with resume=True"):
+        fit(CONFIG, opened(), folder=tmp_path / "killed", processes=2, dtype=torch.float64, progress=kill)
+    assert not active_children()
     found = {}
     for count in (1, 2, 4):
-
-        def kill(record, epochs):
-            if record["epoch"] == 3:
-                (worker,) = active_children()
-                worker.kill()
-
-        folder = tmp_path / str(count)
-        with pytest.raises(CurvaeError, match="process 2 of 2 was ended by SIGKILL; go on with resume=True"):
-            fit(CONFIG, opened(), folder=folder, processes=2, dtype=torch.float64, progress=kill)
-        assert not active_children()
+        folder = shutil.copytree(tmp_path / "killed", tmp_path / str(count))
         found[count] = fit(CONFIG, opened(), folder=folder, resume=True, processes=count, dtype=torch.float64)
         assert_close(found[count], whole)
     assert_same(state(found[2]), state(whole))

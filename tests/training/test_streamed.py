@@ -222,16 +222,25 @@ def test_steps_that_could_be_captured_are_the_plain_ones():
 # --- resume -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The state after a training on all rows that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        np.save(folder / "x.npy", X)
+        return state(fit(CONFIG, open_stream(folder / "x.npy", memory=MEMORY)))
+
+
 @pytest.mark.parametrize("n", [2, 5])
-def test_a_killed_training_goes_on_bit_for_bit(tmp_path, n):
+def test_a_killed_training_goes_on_bit_for_bit(whole, tmp_path, n):
     """Epochs are parts of a pass, so it goes on in the middle of one."""
-    whole = state(fit(CONFIG, opened()))
     assert killed_at_write(2 * n, True, lambda: fit(CONFIG, opened(), folder=tmp_path / "run"))
     assert_same(state(fit(CONFIG, opened(), folder=tmp_path / "run", resume=True)), whole)
 
 
-def test_a_file_that_changes_in_the_middle_of_an_epoch(tmp_path):
-    whole, stat = state(fit(CONFIG, opened())), Path("x.npy").stat()
+def test_a_file_that_changes_in_the_middle_of_an_epoch(whole, tmp_path):
+    stat = Path("x.npy").stat()
 
     def change(record, epochs):
         if record["epoch"] == 2:
