@@ -172,11 +172,14 @@ def test_a_terminal_that_is_gone_does_not_end_a_training(left):
     assert found.code == 0 and "report: run/report.html" in found.out
     assert screen.left < 0
     assert json.loads(Path("run/config.json").read_text())["summary"]
-    # The same of the output: what was trained is there, and the exit code says that the rest was not told.
+
+
+def test_an_output_that_is_gone_does_not_end_a_training():
+    """What was trained is there, and the exit code says that the rest was not told."""
     output = Gone()
     output.left = 0
     with streams(output, io.StringIO()):
-        found = curvae(*FIT, "--force")
+        found = curvae(*FIT)
     assert found.code == 2 and found.err.splitlines()[-1].startswith("curvae: cannot write to the output: Input/output")
     assert json.loads(Path("run/config.json").read_text())["summary"]
 
