@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -11,7 +13,7 @@ import pandas as pd
 import pytest
 
 from curvae.errors import CurvaeError
-from curvae.training import Config
+from curvae.training import Config, stacks
 from curvae.training.comparison import compare
 from curvae.training.engine import BatchEngine
 from running import curvae, refused, snapshot, untouched, write_table
@@ -72,16 +74,29 @@ def test_a_killed_comparison_is_resumed(table, finished, n):
 
 
 def test_what_is_finished_is_not_trained_again(table, finished):
-    assert curvae(*comparison("-q", *WORDS)).code == 0
+    shutil.copytree(finished, "run")
     with epochs_trained() as trained:
         found = curvae(*comparison("--resume", "--json"))
     assert found.code == 0 and not trained.called
     assert found.json == {"folder": "run", **json.loads((finished / "comparison.json").read_text())}
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A comparison that was killed before its sixth write."""
+    home = tmp_path_factory.mktemp("killed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        patch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
+        patch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
+        write_table(Path("t.csv"), kind=list("xy") * 20)
+        assert killed_at_write(6, False, lambda: curvae(*comparison("-q", *WORDS)))
+    return home / "run"
+
+
 @pytest.fixture
-def begun(table):
-    assert killed_at_write(6, False, lambda: curvae(*comparison("-q", *WORDS)))
+def begun(table, killed):
+    shutil.copytree(killed, "run")
 
 
 def test_a_comparison_on_other_data_is_refused(begun):

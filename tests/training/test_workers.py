@@ -14,6 +14,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -72,9 +73,21 @@ def watched(monkeypatch):
 CONFIGS = [replace(SMALL, seed=seed, curvature=(0.0, 0.5, 0.0, 2.0)[seed]) for seed in range(4)]
 
 
+@cache
+def trained():
+    """By one process."""
+    return fit_many(CONFIGS, X)
+
+
+@cache
+def compared():
+    """By one process."""
+    return compare(SMALL, X, (0.3, 1.0), 3, samples=20, jobs=1)
+
+
 def test_two_processes_train_as_one(tmp_path, monkeypatch, watched):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    expected = fit_many(CONFIGS, X)
+    expected = trained()
     assert_all_same(fit_many(CONFIGS, X, jobs=2), expected)
     longer = [replace(config, epochs=30) for config in CONFIGS]
     estimates = []
@@ -97,9 +110,8 @@ def test_pieces_of_a_stack_train_as_the_whole():
 
 
 def test_a_comparison_in_two_processes_is_that_of_one(watched):
-    expected = compare(SMALL, X, (0.3, 1.0), 3, samples=20, jobs=1)
     found = compare(SMALL, X, (0.3, 1.0), 3, samples=20, jobs=2, progress=lambda *told: watched.append(told))
-    assert_same_comparison(found, expected)
+    assert_same_comparison(found, compared())
     assert_grows_to_the_end(watched)
     assert watched[-1] == (27, 27)
 
@@ -126,7 +138,7 @@ def test_checkpoints_of_processes_are_those_of_one(tmp_path):
     told = []
     found = fit_many(CONFIGS, X, folder=tmp_path, resume=True, progress=lambda *figures: told.append(figures))
     assert len(told) == 5  # one epoch of each, and the end
-    assert_all_same(found, fit_many(CONFIGS, X))
+    assert_all_same(found, trained())
 
 
 def test_processes_find_the_folder_after_a_change_of_directory(tmp_path, monkeypatch):
@@ -283,10 +295,9 @@ def cluster(tmp_path_factory):
 
 @quiet
 def test_a_comparison_on_a_cluster_is_that_of_one_process(cluster, watched):
-    expected = compare(SMALL, X, (0.3, 1.0), 3, samples=20, jobs=1)
     tell = {"progress": lambda *told: watched.append(told)}
     found = compare(SMALL, X, (0.3, 1.0), 3, samples=20, scheduler=cluster.scheduler_address, **tell)
-    assert_same_comparison(found, expected)
+    assert_same_comparison(found, compared())
     assert_grows_to_the_end(watched)
 
 
