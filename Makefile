@@ -1,6 +1,7 @@
 # make demo    install into .venv and run the demonstration
-# make test    install with the development tools and run the tests
-# make check   formatting, lint, types, the order of imports and the examples in docstrings
+# make test    install with the development tools and run the tests of the library and the command line
+# make check   formatting, lint, types, the order of imports, and tests of the project: examples in docstrings and pages,
+#              packaging, public names, recipes for contributors, tools of the benchmarks
 # make docs    run the tutorials and the examples with programs of others, and build the documentation site in docs/_build/html
 # make bench   speed, as ratios measured in one run
 
@@ -22,14 +23,14 @@ demo: $(VENV)/.core
 	$(BIN)/curvae demo
 
 test: $(VENV)/.dev
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --ignore tests/project
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest --doctest-modules src/curvae
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --doctest-modules src/curvae tests/project
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m pytest -m docs tests/project
