@@ -30,7 +30,8 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --doctest-modules src/curvae tests/project
+	$(BIN)/python -m pytest --doctest-modules src/curvae
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest tests/project
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m pytest -m docs tests/project
