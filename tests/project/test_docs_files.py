@@ -180,13 +180,13 @@ def _here(line: str) -> str:
 
 
 def _make(target: str) -> str:
-    """What make does after the installation; nothing where that is to run these tests."""
+    """What make does after the installation; nothing where that is to run all the other tests."""
     done = [f"-o.venv/.{extra}" for extra in ("core", "dev")]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of a make around it
     words = ["make", "-n", f"-f{ROOT}/Makefile", *done, target]
     called = subprocess.run(words, check=True, capture_output=True, text=True, env=plain)
     command = called.stdout.strip().removeprefix("PYTHONDONTWRITEBYTECODE= ").removeprefix(".venv/bin/")
-    return "" if command == "python -m pytest" else command
+    return "" if command == "python -m pytest --ignore tests/project" else command
 
 
 def _dask(words: str) -> str:
