@@ -52,8 +52,10 @@ CASES = {
         Arrays((RANDOM.random((ROWS, 64)) < 0.3).astype(float), shape=(8, 8)),
     ),
 }
-# Those that between them have all that is special in a graph; a file takes some seconds.
-WRITTEN = ("mixed", "conv")
+CASES["flat_conv"] = replace(CASES["conv"][0], space="e2"), CASES["conv"][1]
+# Those that between them have all that is special in a graph: factors of both kinds, covariates, likelihoods in parts;
+# convolutions. A file takes some seconds.
+WRITTEN = ("mixed", "flat_conv")
 
 
 @pytest.fixture(scope="module")

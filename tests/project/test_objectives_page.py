@@ -1,0 +1,47 @@
+"""The page on objectives: its examples, and the table of measured variances."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+
+from paths import ROOT
+
+
+def test_the_examples_of_the_page_train(capsys):
+    page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
+    mixed, exposure, counts, convolutional = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict = {}
+    exec(mixed, names)
+    assert "```text\n" + capsys.readouterr().out in page
+    exec(exposure, names)
+    assert names["fitted"].layout.size
+    exec(counts, names)
+    assert all(parameter.grad.isfinite().all() for parameter in names["model"].parameters())
+    names = {}
+    exec(convolutional, names)
+    losses, held_out = names["losses"], names["held_out"]
+    assert np.mean(losses[-20:]) < 0.6 * losses[0]
+    assert held_out.log_prob.mean() > -np.mean(losses[-20:]) - 2 and held_out.error.median() < 0.2
+    assert names["points"].shape == (512, 2)
+
+
+def test_the_table_of_the_page_comes_from_its_file(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import tables, variance
+
+    result = json.loads(variance.RESULT.read_text())
+    page = variance.PAGE.read_text(encoding="utf-8")
+    assert tables.fill("objectives", page) == page and variance.table(result) in page
+    # What the text says of it.
+    assert all(case["interval"][0] > 1 and case["time_ratio"] > 1.5 for case in result["results"])
+    gradients = np.random.default_rng(0).normal(size=(30, 7)) * 3
+    weights = np.full(30, 1 / 30)
+    np.testing.assert_allclose(
+        variance.total_variance(gradients @ gradients.T, weights), gradients.var(0).sum(), rtol=1e-10
+    )
+    pairs = [(gradients @ gradients.T, 1.5 * gradients @ gradients.T)]
+    value, (low, high) = variance.ratio(pairs, np.random.default_rng(0))
+    assert abs(value - 1.5) < 1e-9 and abs(low - 1.5) < 1e-9 and abs(high - 1.5) < 1e-9
