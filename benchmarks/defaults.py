@@ -118,6 +118,7 @@ GROUPS: dict[str, dict[str, dict[str, Any]]] = {
     "beta2": {"β2 0.999": {"adam_beta2": 0.999}},
     "decay": {"weight decay 0.1": {}},
     "hidden 64": {"hidden 64": {"hidden": (64,)}},
+    "encoder": {f"weight decay {decay:g} of the encoder": {"weight_decay": decay} for decay in (0.3, 1.0, 3.0)},
 }
 """in the order in which they are trained: what takes long first"""
 
@@ -150,7 +151,7 @@ class Cell:
 
 
 def decaying(name: str) -> AbstractContextManager[Any]:
-    """Adam with decoupled weight decay, where the variant has one; there is no such setting."""
+    """Adam with decoupled weight decay of all weights, where the variant has one; there is no such setting."""
     if name not in DECAY:
         return nullcontext()
 
@@ -219,7 +220,8 @@ def measure(cell: Cell, data: Path, folder: Path, changes: Mapping[str, Any]) ->
             }
         )
     facts = {"table": cell.table, "rows": len(x), "columns": x.shape[1], "group": cell.group, "seconds": seconds}
-    write_json(path, {**facts, "settings": settings, "samples": cell.samples, "figures": figures})
+    known = {"versions": versions(), "settings": settings, "samples": cell.samples}
+    write_json(path, {**facts, **known, "figures": figures})
 
 
 def run(cells: Sequence[Cell], data: Path, folder: Path, jobs: int, changes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -309,7 +311,7 @@ def main() -> None:
     folder = asked.out.with_suffix(f".{asked.what}-cells")
     found = run(cells, asked.data, folder, asked.jobs, {"epochs": 2} if asked.quick else {})
     result = read_json(asked.out) if asked.out.exists() else {}
-    result |= {"command": "python -m benchmarks.defaults", "versions": versions(), "defaults": Config().flat()}
+    result |= {"command": "python -m benchmarks.defaults", "defaults": Config().flat()}
     result |= {
         "before": {**BEFORE},
         "centre": {**CENTRE},

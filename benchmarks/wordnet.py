@@ -1,4 +1,4 @@
-"""The nouns of WordNet below "mammal" as tables. `python -m benchmarks.wordnet` writes them to the present folder.
+"""The nouns of WordNet below "mammal" as tables. `python -m benchmarks.wordnet [FOLDER]` writes them, by default here.
 
 - `mammals.csv`: every noun with every more general one, columns child and parent (the hyponym relation, transitive);
 - `mammal-nodes.csv`: every noun with the branch it belongs to;
@@ -10,6 +10,7 @@ programs do. Format: the manual page wndb(5).
 
 from __future__ import annotations
 
+import argparse
 import csv
 import os
 import sys
@@ -131,4 +132,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.wordnet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="folder to write to")
+    main(parser.parse_args().folder)

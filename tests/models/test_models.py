@@ -419,6 +419,7 @@ BAD = {
     "steps": [0, 2.5, "many", True],
     "epoch_steps": [0, 2.5, "7"],
     "batch_size": [0, 64.0, None],
+    "weight_decay": [-0.1, math.nan, "1", None],
     "learning_rate": [0, -1e-3, math.inf, None],
     "validation": [-0.1, 1.0, math.nan, "0.1"],
     "patience": [0, 1.5, True, "long"],

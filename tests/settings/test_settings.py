@@ -297,6 +297,7 @@ OLD = {
         "steps": None,
         "epoch_steps": None,
         "batch_size": 64,
+        "weight_decay": 0.0,
         "validation": 0.1,
         "patience": None,
     },
@@ -345,7 +346,7 @@ def test_a_new_setting_is_declared_for_old_files():
     assert {*described(Config), *described(GraphConfig)} == named
     added = {"network": "mlp", "encode_covariates": False, "space": None}
     added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15}
-    added |= {"adam_beta2": 0.999, "cooldown": 0.0, "steps": None, "epoch_steps": None}
+    added |= {"adam_beta2": 0.999, "cooldown": 0.0, "weight_decay": 0.0, "steps": None, "epoch_steps": None}
     added |= {
         "encoder": "convolutions",
         "popularity": "off",

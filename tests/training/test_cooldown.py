@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import sparse
 
+from curvae.errors import CurvaeError
 from curvae.training import Config, Scaling, build, fit, fit_many
 from curvae.training import engine as engines
 from curvae.training.adam import Adam
@@ -41,8 +42,9 @@ def engine(kind, configs, x, form=np.asarray):
     ("kind", "share"), [(BatchEngine, 0.0), (BatchEngine, 0.5), (BatchEngine, 1.0), (Captured, 0.5)]
 )
 def test_rates_fall_in_a_straight_line_to_0(kind, share, monkeypatch):
-    """18 steps, of models with different rates."""
-    configs = [replace(FALLING, cooldown=share), replace(FALLING, cooldown=share, seed=1, learning_rate=0.01)]
+    """18 steps, of models with different rates; for weights of the encoder, and for others."""
+    falling = replace(FALLING, cooldown=share, weight_decay=0.5)
+    configs = [falling, replace(falling, seed=1, learning_rate=0.01)]
     own, seen = engine(kind, configs, rows(36)), []
     plain = Adam.step
     monkeypatch.setattr(Adam, "step", lambda adam, gradients: (seen.append(adam.rates), plain(adam, gradients)))
@@ -50,7 +52,7 @@ def test_rates_fall_in_a_straight_line_to_0(kind, share, monkeypatch):
         own.epoch(epoch)
     left = 1 - np.arange(18) / 18
     expected = np.ones(18) if share == 0 else np.minimum(1, left / share)
-    np.testing.assert_allclose(seen, expected[:, None] * [0.02, 0.01], rtol=1e-12)
+    np.testing.assert_allclose(seen, expected[:, None] * [0.02, 0.02, 0.01, 0.01], rtol=1e-12)
 
 
 def test_stacks_captured_steps_and_resumed_trainings_fall_alike(tmp_path):
@@ -84,23 +86,51 @@ def test_a_single_gradient_moves_a_weight_by_a_step_or_three(decay, most):
 
 
 def test_steps_are_those_of_adam():
-    """Of two models with rates of their own, and gradients with other strides."""
+    """Of two models with rates of their own, one of whose parameters decays, and gradients with other strides."""
     generator = torch.Generator().manual_seed(0)
 
     def draw():
         return torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
 
-    tensors = {"weight": draw()}
-    models = [tensors["weight"][i].clone().requires_grad_() for i in range(2)]
-    known = [torch.optim.Adam([p], rate, (0.9, 0.99)) for p, rate in zip(models, (0.1, 0.02), strict=True)]
-    own = Adam(tensors, tensors, [0.1, 0.02], 0.99, falling=False)
+    decays = {"weight": 0.0, "decaying": 0.7}
+    tensors = {name: draw() for name in decays}
+    models = [{name: tensors[name][i].clone().requires_grad_() for name in decays} for i in range(2)]
+    known = [
+        torch.optim.AdamW(
+            [{"params": [own[name]], "weight_decay": decay} for name, decay in decays.items()], rate, (0.9, 0.99)
+        )
+        for own, rate in zip(models, (0.1, 0.02), strict=True)
+    ]
+    ours = Adam(tensors, tensors, [0.1, 0.02], 0.99, False, {"decaying": 0.7})
     for _ in range(5):
-        gradient = draw()
-        own.step({"weight": gradient.mT.contiguous().mT})
-        for parameter, part, optimiser in zip(models, gradient, known, strict=True):
-            parameter.grad = part
+        gradients = {name: draw() for name in decays}
+        ours.step({name: gradient.mT.contiguous().mT for name, gradient in gradients.items()})
+        for i, (own, optimiser) in enumerate(zip(models, known, strict=True)):
+            for name, parameter in own.items():
+                parameter.grad = gradients[name][i]
             optimiser.step()
-    torch.testing.assert_close(tensors["weight"], torch.stack(models).detach(), rtol=1e-12, atol=1e-14)
+    for name, tensor in tensors.items():
+        expected = torch.stack([own[name] for own in models]).detach()
+        torch.testing.assert_close(tensor, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_weights_of_the_encoder_decay_and_no_others():
+    """Without gradients only decay moves anything."""
+    x, config = rows(), replace(FALLING, weight_decay=2.0, cooldown=0.0)
+    plain, decayed = (engine(BatchEngine, [one], x) for one in (replace(config, weight_decay=0.0), config))
+    zero = {name: torch.zeros_like(t) for name, t in plain.stack.leaves.items()}
+    for own in (plain, decayed):
+        own._descend(zero)
+    shrunk = {"encoder.1.weight"}
+    for name, before in plain.stack.leaves.items():
+        factor = 1 - 2.0 * 0.02 if name in shrunk else 1.0
+        torch.testing.assert_close(decayed.stack.leaves[name], factor * before, rtol=1e-12, atol=0)
+
+
+def test_decay_that_would_turn_weights_around_is_refused():
+    with pytest.raises(CurvaeError, match="change their sign in a step; keep weight_decay below 50$"):
+        fit(replace(FALLING, weight_decay=50.0), rows())
+    fit(replace(FALLING, weight_decay=49.0, epochs=1), rows())
 
 
 # --- parts of a pass ------------------------------------------------------------------------------------------------

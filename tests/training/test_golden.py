@@ -193,6 +193,7 @@ ROWS: dict[str, Any] = COMMON | {
     "standardise": True,
     "objective": "elbo",
     "batch_size": 8,
+    "weight_decay": 0.0,
     "validation": 0.1,
     "patience": None,
 }

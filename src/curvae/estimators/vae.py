@@ -76,6 +76,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         epoch_steps: steps of an epoch at most; None makes it a whole pass, or without `epochs` at most 100 steps.
         batch_size, learning_rate, adam_beta2: of Adam.
         cooldown: share of the steps, at the end, over which the learning rate falls to 0.
+        weight_decay: of the encoder: a step shrinks its weights by so many times the learning rate. 1 makes an encoder
+            that serves new rows better.
         validation: share of rows held out to watch the training.
         patience: stop after so many epochs without progress on them and keep the best weights; "auto" suits the steps
             of an epoch, and without such rows the last weights are kept. None trains to the end and keeps the last.
@@ -140,6 +142,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         learning_rate: float = 2e-3,
         adam_beta2: float = 0.99,
         cooldown: float = 0.5,
+        weight_decay: float = 0.0,
         validation: float = 0.1,
         patience: int | Literal["auto"] | None = "auto",
         learn_curvature: bool = False,
@@ -179,6 +182,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.learning_rate = learning_rate
         self.adam_beta2 = adam_beta2
         self.cooldown = cooldown
+        self.weight_decay = weight_decay
         self.validation = validation
         self.patience = patience
         self.learn_curvature = learn_curvature

@@ -40,6 +40,7 @@ BRANCHING_DIFFUSION: dict[str, Any] = {
     "steps": None,
     "epoch_steps": None,
     "batch_size": 64,
+    "weight_decay": 0.0,
     "validation": 0.0,
     "patience": None,
 }
@@ -75,6 +76,7 @@ MNIST: dict[str, Any] = {
     "steps": None,
     "epoch_steps": None,
     "batch_size": 128,
+    "weight_decay": 0.0,
     "validation": 0.0,
     "patience": None,
 }

@@ -39,6 +39,7 @@ ADDED: Mapping[str, Any] = {
     "n_neighbours": 15,
     "adam_beta2": 0.999,
     "cooldown": 0.0,
+    "weight_decay": 0.0,
     "steps": None,
     "epoch_steps": None,
     "encoder": "convolutions",
@@ -77,6 +78,11 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
     def divergence_weight(self) -> float:
         """β."""
         return float(self.beta)
+
+    @property
+    def encoder_decay(self) -> float:
+        """By which multiple of the learning rate the weights of the encoder shrink in a step."""
+        return 0.0
 
     def flat(self) -> dict[str, Any]:
         """As one dictionary of JSON values, by name."""
@@ -137,6 +143,10 @@ class RowSettings(
     @property
     def architecture(self) -> Self:
         return dataclasses.replace(super().architecture, neighbours_weight=None)
+
+    @property
+    def encoder_decay(self) -> float:
+        return self.weight_decay
 
     @property
     def gaussian(self) -> bool:

@@ -255,6 +255,11 @@ class TrainingSettings(StepSettings):
         None, "Steps of an epoch at most.", shown="a whole pass, or 100 where epochs are not given"
     )
     batch_size: int = setting(64, "Rows per step.")
+    weight_decay: float = setting(
+        0.0,
+        "Weight decay of the encoder: a step shrinks its weights by so many times the learning rate.",
+        rule=NOT_NEGATIVE,
+    )
     validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
     patience: int | Literal["auto"] | None = setting(
         "auto",

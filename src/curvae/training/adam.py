@@ -17,11 +17,13 @@ _BETA1, _EPS = 0.9, 1e-8  # decay of the mean of gradients, and what is added to
 
 @dataclass
 class _Group:
-    """Neighbouring models of one rate: their part of every parameter, with its moments and its count of steps."""
+    """Neighbouring models of one rate: their part of parameters of one decay, with moments and counts of steps."""
 
     models: slice
+    names: list[str]
     start: float
     rate: float | Tensor
+    decay: float
     parameters: list[Tensor]
     first: list[Tensor]
     second: list[Tensor]
@@ -31,7 +33,7 @@ class _Group:
 class Adam:
     """Parameters are cut where the rate changes, and nowhere when it does not.
 
-    The functional form of `torch.optim.Adam`: the class imports the whole compiler, some seconds, when it is made.
+    The functional form of `torch.optim.AdamW`: the class imports the whole compiler, some seconds, when it is made.
 
     Arguments:
         tensors: the parameters of the stack by name, (models, …).
@@ -39,6 +41,7 @@ class Adam:
         rates: learning rate of every model.
         beta2: decay of the mean of squared gradients.
         falling: whether `cool` will be called.
+        decays: by which multiple of the rate some parameters shrink in a step, by name.
 
     Attributes:
         moments: mean of gradients and of their squares, by name.
@@ -51,30 +54,35 @@ class Adam:
         rates: Sequence[float],
         beta2: float,
         falling: bool,
+        decays: Mapping[str, float],
     ) -> None:
         self.moments = {name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in tensors.items()}
         self.beta2, self._shapes = beta2, {name: t.shape for name, t in tensors.items()}
         device = next(iter(tensors.values())).device
         self._fused = device.type in ("cpu", "cuda")
         self._groups: list[_Group] = []
+        alike: dict[float, list[str]] = {}
+        for name in leaves:
+            alike.setdefault(decays.get(name, 0.0), []).append(name)
         end = 0
         for rate, run in groupby(rates):
             part = slice(end, end + len(list(run)))
             end = part.stop
             whole = part == slice(0, len(rates))
-            own = [leaf if whole else leaf.detach()[part] for leaf in leaves.values()]
-            first, second = (
-                [pair[side][part].view(p.shape) for pair, p in zip(self.moments.values(), own, strict=True)]
-                for side in (0, 1)
-            )
-            counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in own]
-            # A captured step reads the rate from where it lies.
-            lies = torch.tensor(rate, device=device) if falling and device.type == "cuda" else rate
-            self._groups.append(_Group(part, rate, lies, own, first, second, counts))
+            for decay, names in alike.items():
+                own = [leaves[name] if whole else leaves[name].detach()[part] for name in names]
+                first, second = (
+                    [self.moments[name][side][part].view(p.shape) for name, p in zip(names, own, strict=True)]
+                    for side in (0, 1)
+                )
+                counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in own]
+                # A captured step reads the rate from where it lies.
+                lies = torch.tensor(rate, device=device) if falling and device.type == "cuda" else rate
+                self._groups.append(_Group(part, names, rate, lies, decay, own, first, second, counts))
 
     @property
     def rates(self) -> list[float]:
-        """Of the next step, one for each run of models that share it."""
+        """Of the next step, one for each run of models and parameters that share it."""
         return [float(group.rate) for group in self._groups]
 
     def load(self, moments: Mapping[str, tuple[Tensor, Tensor]], step: int) -> None:
@@ -107,7 +115,7 @@ class Adam:
                 group.parameters,
                 [
                     self._like(gradients[name], parameter, name, group.models)
-                    for name, parameter in zip(self.moments, group.parameters, strict=True)
+                    for name, parameter in zip(group.names, group.parameters, strict=True)
                 ],
                 group.first,
                 group.second,
@@ -118,7 +126,8 @@ class Adam:
                 beta1=_BETA1,
                 beta2=self.beta2,
                 lr=group.rate,
-                weight_decay=0.0,
+                weight_decay=group.decay,
+                decoupled_weight_decay=True,
                 eps=_EPS,
                 maximize=False,
             )

@@ -81,7 +81,8 @@ class Engine(ABC, Generic[Model, Kind]):
         self.step = 0
         rates, config = [config.learning_rate for config in configs], self.config
         stack, falls = self.stack, config.cooldown > 0
-        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, falls)
+        decays = dict.fromkeys(stack.encoder_weights, config.encoder_decay)
+        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, falls, decays)
 
     @property
     @abstractmethod
