@@ -14,9 +14,20 @@ from combining import every_pair
 from curvae import RiemannianNormal, WrappedNormal
 from curvae.distributions import step
 from curvae.distributions.step import _composed, draw_and_divergence
+from curvae.distributions.table import lookup
 from curvae.models import Posterior
 from curvae.nn import Curvature, Factor, Space
-from oracles import ball_dist, ball_exp, log_riemannian, log_wrapped, lorentz_to_ball, mpf, random_directions, vector
+from oracles import (
+    ball_dist,
+    ball_exp,
+    log_riemannian,
+    log_wrapped,
+    lorentz_to_ball,
+    mpf,
+    random_directions,
+    stored_normalisers,
+    vector,
+)
 
 # torch.compile instantiates Function classes, which torch.autograd warns about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
@@ -165,6 +176,18 @@ def test_gradients_in_curvature_and_prior(law, dim, c):
             shifted = {k: [x + k * width * (i == j) for j, x in enumerate(leaves)] for k in stencil}
             difference = sum(share * total(*shifted[k], noise.double()) for k, share in stencil.items()) / width
             assert abs(slope - difference) < (1e-6 if law is WrappedNormal else 1e-4) * (1 + abs(difference))
+
+
+@pytest.mark.parametrize("dim", [2, 3, 5, 20, 100])
+def test_normalisers_of_the_table(dim):
+    """And their derivatives, within the table and past it, against stored integrals to 25 digits."""
+    stored = [(float(q), *map(float, rest)) for (known, q), rest in stored_normalisers().items() if known == dim]
+    q, value, slope = (tensor(column) for column in zip(*stored, strict=True))
+    for prior in (0, len(q) // 2, len(q) - 1):
+        _, _, drop, rise, prior_rise = lookup(torch.ones_like(q), q, q[prior], dim)
+        torch.testing.assert_close(drop, value - value[prior], rtol=1e-8, atol=1e-6)
+        torch.testing.assert_close(rise, slope, rtol=1e-7, atol=0)
+        torch.testing.assert_close(prior_rise, slope[prior], rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5])

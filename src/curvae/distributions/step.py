@@ -18,7 +18,7 @@ from ..geometry import hyperboloid as h
 from ..geometry.functions import asinhc, cosh_sinhc, sinhc_slope
 from ..geometry.primitive import Primitive
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
-from .table import log_normaliser_rises, lookup
+from .table import lookup
 
 __all__ = ["draw_and_divergence"]
 
@@ -65,12 +65,11 @@ class _Step(Primitive):
     ) -> Any:
         d = u.shape[-1]
         sigma, w = scale[..., 0], noise.double()
-        bent = log_measure = by_q = rise = None
+        bent = log_measure = by_q = rise = prior_rise = None
         if _FUSED[law] and d > 1:
-            kappa, by_q, log_measure, rise = lookup(h.dot(w, w), c * sigma * sigma, c * prior_scale * prior_scale, d)
+            q, prior_q = c * sigma * sigma, c * prior_scale * prior_scale
+            kappa, by_q, log_measure, rise, prior_rise = lookup(h.dot(w, w), q, prior_q, d)  # ∂w/∂q = w·by_q
             bent = w = w * kappa.unsqueeze(-1)
-            # All that the backward pass needs of ∂κ/∂q is ∂w/∂q = w·(∂κ/∂q)/κ.
-            by_q = by_q / kappa
         xi_m, s_m = cosh_sinhc(c * h.dot(u, u))
         ww = h.dot(w, w)
         y = c * sigma * sigma * ww
@@ -90,7 +89,7 @@ class _Step(Primitive):
             kl = kl - log_measure
         factor = h.shrinkage(z, c, dtype, room)
         held = (z * factor).to(dtype)
-        return held, kl, z, factor, bent, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise
+        return held, kl, z, factor, bent, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise, prior_rise
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -106,14 +105,11 @@ class _Step(Primitive):
         if torch.is_grad_enabled() or ctx.needs_input_grad[2]:
             function = partial(_composed, law=ctx.law, dtype=ctx.dtype, room=ctx.room)
             return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None, None, None
-        _, _, z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise = ctx.saved_tensors[5:]
+        kept = ctx.saved_tensors[7:]
+        z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise, prior_rise = kept
         d, sigma = u.shape[-1], scale[..., 0]
-        prior_rise: Any = 0.0  # of log I at cσ0²
         if rise is None:
-            w = noise.double()
-        elif any(ctx.needs_input_grad[3:5]):
-            # Summed over all rows the small errors of `rise` would add up.
-            rise, prior_rise = log_normaliser_rises(d, c * sigma * sigma, c * prior_scale * prior_scale)
+            w, prior_rise = noise.double(), 0.0
 
         # Each quotient below is 0/0 at the origin, where its numerator is exactly 0 and the term vanishes.
         xi_z, precision = (1.0 + c * zz).sqrt(), 1.0 / (prior_scale * prior_scale)

@@ -18,6 +18,7 @@ integrals.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from torch.nn.functional import embedding
 from ..geometry.primitive import Primitive, constant
 from . import radial
 
-__all__ = ["log_normaliser_rises", "lookup", "stretch"]
+__all__ = ["lookup", "stretch"]
 
 _COLUMNS = 128  # nodes in a
 _ROWS = 80  # nodes in y(q)
@@ -48,46 +49,41 @@ class _Table:
     step: float  # width of a cell in y
     last: float  # the largest q that is looked up
     top: float  # log of the largest x
-    linear: Tensor  # λ: (cells of y, 6)
-    linear_rise: Tensor  # dλ/dq, likewise
+    lines: Tensor  # λ and dλ/dq: (cells of y, 2·6)
     value: Tensor  # log T − a: (cells of y, cells of a, 6·4)
-    slope: Tensor  # ω, likewise
+    joint: Tensor  # the same and ω: (cells of y, cells of a, 6·2·4)
 
     def locate(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """The cell of y(q) and the powers of the place within it, along a new last axis."""
         shifted = q.clamp(max=self.last) + self.near
-        y = (shifted.sqrt() + self.bend * shifted.log() - self.origin) / self.step
-        cell = _index(y, self.linear.shape[0])
+        y = (torch.add(shifted.sqrt(), shifted.log(), alpha=self.bend) - self.origin) / self.step
+        cell = _index(y, self.lines.shape[0])
         place = y - cell
-        powers = [torch.ones_like(place)]
-        for _ in range(_STENCIL - 1):
+        powers = [torch.ones_like(place), place]
+        while len(powers) < _STENCIL:
             powers.append(powers[-1] * place)
         return cell, torch.stack(powers, -1)
 
-    def log_normaliser(self, q: Tensor, cell: Tensor, powers: Tensor) -> tuple[Tensor, Tensor]:
-        """log I(q) and its derivative, to single precision; past the table the radius is normal around n·√q."""
-        n, quintic = self.dim - 1, embedding(cell, self.linear)
-        counts = torch.arange(1.0, _STENCIL, dtype=q.dtype, device=q.device)
-        rise = (quintic[..., 1:] * powers[..., :-1] * counts).sum(-1)
-        shifted = q + self.near
-        rise = rise * (0.5 * shifted.rsqrt() + self.bend / shifted) / self.step
-        at_zero = (self.dim / 2 - 1) * math.log(2) + math.lgamma(self.dim / 2)
-        far = q.clamp_min(self.last)
-        past = n * (n / 2 * far - math.log(2) - far.log() / 2) + math.log(2 * math.pi) / 2
-        inside = q < self.last
-        value = torch.where(inside, self.dim * (quintic * powers).sum(-1) + at_zero, past)
-        return value, torch.where(inside, self.dim * rise, n * (n - 1 / far) / 2)
+    def linear(self, cell: Tensor, powers: Tensor) -> tuple[Tensor, ...]:
+        """λ and dλ/dq, up to the last q."""
+        lines = embedding(cell, self.lines).unflatten(-1, (2, _STENCIL))
+        return (lines * powers.unsqueeze(-2)).sum(-1).unbind(-1)
 
-    def log_normaliser_rise(self, q: Tensor) -> Tensor:
-        """The derivative of log I by itself: some two digits more than that of the interpolated log I."""
-        n, (cell, powers) = self.dim - 1, self.locate(q)
-        inside = self.dim * (embedding(cell, self.linear_rise) * powers).sum(-1)
-        return torch.where(q < self.last, inside, n * (n - 1 / q.clamp_min(self.last)) / 2)
+    def over(self, q: Tensor) -> Tensor:
+        """By which factor q is past the last one; 1 up to there."""
+        return (q / self.last).clamp_min(1.0)
+
+    def log_normaliser(self, over: Tensor, linear: Tensor, rise: Tensor) -> tuple[Tensor, Tensor]:
+        """log I(q) − log I(0) and its derivative; past the table the radius is normal around n·√q."""
+        n = self.dim - 1.0
+        grown = torch.add((over - 1.0) * (n * n / 2 * self.last), over.log(), alpha=-n / 2)
+        grows = (1.0 - 1.0 / over) * (n / 2 / self.last)
+        return torch.add(grown, linear, alpha=self.dim), torch.add(grows, rise, alpha=self.dim)
 
 
 def _index(place: Tensor, count: int) -> Tensor:
     """The cell of a place; one that is not a number is in some cell too, where its value is none."""
-    return place.clamp(0, count - 1).nan_to_num(0.0).long()
+    return place.long().clamp(0, count - 1)
 
 
 def _table(dim: int, device: torch.device) -> _Table:
@@ -157,9 +153,10 @@ def _build(dim: int) -> tuple[Any, ...]:
     omega_rise = (mean_tilt.unsqueeze(-1) - tilt - (1 + force) * omega) * rise
 
     cells = _cells(tau - a, (rise - 1) * width), _cells(omega, omega_rise * width)  # of the value and the slope
-    lines = [_quintics(line) for line in (linear[:, 0], mean_tilt / dim)]
-    quintics = [_quintics(cell).transpose(1, 2).flatten(2) for cell in cells]
-    return dim, near, bend, y[0].item(), step, root**2, top, *lines, *quintics
+    lines = _quintics(torch.stack([linear[:, 0], mean_tilt / dim], -1)).mT.flatten(1)
+    value, slope = (_quintics(cell).transpose(1, 2) for cell in cells)
+    joint = torch.stack([value, slope], -2).flatten(2)
+    return dim, near, bend, y[0].item(), step, root**2, top, lines, value.flatten(2), joint
 
 
 def _cells(value: Tensor, rise: Tensor) -> Tensor:
@@ -179,84 +176,97 @@ def _quintics(rows: Tensor) -> Tensor:
     return torch.stack(pieces)
 
 
-def _cubic(table: Tensor, cell: Tensor, powers: Tensor, column: Tensor) -> tuple[Tensor, ...]:
-    """Coefficients of the cubic in cell (y, a) for every draw; `cell` and `powers` may have fewer dimensions."""
+def _cubics(table: Tensor, cell: Tensor, powers: Tensor, column: Tensor) -> Tensor:
+    """Coefficients of the cubics in cell (y, a) for every draw, the 4 of one after those of the other along a new last
+    axis; `cell` and `powers` may have fewer dimensions."""
     columns = table.shape[1]
     if 8 * cell.numel() > column.numel():
-        # Few draws share a q: fetch each draw's own 6×4 coefficients.
-        rows = embedding(cell * columns + column, table.flatten(0, 1)).unflatten(-1, (_STENCIL, 4))
-        return tuple((rows * powers.unsqueeze(-1)).sum(-2).unbind(-1))
-    # Many do: contract over y once a q, then fetch four numbers a draw.
-    rows = embedding(cell, table.flatten(1)).unflatten(-1, (columns, _STENCIL, 4))
-    rows = (rows * powers[..., None, :, None]).sum(-2).reshape(-1, 4)
+        # Few draws share a q: fetch the coefficients of each draw in y and a.
+        rows = embedding(torch.add(column, cell, alpha=columns), table.flatten(0, 1)).unflatten(-1, (_STENCIL, -1))
+        return (rows * powers.unsqueeze(-1)).sum(-2)
+    # Many do: contract over y once a q, then fetch four numbers a draw and cubic.
+    rows = embedding(cell, table.flatten(1)).unflatten(-1, (columns, _STENCIL, -1))
+    rows = (rows * powers[..., None, :, None]).sum(-2).flatten(0, -2)
     index = torch.arange(cell.numel(), device=cell.device).view(cell.shape) * columns + column
-    return tuple(embedding(index, rows).unbind(-1))
+    return embedding(index, rows)
+
+
+def _at(cubics: Sequence[Tensor], place: Tensor) -> Tensor:
+    """Values of cubics, given by their four coefficients."""
+    c0, c1, c2, c3 = cubics
+    return torch.addcmul(c0, torch.addcmul(c1, torch.addcmul(c2, c3, place), place), place)
 
 
 class _Lookup:
-    """Where draws lie in the table: what κ and its slopes have in common. `cell` and `powers` are `locate(q)`."""
+    """Where draws lie in the table: what κ and its slopes have in common.
 
-    def __init__(self, square: Tensor, q: Tensor, table: _Table, cell: Tensor, powers: Tensor) -> None:
-        self.table, self.q, self.cell, self.powers = table, q, cell, powers
-        linear = (embedding(cell, table.linear) * powers).sum(-1)
+    Arguments:
+        square: |ε|².
+        over: `table.over(q)`.
+        linear: λ(q).
+        cell, powers: `table.locate(q)`.
+    """
+
+    def __init__(
+        self, square: Tensor, table: _Table, over: Tensor, linear: Tensor, cell: Tensor, powers: Tensor
+    ) -> None:
+        self.table, self.over, self.cell, self.powers = table, over, cell, powers
         columns = table.value.shape[1]
         self.x = (square + _TINY).sqrt()
         self.a = self.x.log().clamp(max=table.top) + linear
-        self.density = columns / (table.top + linear - _LINEAR)
-        place = ((self.a - _LINEAR) * self.density).clamp(0, columns)
+        self.density = columns / (linear + (table.top - _LINEAR))
+        place = ((self.a - _LINEAR) * self.density).clamp(0.0, columns)
         self.column = _index(place, columns)
         self.place = place - self.column
 
-    def cubic(self, table: Tensor) -> tuple[Tensor, ...]:
-        return _cubic(table, self.cell, self.powers, self.column)
-
     def within(self) -> Tensor:
         """T up to the ends of the table in x and q."""
-        c0, c1, c2, c3 = self.cubic(self.table.value)
-        f = self.place
-        return (self.a + ((c3 * f + c2) * f + c1) * f + c0).exp()
+        cubic = _cubics(self.table.value, self.cell, self.powers, self.column)
+        return (self.a + _at(cubic.unbind(-1), self.place)).exp()
 
-    def kappa(self, within: Tensor) -> Tensor:
-        """T/x, given `within`; past the table T grows as x and as n·√q."""
+    def joint(self) -> tuple[Tensor, Tensor, Tensor]:
+        """T and T·ω up to the ends of the table, and the coefficients of the cubic of T."""
+        cubics = _cubics(self.table.joint, self.cell, self.powers, self.column).unflatten(-1, (2, 4))
+        log_ratio, omega = _at(cubics.unbind(-1), self.place.unsqueeze(-1)).unbind(-1)
+        within = (self.a + log_ratio).exp()
+        return within, within * omega, cubics[..., 0, :]
+
+    def radius(self, within: Tensor) -> Tensor:
+        """T, given `within`; past the table it grows as x and as n·√q."""
         over_x = (self.x - math.exp(self.table.top)).clamp_min(0.0)
-        over_q = (self.table.dim - 1) * (self.q.sqrt() - math.sqrt(self.table.last)).clamp_min(0.0)
-        return (within + over_x + over_q) / self.x
+        over_q = (self.over.sqrt() - 1.0) * ((self.table.dim - 1) * math.sqrt(self.table.last))
+        return within + over_x + over_q
 
-    def by_q(self, within: Tensor) -> Tensor:
-        """∂κ/∂q, given `within`."""
-        f = self.place
-        c0, c1, c2, c3 = self.cubic(self.table.slope)
-        omega = ((c3 * f + c2) * f + c1) * f + c0
-        past = (self.table.dim - 1) / 2 * self.q.clamp_min(self.table.last).rsqrt()
-        return torch.where(self.q > self.table.last, past, within * omega) / self.x
+    def radius_by_q(self, by_q: Tensor) -> Tensor:
+        """∂T/∂q, given T·ω; past the table n/(2√q)."""
+        return by_q + (self.over.rsqrt() - 1.0) * ((self.table.dim - 1) / 2 / math.sqrt(self.table.last))
 
     def slopes(self) -> tuple[Tensor, Tensor]:
         """∂κ/∂|ε|² and ∂κ/∂q."""
-        f = self.place
-        within = self.within()
-        by_q = self.by_q(within)
-        _, c1, c2, c3 = self.cubic(self.table.value)
+        f, (within, by_q, cubic) = self.place, self.joint()
+        _, c1, c2, c3 = cubic.unbind(-1)
         rise = (1 + ((3 * c3 * f + 2 * c2) * f + c1) * self.density) * within / self.x
         by_x = torch.where(self.x < math.exp(self.table.top), rise, 1.0)
-        return (by_x - self.kappa(within)) / (2 * self.x * self.x), by_q
+        return (by_x - self.radius(within) / self.x) / (2 * self.x * self.x), self.radius_by_q(by_q) / self.x
 
 
 def _find(square: Tensor, q: Tensor, dim: int) -> _Lookup:
     table = _table(dim, square.device)
-    return _Lookup(square, q, table, *table.locate(q))
+    cell, powers = table.locate(q)
+    return _Lookup(square, table, table.over(q), table.linear(cell, powers)[0], cell, powers)
 
 
 class _Stretch(Primitive):
     @staticmethod
     def forward(square: Tensor, q: Tensor, dim: int) -> Tensor:
         lookup = _find(square, q, dim)
-        return lookup.kappa(lookup.within())
+        return lookup.radius(lookup.within()) / lookup.x
 
     @classmethod
     def traced(cls, square: Tensor, q: Tensor, dim: int) -> Tensor:
         with torch.no_grad():
             lookup = _find(square.detach(), q.detach(), dim)
-            kappa, slopes = lookup.kappa(lookup.within()), lookup.slopes()
+            kappa, slopes = lookup.radius(lookup.within()) / lookup.x, lookup.slopes()
         return radial.with_slopes(kappa, (square, q), slopes)
 
     @staticmethod
@@ -291,22 +301,19 @@ def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
     return radial.quantile(*radial.chi_log_cdfs(x, dim), q, dim, start=(kappa * x).detach(), steps=3) / x
 
 
-def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """κ, ∂κ/∂q, log I(q) − log I(prior_q) and its derivative in q, at once, to single precision, without gradient."""
+def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """κ, ∂ log κ/∂q, log I(q) − log I(prior_q), and (log I)′ at q and at prior_q, at once, to single precision, without
+    gradient."""
     table = _table(dim, square.device)
     both = torch.cat([q.flatten(), prior_q.flatten()])
     cell, powers = table.locate(both)
-    value, rise = table.log_normaliser(both, cell, powers)
-    count = q.numel()
-    found = _Lookup(square, q, table, cell[:count].view(q.shape), powers[:count].view(*q.shape, _STENCIL))
-    within = found.within()
-    drop = value[:count].view(q.shape) - value[count:].view(prior_q.shape)
-    return found.kappa(within), found.by_q(within), drop, rise[:count].view(q.shape)
-
-
-def log_normaliser_rises(dim: int, *shapes: Tensor) -> tuple[Tensor, ...]:
-    """∂ log I/∂q at each of the given q, without gradient."""
-    table = _table(dim, shapes[0].device)
-    rises = table.log_normaliser_rise(torch.cat([q.flatten() for q in shapes]))
-    parts = rises.split([q.numel() for q in shapes])
-    return tuple(part.view(q.shape) for part, q in zip(parts, shapes, strict=True))
+    over, (linear, rise) = table.over(both), table.linear(cell, powers)
+    log_normaliser, rise = table.log_normaliser(over, linear, rise)
+    count, shape = q.numel(), q.shape
+    own = [part[:count].view(*shape, *part.shape[1:]) for part in (over, linear, cell, powers)]
+    found = _Lookup(square, table, *own)
+    within, by_q, _ = found.joint()
+    radius = found.radius(within)
+    drop = log_normaliser[:count].view(shape) - log_normaliser[count:].view(prior_q.shape)
+    rises = rise[:count].view(shape), rise[count:].view(prior_q.shape)
+    return radius / found.x, found.radius_by_q(by_q) / radius, drop, *rises
