@@ -196,7 +196,8 @@ def test_reconstructions_as_images_or_features():
     np.testing.assert_allclose(shown[:, 5:], made[1].reshape(3, 4))
     assert [ax.get_title() for ax in panels] == ["worst", "median", "best"]
     panels = reconstructions(axes(1, 3), torch.rand(3, 300), torch.rand(3, 300), (300,), ["a", "b", "c"])
-    assert len(panels[0].patches) == 100 == len(panels[0].lines[0].get_xdata())
+    (bars,) = panels[0].patches
+    assert len(bars.get_data().values) == 100 == len(panels[0].lines[0].get_xdata())
     with pytest.raises(CurvaeError, match="3 axes and 2 titles"):
         reconstructions(axes(1, 3), rows, made, (12,), ["worst", "best"])
 

@@ -286,7 +286,7 @@ OLD = {
     "networks": {"hidden": [200], "network": "mlp", "decoder": "gyroplane", "encode_covariates": False},
     "likelihood": {"likelihood": "auto", "standardise": True},
     "objective": {"samples": 1, "beta": 1.0, "objective": "elbo"},
-    "map": {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15},
+    "map": {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "init": "random"},
     "training": {
         "epochs": None,
         "learning_rate": 1e-3,
@@ -345,7 +345,7 @@ def test_a_new_setting_is_declared_for_old_files():
     named = {name for part in (*OLD.values(), *OLD_GRAPH.values()) for name in part}
     assert {*described(Config), *described(GraphConfig)} == named
     added = {"network": "mlp", "encode_covariates": False, "space": None}
-    added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15}
+    added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "init": "random"}
     added |= {"adam_beta2": 0.999, "cooldown": 0.0, "weight_decay": 0.0, "steps": None, "epoch_steps": None}
     added |= {
         "encoder": "convolutions",

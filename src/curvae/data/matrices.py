@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from scipy.io import mminfo, mmread
 from scipy.sparse import csr_array, issparse, load_npz
 
 from ..errors import CurvaeError
@@ -98,6 +97,8 @@ def unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
 
 def read_matrix_market(path: Path) -> csr_array:
     """Read a Matrix Market file, dense or sparse, as a sparse matrix."""
+    from scipy.io import mminfo, mmread  # takes long to import
+
     with open_file(path) as stream:
         header = _header(stream)
         rows, columns, entries, layout, field, symmetry = mminfo(BytesIO(header))

@@ -22,7 +22,7 @@ from ..data.missing import empty_columns, empty_rows
 from ..errors import CurvaeError
 from ..hierarchy.drivers import Drivers, explain
 from ..nn.networks import DecoderKind, NetworkKind
-from ..settings import DistributionKind, NeighbourKind
+from ..settings import DistributionKind, InitKind, NeighbourKind
 from ..training.config import Config, require_count
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
@@ -94,6 +94,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             are; "both", or True; "off", or False.
         neighbours_weight: how much that counts, in nats a row; by default 0.3 for every column, of up to 50.
         n_neighbours: nearest neighbours of a row in the data.
+        init: "random", or "pca" to start with the first principal components of the rows as their places.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.
         importance_samples: draws a row for `score_samples`.
@@ -157,6 +158,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         neighbours: NeighbourKind | bool = "off",
         neighbours_weight: float | None = None,
         n_neighbours: int = 15,
+        init: InitKind = "random",
         tf32: bool = True,
         n_init: int = 1,
         importance_samples: int = 500,
@@ -197,6 +199,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.neighbours = neighbours
         self.neighbours_weight = neighbours_weight
         self.n_neighbours = n_neighbours
+        self.init = init
         self.tf32 = tf32
         self.n_init = n_init
         self.importance_samples = importance_samples

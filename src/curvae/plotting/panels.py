@@ -215,7 +215,7 @@ def reconstructions(
         else:
             row, other = row.ravel()[:_FEATURES], other.ravel()[:_FEATURES]
             index = np.arange(len(row))
-            ax.bar(index, row, width=0.9, color=GREY, label="original")
+            ax.stairs(row, np.arange(len(row) + 1) - 0.5, fill=True, color=GREY, label="original")
             ax.plot(index, other, ".", color=PALETTE[0], markersize=3, label="reconstruction")
             quiet(ax, "feature", title=title)
             ax.title.set_fontsize(8)

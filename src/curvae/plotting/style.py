@@ -233,7 +233,7 @@ def figure_bytes(
     """
     stream = io.BytesIO()
     options: dict[str, dict[str, Any]] = {
-        "png": {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}},
+        "png": {"metadata": {"Software": None}},
         "svg": {"metadata": {"Date": None, "Creator": None}},
         "pdf": {"metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
     }

@@ -26,7 +26,11 @@ RUNS: Mapping[str, type[Run]] = {run.fitted.kind: run for run in (RowsRun, Graph
 def training_run(source: DataSource, config: Settings, repeats: int | None, reporter: Reporter) -> Run:
     """The run that trains on some data; it reads rows in pieces where they are larger than the memory they may take."""
     if isinstance(source, Source) and isinstance(config, Config):
-        needed = {"repeats": repeats not in (None, 1), "neighbours": config.neighbours != "off"}
+        needed = {
+            "repeats": repeats not in (None, 1),
+            "neighbours": config.neighbours != "off",
+            "init": config.init == "pca",
+        }
         if (blocks := streamed_blocks(source, reporter.counter, others=needed)) is not None:
             return StreamRun(source, config, blocks, reporter)
     return RUNS[source.kind](source, config)

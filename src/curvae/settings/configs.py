@@ -37,6 +37,7 @@ ADDED: Mapping[str, Any] = {
     "neighbours": "off",
     "neighbours_weight": None,
     "n_neighbours": 15,
+    "init": "random",
     "adam_beta2": 0.999,
     "cooldown": 0.0,
     "weight_decay": 0.0,
@@ -139,6 +140,8 @@ class RowSettings(
             raise CurvaeError(
                 "learn_curvature and learn_prior_scale cannot be combined: only c·σ0² can be told from data; drop one"
             )
+        if self.init == "pca" and self.network != "mlp":
+            raise CurvaeError(f'init="pca" needs network="mlp", not {self.network}; use init="random"')
 
     @property
     def architecture(self) -> Self:

@@ -10,6 +10,7 @@ __all__ = [
     "DistributionKind",
     "EdgeKind",
     "EncoderKind",
+    "InitKind",
     "NeighbourKind",
     "NetworkKind",
     "ObjectiveKind",
@@ -26,6 +27,7 @@ PopularityKind = Literal["auto", "off", "learned"]
 EncoderKind = Literal["convolutions", "free"]
 PairKind = Literal["all", "balanced"]
 NeighbourKind = Literal["off", "near", "far", "both"]
+InitKind = Literal["random", "pca"]
 
 LIKELIHOODS: dict[str, str] = {
     "bernoulli": "bernoulli:BERNOULLI",

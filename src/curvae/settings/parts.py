@@ -16,6 +16,7 @@ from .names import (
     DistributionKind,
     EdgeKind,
     EncoderKind,
+    InitKind,
     NeighbourKind,
     NetworkKind,
     ObjectiveKind,
@@ -211,7 +212,7 @@ class ObjectiveSettings(DrawSettings):
 
 @dataclass(frozen=True)
 class NeighbourSettings(Part):
-    """Whether the map is held to the neighbourhoods of the data."""
+    """Whether the map is held to the neighbourhoods of the data, and where it starts."""
 
     neighbours: NeighbourKind = setting(
         "off", "Keep in the map who is near whom in the data (near), how far apart rows are (far), or both."
@@ -220,6 +221,11 @@ class NeighbourSettings(Part):
         None, "How much that counts, in nats a row.", rule=POSITIVE, shown="0.3 a column, of up to 50 columns"
     )
     n_neighbours: int = setting(15, "Neighbours of a row in the data.")
+    init: InitKind = setting(
+        "random",
+        "Start at random, or with the first principal components of the rows as their places (pca): maps of different "
+        "seeds are then more alike.",
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.neighbours, bool):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data import memory
+from ..data.principal import Principal
 from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout, Posterior
 from ..nn import NETWORKS, Conditioned, Space, decoder
@@ -22,6 +23,8 @@ from .config import Config, Settings
 from .effects import Effects
 
 __all__ = ["build", "make_space", "require_buildable", "seeded"]
+
+_RANDOM = 0.3  # of the places that fresh weights give, where maps start at principal components
 
 # Fresh weights come from torch's one generator, which threads share.
 _LOCK = Lock()
@@ -76,6 +79,7 @@ def build(
     blocks: tuple[int, ...] = (),
     mean: NDArray[np.float64] | None = None,
     effects: Effects | None = None,
+    axes: Principal | None = None,
 ) -> VAE:
     """A model with weights drawn from the configuration's seed.
 
@@ -87,6 +91,8 @@ def build(
         effects: of the covariates on the (scaled) data; the decoder starts with them, and an MLP as encoder without a
             look at them. A decoder that had to find them first would let the latent space tell the batches apart, and
             unlearn that slowly if at all.
+        axes: coordinates of what the encoder is shown, with standard deviations of at most 1; an MLP as encoder starts
+            with them as places of the rows.
     """
     layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
     require_buildable(config, layout)
@@ -107,6 +113,9 @@ def build(
     if mean is not None:
         with torch.no_grad():
             _start(model, torch.from_numpy(mean), effects)
+    if axes is not None:
+        with torch.no_grad():
+            _place(model, axes)
     return model
 
 
@@ -119,7 +128,7 @@ def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
         slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
         network.last.weight.copy_(slopes.T)
         bias = bias - torch.from_numpy(effects.centre) @ slopes
-        _blind(model.encoder, torch.from_numpy(effects.slopes))
+        _blind(model.encoder, torch.from_numpy(effects.directions))
     layers.start(bias)
 
 
@@ -129,12 +138,42 @@ def _conditioned(encoder: Any, context: int, width: int) -> Conditioned:
     return Conditioned(encoder, context, {first: width})
 
 
-def _blind(encoder: nn.Module, slopes: Tensor) -> None:
+def _blind(encoder: nn.Module, directions: Tensor) -> None:
     """Let an MLP start without a look at the directions in which covariates move rows."""
     layers = encoder.layers if isinstance(encoder, Conditioned) else encoder
     first = layers[1] if isinstance(layers, nn.Sequential) and len(layers) > 1 else None
-    if isinstance(first, nn.Linear) and first.in_features >= slopes.shape[1]:
-        _, sizes, directions = torch.linalg.svd(slopes, full_matrices=False)
-        moved = directions[sizes > 1e-6 * sizes.max()].to(first.weight.dtype)
-        seen = first.weight[:, : slopes.shape[1]]
+    if isinstance(first, nn.Linear) and first.in_features >= directions.shape[1]:
+        moved = directions.to(first.weight.dtype)
+        seen = first.weight[:, : moved.shape[1]]
         seen -= seen @ moved.T @ moved
+
+
+def _place(model: VAE, axes: Principal) -> None:
+    """Let an MLP start with some coordinates of a row as its place, in units of the prior, and with a part of where
+    fresh weights would have it.
+
+    Two units of every layer hold a coordinate p, as max(p, 0) and max(−p, 0).
+    """
+    encoder: Any = model.encoder.layers if isinstance(model.encoder, Conditioned) else model.encoder
+    first, *others = (layer for layer in encoder if isinstance(layer, nn.Linear))
+    count = min(axes.axes.shape[1], *(layer.out_features // 2 for layer in (first, *others)))
+    pairs = torch.from_numpy(np.stack([axes.axes, -axes.axes], -1)[:, :count]).flatten(1).T
+    first.weight[: 2 * count] = 0.0
+    first.weight[: 2 * count, : pairs.shape[1]] = pairs.to(first.weight.dtype)
+    first.bias[: 2 * count] = -(pairs @ torch.from_numpy(axes.mean)).to(first.bias.dtype)
+    for layer in others:
+        layer.weight[: 2 * count] = 0.0
+        layer.weight[: 2 * count, : 2 * count] = torch.block_diag(*[torch.tensor([[1.0, -1.0], [-1.0, 1.0]])] * count)
+        layer.bias[: 2 * count] = 0.0
+    head, space = model.posterior.head, model.posterior.space
+    place = 0
+    for factor, weight, bias in zip(
+        space, space.split_outputs(head.weight.mT), space.split_outputs(head.bias), strict=True
+    ):
+        weight[:, : factor.dim] *= _RANDOM
+        bias[: factor.dim] = 0.0
+        length = float(factor.scale()) / 2 if factor.unit is None else 0.5
+        for axis in range(min(factor.dim, count - place)):
+            weight[2 * place, axis] += length
+            weight[2 * place + 1, axis] -= length
+            place += 1

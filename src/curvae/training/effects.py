@@ -15,6 +15,7 @@ from ..data.streams.moments import Moments
 __all__ = ["Effects"]
 
 _DISTINCT_SQUARES = 1e-12  # the same of sums of squares, of which half the digits are lost
+_SMALL = 1e-6  # of the largest effect, below which one is none
 _DISTINCT = 1e-9  # of the largest singular value; all categories of a column add up to 1, so one is always less
 
 
@@ -45,6 +46,12 @@ class Effects:
     def of_moments(cls, moments: Moments) -> Effects:
         """Those of rows of which only sums are known, by the normal equations; see `of`."""
         return cls(moments.centre, np.linalg.pinv(moments.spread, _DISTINCT_SQUARES, True) @ moments.covariance)
+
+    @property
+    def directions(self) -> NDArray[np.float64]:
+        """Orthonormal directions in which covariates move rows, (directions, features)."""
+        _, sizes, directions = np.linalg.svd(self.slopes, full_matrices=False)
+        return directions[sizes > _SMALL * sizes.max()]
 
     def scaled(self, scale: NDArray[np.float64]) -> Effects:
         """Those of columns that are divided by a scale."""

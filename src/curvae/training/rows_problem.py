@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..data import Arrays, memory
 from ..data.dataset import hash_rows
 from ..data.missing import column_means
+from ..data.principal import Principal, principal_axes
 from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout
 from ..models.likelihoods import choose_likelihood
@@ -28,7 +29,7 @@ from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
 from .neighbours import COMPONENTS, Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
-from .rows import Data, Scaling, layout_of
+from .rows import Data, Rows, Scaling, layout_of
 from .shared import SharedEngine
 from .sources import Pool
 from .splits import HeldOut, Split, random_split
@@ -54,6 +55,7 @@ SAMPLES = 500
 _WEIGHT = 0.3  # of neighbourhoods, in nats a row for every column by which rows are near each other
 _CAPTURE = 200  # steps from which on capturing a CUDA graph pays
 _LOOK = 0.25  # validation rows over training rows of an epoch that is a part of a pass, at most
+_AXES_ROWS, _AXES_NUMBERS = 1000, 1 << 23  # of which principal components are found: rows at least, numbers about
 _EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
 
 
@@ -236,6 +238,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
         starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
+        found: dict[Any, Principal | None] = {}
         made = []
         for task in tasks:
             rows = task.source, id(task.split)
@@ -243,7 +246,11 @@ class RowsProblem(Problem[RowsTask, Fitted]):
                 starts[rows] = self._start(task)
             mean, effects = starts[rows]
             effects = None if effects is None else effects.scaled(task.scaling.scale)
-            model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects)
+            axes = None
+            if task.config.init == "pca":
+                key = rows, id(task.scaling), task.config.likelihood
+                axes = found[key] = found[key] if key in found else self._axes(task)
+            model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects, axes=axes)
             made.append(model.to(self.device, self.dtype))
         return made
 
@@ -253,6 +260,24 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         unit = np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
         effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
         return column_means(arrays.x) / unit, effects
+
+    def _axes(self, task: RowsTask) -> Principal | None:
+        """The first principal components of what the encoder is shown, scaled so that the first has variance 1, and
+        without the directions in which covariates move rows; none if rows are all alike there."""
+        index = task.split.train
+        most = max(_AXES_ROWS, _AXES_NUMBERS // task.layout.features)
+        if len(index) > most:
+            index = index[np.sort(np.random.default_rng(0).permutation(len(index))[:most])]
+        arrays = self.sources[task.source].take(index)
+        rows = Rows(arrays, task.scaling, whole=True)
+        likelihood = LIKELIHOODS[task.config.likelihood].make(task.layout)
+        x = likelihood.inputs(rows.batch(torch.arange(len(rows)))).flatten(1).double().numpy()
+        if arrays.context is not None:
+            moved = Effects.of(x, arrays.context).directions
+            x = x - x @ moved.T @ moved
+        found = principal_axes(x, task.config.dim)
+        spread = found.place(x)[:, 0].std()
+        return replace(found, axes=found.axes / spread) if spread > 0 else None
 
     def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         configs, cuda = [task.config for task in tasks], self.device.type == "cuda"

@@ -109,6 +109,10 @@ def plan_stream(
                 f'neighbours="{config.neighbours}" needs all rows in memory to know who is near whom; '
                 'use neighbours="off", or train on a sample of the rows'
             )
+        if config.init == "pca":
+            raise CurvaeError(
+                'init="pca" needs all rows in memory; use init="random", or train on a sample of the rows'
+            )
         held = held_out_rows(config, stream) if split is None else split
         likelihood, layout, reason = chosen_likelihood(stream.examples, config.likelihood)
         config = settled(config, likelihood, held, layout.features)
