@@ -15,7 +15,7 @@ import pytest
 
 from curvae.data import open_stream
 from curvae.data.missing import MissingValuesError
-from curvae.data.streams import survey
+from curvae.data.streams import blocks, survey
 from curvae.data.streams.summary import Summary
 from curvae.errors import CurvaeError
 from curvae.models.likelihoods import choose_likelihood
@@ -214,6 +214,22 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
     path.unlink()
     with pytest.raises(CurvaeError, match=r"x.npy cannot be read: No such file"):
         list(stream.arrays(1))
+
+
+@pytest.mark.parametrize("rows", [3, 100])  # which cannot be read, and which can
+def test_a_file_that_changes_after_it_was_looked_at(tmp_path, monkeypatch, rows):
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones((200, 4)))
+    stream, plain = open_stream(path, memory=MEMORY), blocks.map_npy
+
+    def late(file):
+        np.save(path, np.zeros((rows, 4)))
+        os.truncate(path, path.stat().st_size - (8 if rows == 3 else 0))
+        return plain(file)
+
+    monkeypatch.setattr(blocks, "map_npy", late)
+    with pytest.raises(CurvaeError, match=r"^x.npy was changed while it was being read; restore it and resume"):
+        list(stream.arrays(0))
 
 
 def test_without_pyarrow(tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ from ..data.streams.moments import Moments
 __all__ = ["Effects"]
 
 _DISTINCT_SQUARES = 1e-12  # the same of sums of squares, of which half the digits are lost
-_SMALL = 1e-6  # of the largest effect, below which one is none
 _DISTINCT = 1e-9  # of the largest singular value; all categories of a column add up to 1, so one is always less
+_SMALL = 1e-6  # of the largest effect, below which one is none
 
 
 @dataclass(frozen=True)

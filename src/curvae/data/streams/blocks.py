@@ -6,6 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -91,8 +92,18 @@ class Blocks(ABC):
         """What else decides how the columns are read."""
         return None
 
-    def require_unchanged(self, file: Path) -> None:
-        """Raise if a file is not the one that was opened."""
+    @contextmanager
+    def unchanged(self, file: Path) -> Iterator[None]:
+        """Raise if a file is not the one that was opened, before what is done with it, after it, or where it fails."""
+        self._require_unchanged(file)
+        try:
+            yield
+        except Exception:
+            self._require_unchanged(file)
+            raise
+        self._require_unchanged(file)
+
+    def _require_unchanged(self, file: Path) -> None:
         if self._stat(file) != self._stats[self.files.index(file)]:
             raise CurvaeError(f"{file.name} was changed while it was being read; restore it and resume, or start again")
 
@@ -147,8 +158,9 @@ class NpyBlocks(Blocks):
         return int(rows * (columns * (8 + self.dtype.itemsize) + _ROW))
 
     def read(self, block: int, schema: Schema | None = None, named: bool = False) -> Iterator[RawData]:
-        self.require_unchanged(self.path)
-        array = map_npy(self.path)  # a map of its own: what was read of it is released with it
         start = int(self._starts[block])
-        x = as_matrix(np.array(array[start : start + int(self.sizes[block])]), self.path.name)
+        with self.unchanged(self.path):
+            array = map_npy(self.path)  # a map of its own: what was read of it is released with it
+            x = as_matrix(np.array(array[start : start + int(self.sizes[block])]), self.path.name)
+            del array
         yield RawData(self.path.name, self.kind, x, self._columns)

@@ -112,9 +112,9 @@ class ParquetBlocks(Blocks):
         The pieces are so small that as many rows of `width` values take little memory.
         """
         file, group, first = self._places[block]
-        self.require_unchanged(file)
         known, footer = self._footer
-        with opened_parquet(file, buffer_size=_BUFFER, metadata=footer if known == file else None) as opened:
+        metadata = footer if known == file else None
+        with self.unchanged(file), opened_parquet(file, buffer_size=_BUFFER, metadata=metadata) as opened:
             self._footer = file, opened.metadata
             rows = max(1, _CELLS // max(len(columns), width))
             for batch in opened.iter_batches(rows, row_groups=[group], columns=list(columns), use_threads=False):

@@ -94,9 +94,13 @@ class CsrBlocks(Blocks):
         return f"{self.path.name} is compressed; write it with scipy.sparse.save_npz(…, compressed=False)"
 
     def read(self, block: int, schema: Schema | None = None, named: bool = False) -> Iterator[RawData]:
-        self.require_unchanged(self.path)
         if self.whole:
             raise CurvaeError(f"{self.whole}, or give it more memory: it can only be read as a whole")
+        with self.unchanged(self.path):
+            x = self._rows(block)
+        yield RawData(self.path.name, self.kind, x, NumberColumns(self.names))
+
+    def _rows(self, block: int) -> Any:
         start, rows = int(self._starts[block]), int(self.sizes[block])
         bounds = self._slice("indptr", start, rows + 1).astype(np.int64)
         if bounds[0] < 0 or (np.diff(bounds) < 0).any() or bounds[-1] > self._parts["data"].length:
@@ -105,8 +109,7 @@ class CsrBlocks(Blocks):
         values, columns = (self._slice(name, int(bounds[0]), count) for name in ("data", "indices"))
         if count and not 0 <= columns.min() <= columns.max() < self.shape[1]:
             raise self._broken("a column index is out of range")
-        x: Any = as_matrix(csr_array((values, columns, bounds - bounds[0]), (rows, self.shape[1])), self.path.name)
-        yield RawData(self.path.name, self.kind, x, NumberColumns(self.names))
+        return as_matrix(csr_array((values, columns, bounds - bounds[0]), (rows, self.shape[1])), self.path.name)
 
     def _slice(self, name: str, start: int, count: int) -> NDArray[Any]:
         """A part of one of the arrays."""
