@@ -8,7 +8,10 @@ from sklearn.decomposition import PCA
 from curvae.data.principal import average_ranks, principal_axes
 
 
-@pytest.mark.parametrize(("rows", "columns", "count"), [(50, 6, 2), (6, 50, 3), (5, 5, 5), (40, 3, 9), (3, 1, 2)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "count"),
+    [(50, 6, 2), (6, 50, 3), (5, 5, 5), (40, 3, 9), (3, 1, 2), (300, 120, 2), (120, 300, 2)],
+)
 def test_axes_against_scikit_learn(rows, columns, count):
     draw = np.random.default_rng(rows + columns)
     x = draw.normal(size=(rows, columns)) * draw.uniform(0.5, 3, columns) + 5
@@ -35,6 +38,7 @@ def test_rows_that_do_not_vary(most, monkeypatch):
     monkeypatch.setattr("curvae.data.principal._DENSE", most)
     found = principal_axes(np.ones((40, 30)), 2)
     assert np.isfinite(found.axes).all() and not found.place(np.ones((3, 30))).any()
+    assert not principal_axes(np.ones((200, 150)), 2).place(np.ones((3, 150))).any()
 
 
 @pytest.mark.parametrize("values", [[3.0], [1.0, 1.0, 1.0], [2.0, -1.0, 2.0, 5.0, -1.0, 0.0]])

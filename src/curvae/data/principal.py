@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,13 +57,12 @@ def principal_axes(x: Array, count: int) -> Principal:
 def _largest(x: Array, count: int) -> Array:
     """Eigenvectors of xᵀx with the largest values, which come first, (columns, count)."""
     size = x.shape[1]
-    products: Any = LinearOperator((size, size), lambda v: x.T @ (x @ v), dtype=np.float64)
-    if size <= _DENSE or 10 * count > size:
-        products = x.T @ x
-        if _FEW * count > size:
-            return eigh(products, subset_by_index=[size - count, size - 1])[1][:, ::-1]
+    dense = size <= _DENSE or 10 * count > size
+    if dense and _FEW * count > size:
+        return eigh(x.T @ x, subset_by_index=[size - count, size - 1])[1][:, ::-1]
     if not x.any():
         return np.eye(size, count)
+    products = x.T @ x if dense else LinearOperator((size, size), lambda v: x.T @ (x @ v), dtype=np.float64)
     values, vectors = eigsh(products, count, v0=np.random.default_rng(0).standard_normal(size), tol=1e-10)
     return vectors[:, np.argsort(-values)]
 

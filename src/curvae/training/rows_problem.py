@@ -238,7 +238,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
         starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
-        found: dict[Any, Principal | None] = {}
+        places: dict[Any, Principal | None] = {}
         made = []
         for task in tasks:
             rows = task.source, id(task.split)
@@ -246,10 +246,10 @@ class RowsProblem(Problem[RowsTask, Fitted]):
                 starts[rows] = self._start(task)
             mean, effects = starts[rows]
             effects = None if effects is None else effects.scaled(task.scaling.scale)
-            axes = None
-            if task.config.init == "pca":
-                key = rows, id(task.scaling), task.config.likelihood
-                axes = found[key] = found[key] if key in found else self._axes(task)
+            key = rows, id(task.scaling), task.config.likelihood
+            if task.config.init == "pca" and key not in places:
+                places[key] = self._axes(task)
+            axes = places.get(key) if task.config.init == "pca" else None
             model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects, axes=axes)
             made.append(model.to(self.device, self.dtype))
         return made
