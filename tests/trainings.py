@@ -49,8 +49,10 @@ SMALL = Config(
     batch_size=20,
     learning_rate=0.02,
     cooldown=0.0,
+    weight_decay=0.5,
     patience=None,
     prior_scale=1.0,
+    init="random",
 )
 STOPPING = replace(SMALL, epochs=30, batch_size=32, validation=0.3, patience=3)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import re
 import signal
@@ -31,6 +33,24 @@ _SHELLS = ("bash", "zsh", "fish")
 _NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
 
 
+def load(name: str) -> Any:
+    """A module, imported without the garbage collector.
+
+    It would look at the objects of all modules again and again, and at the end of the program once more, and find
+    nothing. They are taken out of its sight.
+    """
+    if (known := sys.modules.get(name)) is not None:
+        return known
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
+
+
 class Later:
     """A module that is imported when it is first used, so that help need not wait for it."""
 
@@ -38,7 +58,7 @@ class Later:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._name), name)
+        return getattr(load(self._name), name)
 
 
 @dataclass(frozen=True)
@@ -121,13 +141,9 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                 if _assists(function.__name__):
                     return
                 if "device" in parameters:
-                    from .training.device import choose_device
-
-                    values["device"] = choose_device(values["device"])
+                    values["device"] = load("curvae.training.device").choose_device(values["device"])
                 if "reporter" in function.__annotations__:
-                    from .messages import speaking
-
-                    with speaking(quiet or as_json, words) as values["reporter"]:
+                    with load("curvae.messages").speaking(quiet or as_json, words) as values["reporter"]:
                         answer = function(**values)
                 else:
                     answer = function(**values)
@@ -230,6 +246,7 @@ def _in_flags(context: click.Context) -> Callable[[str], str]:
 
 def run_program(group: click.Group) -> None:
     """Do what was typed; ends the process with an exit code, unless that is 0."""
+    atexit.register(gc.freeze)  # what is left then need not be looked at either
     with Signals(_interrupted) as signals, steady_output() as output:
         code = _run(group, signals)
         output.flush()

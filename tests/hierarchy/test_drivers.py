@@ -26,6 +26,9 @@ def tree():
     config = Config(
         hidden=(64,),
         steps=300,
+        batch_size=64,
+        weight_decay=0.0,
+        noise_rate=1.0,
         patience=None,
         likelihood="gaussian",
         posterior="wrapped",

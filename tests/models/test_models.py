@@ -386,8 +386,8 @@ def test_config_round_trip():
     assert Config.from_json(json.loads(text)) == config
     assert Config.from_json({}) == Config() and Config(hidden=[9]).hidden == (9,)
     assert Config(epochs=3).lasting(9, 1).epochs == 3 and Config().lasting(640, 64).epochs == 300
-    large = Config().lasting(10**7, 10**6)  # 20,000 steps, an eighth of a pass
-    assert (large.epochs, large.epoch_steps) == (200, 100)
+    large = Config().lasting(10**7, 10**6)  # 10,000 steps, an eighth of a pass
+    assert (large.epochs, large.epoch_steps) == (100, 100)
     with pytest.warns(DeprecationWarning, match="lasting"):
         assert Config().epochs_for(640) == 300
 
@@ -421,6 +421,7 @@ BAD = {
     "epoch_steps": [0, 2.5, "7"],
     "batch_size": [0, 64.0, None],
     "weight_decay": [-0.1, math.nan, "1", None],
+    "noise_rate": [0, -1.0, math.inf, "1", None],
     "learning_rate": [0, -1e-3, math.inf, None],
     "validation": [-0.1, 1.0, math.nan, "0.1"],
     "patience": [0, 1.5, True, "long"],

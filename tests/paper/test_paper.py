@@ -45,6 +45,8 @@ TINY = Config(
     prior_scale=1.0,
     likelihood="unit_gaussian",
     posterior="wrapped",
+    weight_decay=0.0,
+    init="random",
 )
 X = (
     np.random.default_rng(0).normal(size=(40, 1)) * [1.0, 2.0, -3.0]

@@ -298,6 +298,7 @@ OLD = {
         "epoch_steps": None,
         "batch_size": 64,
         "weight_decay": 0.0,
+        "noise_rate": 1.0,
         "validation": 0.1,
         "patience": None,
     },
@@ -346,7 +347,8 @@ def test_a_new_setting_is_declared_for_old_files():
     assert {*described(Config), *described(GraphConfig)} == named
     added = {"network": "mlp", "encode_covariates": False, "space": None}
     added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "init": "random"}
-    added |= {"adam_beta2": 0.999, "cooldown": 0.0, "weight_decay": 0.0, "steps": None, "epoch_steps": None}
+    added |= {"adam_beta2": 0.999, "cooldown": 0.0, "weight_decay": 0.0, "noise_rate": 1.0}
+    added |= {"steps": None, "epoch_steps": None}
     added |= {
         "encoder": "convolutions",
         "popularity": "off",

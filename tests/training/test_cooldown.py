@@ -13,7 +13,7 @@ from scipy import sparse
 from curvae.errors import CurvaeError
 from curvae.training import Config, Scaling, build, fit, fit_many
 from curvae.training import engine as engines
-from curvae.training.adam import Adam
+from curvae.training.adam import Adam, Pace
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
 from curvae.training.rows_problem import plan_rows, watched_rows
@@ -42,8 +42,8 @@ def engine(kind, configs, x, form=np.asarray):
     ("kind", "share"), [(BatchEngine, 0.0), (BatchEngine, 0.5), (BatchEngine, 1.0), (Captured, 0.5)]
 )
 def test_rates_fall_in_a_straight_line_to_0(kind, share, monkeypatch):
-    """18 steps, of models with different rates; for weights of the encoder, and for others."""
-    falling = replace(FALLING, cooldown=share, weight_decay=0.5)
+    """18 steps, of models with different rates; for weights of the encoder, the noise of columns, and others."""
+    falling = replace(FALLING, cooldown=share, weight_decay=0.5, noise_rate=1.5)
     configs = [falling, replace(falling, seed=1, learning_rate=0.01)]
     own, seen = engine(kind, configs, rows(36)), []
     plain = Adam.step
@@ -52,7 +52,7 @@ def test_rates_fall_in_a_straight_line_to_0(kind, share, monkeypatch):
         own.epoch(epoch)
     left = 1 - np.arange(18) / 18
     expected = np.ones(18) if share == 0 else np.minimum(1, left / share)
-    np.testing.assert_allclose(seen, expected[:, None] * [0.02, 0.02, 0.01, 0.01], rtol=1e-12)
+    np.testing.assert_allclose(seen, expected[:, None] * [0.02, 0.02, 0.03, 0.01, 0.01, 0.015], rtol=1e-12)
 
 
 def test_stacks_captured_steps_and_resumed_trainings_fall_alike(tmp_path):
@@ -75,7 +75,7 @@ def test_stacks_captured_steps_and_resumed_trainings_fall_alike(tmp_path):
 def test_a_single_gradient_moves_a_weight_by_a_step_or_three(decay, most):
     """However large it is: (1 − β1)/√(1 − β2) times the rate, 1 for the default and 3.2 for Adam's usual β2."""
     assert Config().adam_beta2 == 0.99
-    own = engine(BatchEngine, [replace(FALLING, adam_beta2=decay, cooldown=0.0)], rows(36))
+    own = engine(BatchEngine, [replace(FALLING, adam_beta2=decay, cooldown=0.0, noise_rate=1.0)], rows(36))
     unit = {name: torch.ones_like(t) for name, t in own.stack.leaves.items()}
     for step in range(round(5 / (1 - decay))):  # until the means of squares have settled
         own._descend({name: t * (-1.0) ** step for name, t in unit.items()})
@@ -86,24 +86,29 @@ def test_a_single_gradient_moves_a_weight_by_a_step_or_three(decay, most):
 
 
 def test_steps_are_those_of_adam():
-    """Of two models with rates of their own, one of whose parameters decays, and gradients with other strides."""
+    """Of two models with rates of their own, whose parameters decay or have their own pace, and gradients with other
+    strides."""
     generator = torch.Generator().manual_seed(0)
 
     def draw():
         return torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
 
-    decays = {"weight": 0.0, "decaying": 0.7}
-    tensors = {name: draw() for name in decays}
-    models = [{name: tensors[name][i].clone().requires_grad_() for name in decays} for i in range(2)]
+    paces = {"weight": Pace(), "decaying": Pace(decay=0.7), "faster": Pace(1.5), "both": Pace(0.5, 0.3)}
+    tensors = {name: draw() for name in paces}
+    models = [{name: tensors[name][i].clone().requires_grad_() for name in paces} for i in range(2)]
     known = [
         torch.optim.AdamW(
-            [{"params": [own[name]], "weight_decay": decay} for name, decay in decays.items()], rate, (0.9, 0.99)
+            [
+                {"params": [own[name]], "weight_decay": pace.decay, "lr": rate * pace.factor}
+                for name, pace in paces.items()
+            ],
+            betas=(0.9, 0.99),
         )
         for own, rate in zip(models, (0.1, 0.02), strict=True)
     ]
-    ours = Adam(tensors, tensors, [0.1, 0.02], 0.99, False, {"decaying": 0.7})
+    ours = Adam(tensors, tensors, [0.1, 0.02], 0.99, False, {name: paces[name] for name in list(paces)[1:]})
     for _ in range(5):
-        gradients = {name: draw() for name in decays}
+        gradients = {name: draw() for name in paces}
         ours.step({name: gradient.mT.contiguous().mT for name, gradient in gradients.items()})
         for i, (own, optimiser) in enumerate(zip(models, known, strict=True)):
             for name, parameter in own.items():
@@ -127,8 +132,20 @@ def test_weights_of_the_encoder_decay_and_no_others():
         torch.testing.assert_close(decayed.stack.leaves[name], factor * before, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("cooldown", [0.0, 1.0])
+def test_the_noise_of_columns_has_a_rate_of_its_own_and_nothing_else(cooldown):
+    """The first step of Adam moves every parameter by its learning rate."""
+    config = replace(FALLING, likelihood="gaussian", noise_rate=3.0, weight_decay=0.0, cooldown=cooldown)
+    own = engine(BatchEngine, [config], rows())
+    before = {name: t.detach().clone() for name, t in own.stack.leaves.items()}
+    own._descend({name: torch.ones_like(t) for name, t in own.stack.leaves.items()})
+    for name, t in own.stack.leaves.items():
+        rate = 0.06 if name == "likelihood.spread" else 0.02
+        torch.testing.assert_close(before[name] - t, torch.full_like(t, rate), rtol=1e-4, atol=0)
+
+
 def test_decay_that_would_turn_weights_around_is_refused():
-    with pytest.raises(CurvaeError, match="change their sign in a step; keep weight_decay below 50$"):
+    with pytest.raises(CurvaeError, match="change their sign in a step; lower one of them"):
         fit(replace(FALLING, weight_decay=50.0), rows())
     fit(replace(FALLING, weight_decay=49.0, epochs=1), rows())
 

@@ -194,6 +194,7 @@ ROWS: dict[str, Any] = COMMON | {
     "objective": "elbo",
     "batch_size": 8,
     "weight_decay": 0.0,
+    "noise_rate": 1.0,
     "validation": 0.1,
     "patience": None,
 }

@@ -176,7 +176,8 @@ def test_results_come_in_the_order_asked():
 def test_learning_rates_are_those_of_the_models():
     """The first step of Adam moves every weight by the rate."""
     rates = [0.01, 0.03, 0.001, 0.03, 0.02]
-    configs = [replace(SMALL, seed=i, learning_rate=rate, epochs=1, batch_size=64) for i, rate in enumerate(rates)]
+    plain = replace(SMALL, epochs=1, batch_size=64, weight_decay=0.0, noise_rate=1.0)
+    configs = [replace(plain, seed=i, learning_rate=rate) for i, rate in enumerate(rates)]
     for config, one in zip(configs, double(configs, rows()), strict=True):
         before = build(replace(config, likelihood="gaussian"), 3).double()
         moved = [

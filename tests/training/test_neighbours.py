@@ -143,10 +143,13 @@ def test_paths_to_landmarks():
 
 
 @pytest.mark.parametrize("landmarks", [None, [5, 50, 7, 8]])
-@pytest.mark.parametrize("size", [8, 2])
-def test_batches_are_told_their_own_neighbours(monkeypatch, landmarks, size):
-    """Of 60 rows, with all pairs known, or draws and landmarks; batches of 2 rows have companions."""
-    monkeypatch.setattr("curvae.training.neighbours.batches._MATES", 5)
+@pytest.mark.parametrize("accompanied", [False, True])
+@pytest.mark.parametrize("size", [8, 5])
+def test_batches_are_told_their_own_neighbours(monkeypatch, landmarks, accompanied, size):
+    """Of 60 rows, with all pairs known, or draws and landmarks; with companions if there are so many rows, and as many as
+    a batch has rows or the most."""
+    monkeypatch.setattr("curvae.training.neighbours.batches._MATES", 5 if size == 8 else 99)
+    monkeypatch.setattr("curvae.training.neighbours.batches._CROWDED", 59 if accompanied else 60)
     chances, draw = affinities(*nearest(X, 12, CPU), 4), np.random.default_rng(0)
     every, drawn = chances.toarray().astype(np.float32), draws(chances, 9)
     far = draw.random((60, 4 if landmarks else 60)).astype(np.float32)
@@ -168,12 +171,12 @@ def test_batches_are_told_their_own_neighbours(monkeypatch, landmarks, size):
 
     batch = made.join(Batch(torch.zeros(3, 8, 2)), positions, rows, kept)
     others = asked[-1].numpy()
-    assert others.shape[1] == (5 if size == 2 else 0) + len(landmarks or ())
+    assert others.shape[1] == (5 if accompanied else 0) + len(landmarks or ())
     assert (batch.companions is None) == (others.size == 0)
     for model in range(3):
         own = positions[model, :7].numpy()
         placed = np.concatenate([positions[model].numpy(), others[model]])
-        if size == 2:
+        if accompanied:
             assert all(mate in drawn[row] for mate, row in zip(others[model][:5], own, strict=False))
         counts = placed != own[:, None]
         counts[:, 7] = False
@@ -267,7 +270,7 @@ def test_resumed_as_if_never_interrupted(tmp_path, few):
 
 def test_the_term_is_learned():
     x = X.astype(np.float64)
-    found = fit(replace(SMALL, epochs=30, neighbours_weight=100.0, learning_rate=2e-2), x)
+    found = fit(replace(SMALL, epochs=30, neighbours_weight=100.0, learning_rate=2e-2, init="random"), x)
     assert found.config.neighbours_weight == 100.0
     assert found.history[-1]["neighbours"] < 0.7 * found.history[0]["neighbours"]
 

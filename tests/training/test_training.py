@@ -20,7 +20,7 @@ from curvae.training import Config, Rows, Scaling, engine, fit, random_split, st
 from curvae.training.engine import losses
 from curvae.training.evaluate import Embedding, embed, health, likelihoods, reconstruct
 
-SMALL = Config(hidden=(8,), epochs=4, batch_size=16, cooldown=0.0, patience=None)
+SMALL = Config(hidden=(8,), epochs=4, batch_size=16, cooldown=0.0, noise_rate=1.0, weight_decay=0.0, patience=None)
 
 
 def rows(n=40, columns=3, seed=0):
@@ -417,20 +417,37 @@ def test_the_likelihood_follows_from_the_data():
 
 
 def test_epochs_follow_from_the_rows():
-    sizes = 10, 640, 64 * 100, 64 * 1000, 10**6, 10**9
+    sizes = 10, 1280, 128 * 100, 128 * 1000, 10**6, 10**9
     found = [Config().lasting(n, 1) for n in sizes]
-    # 3,000 steps; from 600 steps a pass on five passes; at most 20,000 steps.
-    assert [one.epochs for one in found] == [1000, 300, 30, 50, 200, 200]
+    # 1,500 steps; from 300 steps a pass on five passes; at most 10,000 steps.
+    assert [one.epochs for one in found] == [1000, 150, 15, 50, 102, 100]
     assert [one.epoch_steps for one in found] == [None, None, None, 100, 100, 100]
-    assert [one.patience for one in found] == [400, 40, 5, 20, 200, 200]
+    assert [one.patience for one in found] == [400, 40, 5, 50, 102, 100]
     # Asked for, they are passes.
     assert [Config(epochs=7).lasting(n, 1).epochs for n in sizes] == [7] * 6
     assert Config(epochs=7).lasting(10**6, 1).epoch_steps is None
     assert Config(epochs=7, epoch_steps=50).lasting(10**6, 1).epoch_steps == 50
-    assert Config(steps=200).lasting(640, 1).epochs == 20
+    assert Config(steps=200).lasting(1280, 1).epochs == 20
     # Files of before there were steps.
-    before = Config(steps=None)
+    before = Config(steps=None, batch_size=64)
     assert [before.lasting(n, 1).epochs for n in (10, 640, 64 * 125, 64 * 8000, 10**9)] == [1000, 800, 64, 20, 20]
+
+
+def test_weight_decay_follows_from_the_rows():
+    """Beyond 40 steps a pass, weights shrink as much in a pass as with 40."""
+    for rows, decay in ((10, 1.0), (40 * 128, 1.0), (80 * 128, 0.5), (400 * 128, 0.1)):
+        assert Config().lasting(rows, 1).encoder_decay == pytest.approx(decay)
+        assert Config(weight_decay=0.3).lasting(rows, 1).encoder_decay == 0.3
+    assert Config(batch_size=64).lasting(80 * 64, 1).encoder_decay == 0.5
+    with pytest.raises(ValueError, match='"auto" needs the number of rows'):
+        Config().encoder_decay  # noqa: B018
+
+
+def test_maps_start_at_principal_components_where_neighbours_count():
+    x = rows()
+    for settings, start in (({}, "random"), ({"neighbours": "near"}, "pca"), ({"init": "pca"}, "pca")):
+        assert fit(replace(SMALL, **settings), x).config.init == start
+    assert fit(replace(SMALL, neighbours="near", init="random"), x).config.init == "random"
 
 
 def test_patience_follows_from_the_rows():

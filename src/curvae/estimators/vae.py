@@ -72,12 +72,14 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
         epochs: passes over the data; None makes so many `steps`.
-        steps: of a training without `epochs`; "auto" makes 3,000, in large tables 5 passes of up to 20,000 steps.
+        steps: of a training without `epochs`; "auto" makes 1,500, in large tables 5 passes of up to 10,000 steps.
         epoch_steps: steps of an epoch at most; None makes it a whole pass, or without `epochs` at most 100 steps.
         batch_size, learning_rate, adam_beta2: of Adam.
         cooldown: share of the steps, at the end, over which the learning rate falls to 0.
-        weight_decay: of the encoder: a step shrinks its weights by so many times the learning rate. 1 makes an encoder
-            that serves new rows better.
+        weight_decay: of the encoder: a step shrinks its weights by so many times the learning rate, which makes an
+            encoder that serves new rows better. "auto" is 1, and less in large tables.
+        noise_rate: learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of
+            all else.
         validation: share of rows held out to watch the training.
         patience: stop after so many epochs without progress on them and keep the best weights; "auto" suits the steps
             of an epoch, and without such rows the last weights are kept. None trains to the end and keeps the last.
@@ -94,7 +96,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             are; "both", or True; "off", or False.
         neighbours_weight: how much that counts, in nats a row; by default 0.3 for every column, of up to 50.
         n_neighbours: nearest neighbours of a row in the data.
-        init: "random", or "pca" to start with the first principal components of the rows as their places.
+        init: "random", or "pca" to start with the first principal components of the rows as their places; "auto" is
+            "pca" where neighbours count and the network is an MLP.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.
         importance_samples: draws a row for `score_samples`.
@@ -139,11 +142,12 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         epochs: int | None = None,
         steps: int | Literal["auto"] | None = "auto",
         epoch_steps: int | None = None,
-        batch_size: int = 64,
-        learning_rate: float = 2e-3,
+        batch_size: int = 128,
+        learning_rate: float = 2.8e-3,
         adam_beta2: float = 0.99,
         cooldown: float = 0.5,
-        weight_decay: float = 0.0,
+        weight_decay: float | Literal["auto"] = "auto",
+        noise_rate: float = 1.5,
         validation: float = 0.1,
         patience: int | Literal["auto"] | None = "auto",
         learn_curvature: bool = False,
@@ -158,7 +162,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         neighbours: NeighbourKind | bool = "off",
         neighbours_weight: float | None = None,
         n_neighbours: int = 15,
-        init: InitKind = "random",
+        init: InitKind = "auto",
         tf32: bool = True,
         n_init: int = 1,
         importance_samples: int = 500,
@@ -185,6 +189,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.adam_beta2 = adam_beta2
         self.cooldown = cooldown
         self.weight_decay = weight_decay
+        self.noise_rate = noise_rate
         self.validation = validation
         self.patience = patience
         self.learn_curvature = learn_curvature

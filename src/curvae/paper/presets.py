@@ -42,6 +42,7 @@ BRANCHING_DIFFUSION: dict[str, Any] = {
     "epoch_steps": None,
     "batch_size": 64,
     "weight_decay": 0.0,
+    "noise_rate": 1.0,
     "validation": 0.0,
     "patience": None,
 }
@@ -79,6 +80,7 @@ MNIST: dict[str, Any] = {
     "epoch_steps": None,
     "batch_size": 128,
     "weight_decay": 0.0,
+    "noise_rate": 1.0,
     "validation": 0.0,
     "patience": None,
 }

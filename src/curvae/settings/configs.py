@@ -41,6 +41,7 @@ ADDED: Mapping[str, Any] = {
     "adam_beta2": 0.999,
     "cooldown": 0.0,
     "weight_decay": 0.0,
+    "noise_rate": 1.0,
     "steps": None,
     "epoch_steps": None,
     "encoder": "convolutions",
@@ -84,6 +85,11 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
     def encoder_decay(self) -> float:
         """By which multiple of the learning rate the weights of the encoder shrink in a step."""
         return 0.0
+
+    @property
+    def noise_pace(self) -> float:
+        """The learning rate of the noise of columns, over that of all else."""
+        return 1.0
 
     def flat(self) -> dict[str, Any]:
         """As one dictionary of JSON values, by name."""
@@ -149,7 +155,13 @@ class RowSettings(
 
     @property
     def encoder_decay(self) -> float:
+        if self.weight_decay == "auto":
+            raise ValueError('choose the weight decay before training: "auto" needs the number of rows')
         return self.weight_decay
+
+    @property
+    def noise_pace(self) -> float:
+        return self.noise_rate
 
     @property
     def gaussian(self) -> bool:

@@ -27,7 +27,7 @@ PopularityKind = Literal["auto", "off", "learned"]
 EncoderKind = Literal["convolutions", "free"]
 PairKind = Literal["all", "balanced"]
 NeighbourKind = Literal["off", "near", "far", "both"]
-InitKind = Literal["random", "pca"]
+InitKind = Literal["auto", "random", "pca"]
 
 LIKELIHOODS: dict[str, str] = {
     "bernoulli": "bernoulli:BERNOULLI",

@@ -44,11 +44,13 @@ __all__ = [
 ]
 
 # Steps of a training by default: so many; in large tables so many passes, but no more steps than the last.
-_STEPS, _PASSES, _MOST_STEPS = 3000, 5, 20_000
+_STEPS, _PASSES, _MOST_STEPS = 1500, 5, 10_000
 _MOST = 1000  # epochs, unless they are asked for
 _ROUND = 100  # steps of an epoch at most, unless epochs are asked for
 # Without progress for so many steps, passes and epochs, a training ends.
-_PATIENCE, _PATIENT_PASSES, _LEAST = 400, 2, 5
+_PATIENCE, _PATIENT_PASSES, _LEAST = 400, 5, 5
+# Weight decay by default, and the steps of a pass from which on it is less, such that weights shrink as much in a pass.
+_DECAY, _DECAY_STEPS = 1.0, 40
 
 # Hidden layers by default in tables of few rows, and from so many training rows on.
 _FEW_ROWS, _MANY_ROWS, _MANY = (200,), (200, 200), 1000
@@ -222,9 +224,10 @@ class NeighbourSettings(Part):
     )
     n_neighbours: int = setting(15, "Neighbours of a row in the data.")
     init: InitKind = setting(
-        "random",
+        "auto",
         "Start at random, or with the first principal components of the rows as their places (pca): maps of different "
         "seeds are then more alike.",
+        shown="auto: pca where neighbours count and the network is an MLP, else random",
     )
 
     def __post_init__(self) -> None:
@@ -251,27 +254,35 @@ class StepSettings(Part):
 class TrainingSettings(StepSettings):
     """The training of a model of rows."""
 
+    learning_rate: float = again(StepSettings, "learning_rate", 2.8e-3)
     steps: int | Literal["auto"] | None = setting(
         "auto",
         "Steps of a training whose epochs are not given.",
         words={"auto": "auto"},
-        shown="auto: 3,000, or 5 passes of up to 20,000",
+        shown="auto: 1,500, or 5 passes of up to 10,000",
     )
     epoch_steps: int | None = setting(
         None, "Steps of an epoch at most.", shown="a whole pass, or 100 where epochs are not given"
     )
-    batch_size: int = setting(64, "Rows per step.")
-    weight_decay: float = setting(
-        0.0,
+    batch_size: int = setting(128, "Rows per step.")
+    weight_decay: float | Literal["auto"] = setting(
+        "auto",
         "Weight decay of the encoder: a step shrinks its weights by so many times the learning rate.",
+        words={"auto": "auto"},
         rule=NOT_NEGATIVE,
+        shown="auto: 1, of passes with more than 40 steps in inverse proportion to them",
+    )
+    noise_rate: float = setting(
+        1.5,
+        "Learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of all else.",
+        rule=POSITIVE,
     )
     validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
     patience: int | Literal["auto"] | None = setting(
         "auto",
         "Stop after so many epochs without progress on them, and keep the best weights; or never, and keep the last.",
         words={"auto": "auto", "never": None},
-        shown="auto: 400 steps, at least 2 passes",
+        shown="auto: 400 steps, at least 5 passes",
     )
 
     def check(self) -> None:
@@ -285,7 +296,8 @@ class TrainingSettings(StepSettings):
         return self.lasting(rows, 1).epochs or 0
 
     def lasting(self, rows: int, watched: int) -> Self:
-        """The same with the epochs, their steps and the patience that suit so many training and validation rows.
+        """The same with the epochs, their steps, the patience and the weight decay that suit so many training and
+        validation rows.
 
         An epoch is a pass; of a number of steps in large tables a part of one. Without validation rows there is no
         early stopping.
@@ -305,7 +317,8 @@ class TrainingSettings(StepSettings):
             waited = max(_PATIENCE, _PATIENT_PASSES * a_pass)
             waited = max(_LEAST, math.ceil(waited / rounds(a_pass, most)[1]))
             patience = min(waited, max(_LEAST, epochs)) if watched else None
-        return replace(self, epochs=epochs, epoch_steps=most, patience=patience)
+        decay = _DECAY * min(1.0, _DECAY_STEPS / a_pass) if self.weight_decay == "auto" else self.weight_decay
+        return replace(self, epochs=epochs, epoch_steps=most, patience=patience, weight_decay=decay)
 
 
 def rounds(a_pass: int, most: int | None) -> tuple[int, int]:

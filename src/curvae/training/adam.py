@@ -10,14 +10,23 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-__all__ = ["Adam"]
+__all__ = ["Adam", "Pace"]
 
 _BETA1, _EPS = 0.9, 1e-8  # decay of the mean of gradients, and what is added to a root of squares
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How some parameters learn: with a multiple of the learning rate, and by which multiple of that they shrink in a
+    step."""
+
+    factor: float = 1.0
+    decay: float = 0.0
+
+
 @dataclass
 class _Group:
-    """Neighbouring models of one rate: their part of parameters of one decay, with moments and counts of steps."""
+    """Neighbouring models of one rate: their part of parameters of one pace, with moments and counts of steps."""
 
     models: slice
     names: list[str]
@@ -41,7 +50,7 @@ class Adam:
         rates: learning rate of every model.
         beta2: decay of the mean of squared gradients.
         falling: whether `cool` will be called.
-        decays: by which multiple of the rate some parameters shrink in a step, by name.
+        paces: how some parameters learn, by name; the others as `Pace()` says.
 
     Attributes:
         moments: mean of gradients and of their squares, by name.
@@ -54,31 +63,32 @@ class Adam:
         rates: Sequence[float],
         beta2: float,
         falling: bool,
-        decays: Mapping[str, float],
+        paces: Mapping[str, Pace],
     ) -> None:
         self.moments = {name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in tensors.items()}
         self.beta2, self._shapes = beta2, {name: t.shape for name, t in tensors.items()}
         device = next(iter(tensors.values())).device
         self._fused = device.type in ("cpu", "cuda")
         self._groups: list[_Group] = []
-        alike: dict[float, list[str]] = {}
+        alike: dict[Pace, list[str]] = {}
         for name in leaves:
-            alike.setdefault(decays.get(name, 0.0), []).append(name)
+            alike.setdefault(paces.get(name, Pace()), []).append(name)
         end = 0
         for rate, run in groupby(rates):
             part = slice(end, end + len(list(run)))
             end = part.stop
             whole = part == slice(0, len(rates))
-            for decay, names in alike.items():
+            for pace, names in alike.items():
                 own = [leaves[name] if whole else leaves[name].detach()[part] for name in names]
                 first, second = (
                     [self.moments[name][side][part].view(p.shape) for name, p in zip(names, own, strict=True)]
                     for side in (0, 1)
                 )
                 counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in own]
+                start = rate * pace.factor
                 # A captured step reads the rate from where it lies.
-                lies = torch.tensor(rate, device=device) if falling and device.type == "cuda" else rate
-                self._groups.append(_Group(part, names, rate, lies, decay, own, first, second, counts))
+                lies = torch.tensor(start, device=device) if falling and device.type == "cuda" else start
+                self._groups.append(_Group(part, names, start, lies, pace.decay, own, first, second, counts))
 
     @property
     def rates(self) -> list[float]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..models import VAE, Batch, MapTerms, Stack, Terms
 from ..models.stack import Stackable
 from ..settings import rounds
-from .adam import Adam
+from .adam import Adam, Pace
 from .config import Config, Settings
 from .fitted import Record
 from .objectives import figures, figures_by_name, losses
@@ -42,7 +42,7 @@ WINDOW = 1 << 21
 """numbers of noise that are made at once for a model, unless a batch takes more"""
 
 _WATCHED = 512  # validation rows at once, at least
-_SHARED = 1 << 25  # multiplications of rows by weights in a step from which on threads share them
+_SHARED = 1 << 26  # multiplications of rows by weights in a step from which on threads share them
 _FORWARD = 0.4  # time of a validation row over that of a training row
 
 
@@ -81,8 +81,9 @@ class Engine(ABC, Generic[Model, Kind]):
         self.step = 0
         rates, config = [config.learning_rate for config in configs], self.config
         stack, falls = self.stack, config.cooldown > 0
-        decays = dict.fromkeys(stack.encoder_weights, config.encoder_decay)
-        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, falls, decays)
+        paces = dict.fromkeys(stack.encoder_weights, Pace(decay=config.encoder_decay))
+        paces |= dict.fromkeys(stack.noise_parameters, Pace(config.noise_pace))
+        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, falls, paces)
 
     @property
     @abstractmethod

@@ -120,14 +120,17 @@ def settled(config: Config, likelihood: str, split: Split | HeldOut, features: i
             f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
             "none; hold out a larger share, or drop patience"
         )
-    if config.weight_decay * config.learning_rate >= 1:
+    config = config.lasting(train, validation)
+    if config.encoder_decay * config.learning_rate >= 1:
         raise CurvaeError(
-            f"with weight_decay={config.weight_decay:g} and learning_rate={config.learning_rate:g} the weights of the "
-            f"encoder would vanish or change their sign in a step; keep weight_decay below {1 / config.learning_rate:g}"
+            f"with weight_decay={config.encoder_decay:g} and learning_rate={config.learning_rate:g} the weights of the "
+            f"encoder would vanish or change their sign in a step; lower one of them, such that their product is below 1"
         )
+    if config.init == "auto":
+        config = replace(config, init="pca" if config.neighbours != "off" and config.network == "mlp" else "random")
     if config.neighbours != "off" and config.neighbours_weight is None:
         config = replace(config, neighbours_weight=_weight(features))
-    return replace(config, likelihood=likelihood).layered(train).lasting(train, validation)
+    return replace(config, likelihood=likelihood).layered(train)
 
 
 def _weight(features: int) -> float:

@@ -15,9 +15,9 @@ from .rows import Neighbourhood
 
 __all__ = ["Neighbourhoods"]
 
-_MATES, _MARKS = 64, 64  # neighbours and landmarks that are placed together with a batch
+_MATES, _MARKS = 256, 64  # neighbours and landmarks that are placed together with a batch, at most
 _TURN = 7919  # a prime, by which the first row of a batch decides on its companions
-_CROWDED = 16  # batches in an epoch, up to which each holds enough neighbours by chance
+_CROWDED = 1024  # rows, up to which each batch holds enough neighbours by chance
 
 
 class Neighbourhoods:
@@ -40,7 +40,7 @@ class Neighbourhoods:
             else torch.from_numpy(np.stack([getattr(one, name) for one in each])).to(device)
             for name in ("near", "drawn", "far", "landmarks")
         )
-        self._mates = _MATES if self._drawn is not None and self._drawn.shape[1] > _CROWDED * size else 0
+        self._mates = min(size, _MATES) if self._drawn is not None and self._drawn.shape[1] > _CROWDED else 0
         self._device = device
         self._choose(which)
 
