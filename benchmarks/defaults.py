@@ -97,8 +97,8 @@ BEFORE: dict[str, Any] = {
 """the defaults of before"""
 
 CENTRE: dict[str, Any] = {**OLDER, "hidden": (200,), "steps": 3000, "learning_rate": 2e-3}
-"""of the choice: where it differs from the defaults, which took over the variants that gained most (two hidden layers, weight
-decay of the encoder) and, for the sake of time, half as many steps of twice as many rows
+"""of the choice: where it differs from the defaults, which took over the variants that gained most (two hidden layers,
+weight decay of the encoder) and, for the sake of time, half as many steps of twice as many rows
 
 From how many rows on they are the default was decided when the tables of the verdict had been judged with two layers
 everywhere, some small ones being worse. In that the verdict is not of tables that the choice never saw.
@@ -293,6 +293,13 @@ def judged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def shorter(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell whose settings are those that differ from the defaults."""
+    usual = json.loads(json.dumps(Config().flat()))
+    settings = [{name: value for name, value in one.items() if value != usual[name]} for one in cell["settings"]]
+    return {**cell, "settings": settings}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=("export", "choose", "verdict"))
@@ -329,7 +336,8 @@ def main() -> None:
     }
     seconds = round(sum(cell["seconds"] for cell in found))
     summary = chosen(found) if asked.what == "choose" else judged(found)
-    result[asked.what] = {"tables": list(names), "core_seconds": seconds, "summary": summary, "cells": found}
+    kept = [shorter(cell) for cell in found]
+    result[asked.what] = {"tables": list(names), "core_seconds": seconds, "summary": summary, "cells": kept}
     write_json(asked.out, result, indent=1)
     for row in summary if asked.what == "choose" else summary["tables"]:
         print({name: value for name, value in row.items() if name != "gains"})

@@ -115,6 +115,7 @@ def main() -> None:
     asked = parser.parse_args()
     plan = QUICK if asked.quick else Plan()
     head = {"command": "python -m benchmarks.prior_scale", "versions": versions(), "plan": vars(plan) | {}}
+    head["defaults"] = Config().flat()
     result = read_json(asked.out) if asked.out.exists() else {**head, "runs": []}
     train, test = (np.asarray(mnist(part).x, np.float32) for part in ("train", "test"))
     data = train[: plan.rows], test[: plan.tested]

@@ -145,7 +145,7 @@ def test_the_noise_of_columns_has_a_rate_of_its_own_and_nothing_else(cooldown):
 
 
 def test_decay_that_would_turn_weights_around_is_refused():
-    with pytest.raises(CurvaeError, match="change their sign in a step; lower one of them"):
+    with pytest.raises(CurvaeError, match="change their sign in a step; lower one, such"):
         fit(replace(FALLING, weight_decay=50.0), rows())
     fit(replace(FALLING, weight_decay=49.0, epochs=1), rows())
 

@@ -146,8 +146,8 @@ def test_paths_to_landmarks():
 @pytest.mark.parametrize("accompanied", [False, True])
 @pytest.mark.parametrize("size", [8, 5])
 def test_batches_are_told_their_own_neighbours(monkeypatch, landmarks, accompanied, size):
-    """Of 60 rows, with all pairs known, or draws and landmarks; with companions if there are so many rows, and as many as
-    a batch has rows or the most."""
+    """Of 60 rows, with all pairs known, or draws and landmarks; with or without companions, as many as a batch has
+    rows, or the most."""
     monkeypatch.setattr("curvae.training.neighbours.batches._MATES", 5 if size == 8 else 99)
     monkeypatch.setattr("curvae.training.neighbours.batches._CROWDED", 59 if accompanied else 60)
     chances, draw = affinities(*nearest(X, 12, CPU), 4), np.random.default_rng(0)
