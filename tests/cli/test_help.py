@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from curvae import __version__, flags, terminal
+from curvae import __version__, console, flags, terminal
 from curvae.cli import app
 from running import SMALL, curvae, refused, write_table
 
@@ -109,3 +110,19 @@ def test_a_reader_that_left_is_known_on_windows_too():
     assert not stream.reader_left
     with mock.patch.object(terminal.os, "name", "nt"):
         assert stream.reader_left
+
+
+def test_modules_are_imported_without_the_garbage_collector(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, text in (("slow_module", ""), ("broken_module", "1 / 0\n")):
+        (tmp_path / f"{name}.py").write_text(f"import gc\ncollected = gc.isenabled()\n{text}")
+    assert console.load("slow_module").collected is False and gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        console.load("broken_module")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        console.load("curvae")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
