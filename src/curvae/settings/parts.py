@@ -270,7 +270,7 @@ class TrainingSettings(StepSettings):
         "Weight decay of the encoder: a step shrinks its weights by so many times the learning rate.",
         words={"auto": "auto"},
         rule=NOT_NEGATIVE,
-        shown="auto: 1, of passes with more than 40 steps in inverse proportion to them",
+        shown="auto: 1; in tables of more than 40 batches, 40 divided by their number",
     )
     noise_rate: float = setting(
         1.5,
