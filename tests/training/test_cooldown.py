@@ -144,6 +144,12 @@ def test_the_noise_of_columns_has_a_rate_of_its_own_and_nothing_else(cooldown):
         torch.testing.assert_close(before[name] - t, torch.full_like(t, rate), rtol=1e-4, atol=0)
 
 
+def test_an_engine_chooses_the_weight_decay_of_its_rows():
+    for batch_size, decay in ((12, 1.0), (1, 40 / 50)):
+        own = engine(BatchEngine, [replace(FALLING, weight_decay="auto", batch_size=batch_size)], rows(50))
+        assert own.config.encoder_decay == pytest.approx(decay)
+
+
 def test_decay_that_would_turn_weights_around_is_refused():
     with pytest.raises(CurvaeError, match="change their sign in a step; lower one, such"):
         fit(replace(FALLING, weight_decay=50.0), rows())

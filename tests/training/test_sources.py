@@ -29,7 +29,6 @@ SMALL = Config(
     batch_size=8,
     learning_rate=0.02,
     cooldown=0.0,
-    weight_decay=0.5,
     patience=None,
     prior_scale=1.0,
 )

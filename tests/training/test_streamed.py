@@ -30,15 +30,7 @@ from trainings import assert_same, killed_at_write, state
 ROWS = 2000
 X = numbered(ROWS)
 CONFIG = Config(
-    hidden=(8,),
-    posterior="wrapped",
-    epochs=6,
-    batch_size=100,
-    epoch_steps=5,
-    cooldown=0.0,
-    weight_decay=0.5,
-    patience=None,
-    seed=3,
+    hidden=(8,), posterior="wrapped", epochs=6, batch_size=100, epoch_steps=5, cooldown=0.0, patience=None, seed=3
 )
 TABLE = {"label": "kind", "id": "cell", "memory": MEMORY}
 

@@ -213,8 +213,10 @@ class BatchEngine(Engine[VAE, Config]):
         self, models: Sequence[VAE], configs: Sequence[Config], train: Stacked, validation: Stacked | None = None
     ) -> None:
         self.train = train
-        super().__init__(models, configs)
         self.validation = validation if validation is not None and len(validation) else None
+        watched = 0 if self.validation is None else len(self.validation)
+        # Those of a problem are settled, and stay as they are.
+        super().__init__(models, [config.lasting(len(train), watched) for config in configs])
         self.beta = self._weights(2)
         pulls = [config.neighbour_weights for config in configs]
         self.pull = torch.tensor(pulls, dtype=torch.float64, device=self.stack.device) if pulls[0] else None

@@ -124,7 +124,7 @@ def settled(config: Config, likelihood: str, split: Split | HeldOut, features: i
     if config.encoder_decay * config.learning_rate >= 1:
         raise CurvaeError(
             f"with weight_decay={config.encoder_decay:g} and learning_rate={config.learning_rate:g} the weights of the "
-            f"encoder would vanish or change their sign in a step; lower one, such that their product is below 1"
+            "encoder would vanish or change their sign in a step; lower one, such that their product is below 1"
         )
     if config.init == "auto":
         config = replace(config, init="pca" if config.neighbours != "off" and config.network == "mlp" else "random")
