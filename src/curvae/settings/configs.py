@@ -54,6 +54,10 @@ ADDED: Mapping[str, Any] = {
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
 
+# Hidden layers by default in tables of few rows, and from so many training rows on; and there for an encoder that keeps
+# neighbourhoods, which has more to learn.
+_FEW_ROWS, _MANY_ROWS, _MANY_NEIGHBOURS, _MANY = (200,), (200, 200), (300, 300, 300), 1000
+
 # β of a model of a graph with balanced pairs: divided by the dimension, and the least.
 _BETA_BY_DIMENSION, _LEAST_BETA = 0.1, 0.01
 
@@ -152,6 +156,16 @@ class RowSettings(
     @property
     def architecture(self) -> Self:
         return dataclasses.replace(super().architecture, neighbours_weight=None)
+
+    @property
+    def keeps_neighbours(self) -> bool:
+        """Whether an MLP is held to the neighbourhoods of the data: by default it is larger, and starts with PCA."""
+        return self.neighbours != "off" and self.network == "mlp"
+
+    def layered(self, rows: int) -> Self:
+        """The same with the hidden layers that suit so many training rows, unless they are given."""
+        many = _MANY_NEIGHBOURS if self.keeps_neighbours else _MANY_ROWS
+        return dataclasses.replace(self, hidden=self.hidden or (_FEW_ROWS if rows < _MANY else many))
 
     @property
     def encoder_decay(self) -> float:

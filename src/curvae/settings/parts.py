@@ -52,8 +52,7 @@ _PATIENCE, _PATIENT_PASSES, _LEAST = 400, 5, 5
 # Weight decay by default, and the steps of a pass from which on it is less, such that weights shrink as much in a pass.
 _DECAY, _DECAY_STEPS = 1.0, 40
 
-# Hidden layers by default in tables of few rows, and from so many training rows on.
-_FEW_ROWS, _MANY_ROWS, _MANY = (200,), (200, 200), 1000
+_NARROW = (200,)  # hidden layers of a model of which nothing else is known
 
 # Files of before there was a number of steps: unset epochs made about this many steps in so many passes.
 _OLD_STEPS = 8000
@@ -161,17 +160,13 @@ class LayerSettings(Part):
     hidden: tuple[int, ...] | None = setting(
         None,
         "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
-        shown="200, or 200,200 from 1,000 training rows on",
+        shown="200, or from 1,000 training rows on 200,200, where neighbours count 300,300,300",
     )
 
     @property
     def layers(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
-        return self.hidden or _FEW_ROWS
-
-    def layered(self, rows: int) -> Self:
-        """The same with the hidden layers that suit so many training rows, unless they are given."""
-        return replace(self, hidden=self.hidden or (_FEW_ROWS if rows < _MANY else _MANY_ROWS))
+        return self.hidden or _NARROW
 
 
 @dataclass(frozen=True)

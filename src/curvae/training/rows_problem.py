@@ -127,7 +127,7 @@ def settled(config: Config, likelihood: str, split: Split | HeldOut, features: i
             "encoder would vanish or change their sign in a step; lower one, such that their product is below 1"
         )
     if config.init == "auto":
-        config = replace(config, init="pca" if config.neighbours != "off" and config.network == "mlp" else "random")
+        config = replace(config, init="pca" if config.keeps_neighbours else "random")
     if config.neighbours != "off" and config.neighbours_weight is None:
         config = replace(config, neighbours_weight=_weight(features))
     return replace(config, likelihood=likelihood).layered(train)
