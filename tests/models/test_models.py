@@ -404,6 +404,7 @@ BAD = {
     "network": ["cnn", None],
     "decoder": ["linear", None],
     "encode_covariates": ["yes", 1, None],
+    "dropout": [-0.1, 1.0, math.nan, "0.1", None],
     "hidden": [(), 200, "200", (0,), (2.5,), (True,), (30, -1), ["a"], {}],
     "likelihood": ["weibull", None],
     "standardise": ["no", 0, None],

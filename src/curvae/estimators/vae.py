@@ -67,7 +67,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones. None takes
-            200, and from 1,000 training rows on (200, 200), where neighbours count (300, 300, 300).
+            200, and from 1,000 training rows on (200, 200), where neighbours count (300, 300, 300, 300).
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
@@ -76,8 +76,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         epoch_steps: steps of an epoch at most; None makes it a whole pass, or without `epochs` at most 100 steps.
         batch_size, learning_rate, adam_beta2: of Adam.
         cooldown: share of the steps, at the end, over which the learning rate falls to 0.
-        weight_decay: of the encoder: a step shrinks its weights by so many times the learning rate, which makes an
-            encoder that serves new rows better. "auto" is 1, and less in large tables.
+        dropout: share of the units of the encoder's dense layers that are left out in a step, which makes an encoder
+            that serves new rows better. "auto" is 0.03 where neighbours count from 1,000 training rows on, else 0.
+        weight_decay: of the encoder, for the same end: a step shrinks its weights by so many times the learning rate.
+            "auto" is 1, or 0.3 where dropout is on by default, and less in large tables.
         noise_rate: learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of
             all else.
         validation: share of rows held out to watch the training.
@@ -146,6 +148,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         learning_rate: float = 2.8e-3,
         adam_beta2: float = 0.99,
         cooldown: float = 0.5,
+        dropout: float | Literal["auto"] = "auto",
         weight_decay: float | Literal["auto"] = "auto",
         noise_rate: float = 1.5,
         validation: float = 0.1,
@@ -188,6 +191,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.learning_rate = learning_rate
         self.adam_beta2 = adam_beta2
         self.cooldown = cooldown
+        self.dropout = dropout
         self.weight_decay = weight_decay
         self.noise_rate = noise_rate
         self.validation = validation

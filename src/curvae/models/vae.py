@@ -93,12 +93,16 @@ class VAE(Latent):
     def _features(self, batch: Batch) -> Tensor:
         return self._encoded(self._inputs(batch), batch.context)
 
-    def _features_with(self, batch: Batch, others: Batch) -> Tensor:
-        """Features of the rows, and after them of others, in one call."""
-        inputs, context = torch.cat([self._inputs(batch), self._inputs(others)]), batch.context
+    def _outputs_with(self, batch: Batch, others: Batch) -> Tensor:
+        """Outputs of the posterior's head for the rows, and after them for others, from one call of the encoder.
+
+        The encoder sees the others first: so no place in it depends on the number of rows.
+        """
+        inputs, context = torch.cat([self._inputs(others), self._inputs(batch)]), batch.context
         if context is not None and others.context is not None:
-            context = torch.cat([context, others.context])
-        return self._encoded(inputs, context)
+            context = torch.cat([others.context, context])
+        first, last = self.posterior.head(self._encoded(inputs, context)).split([len(others), len(batch)])
+        return torch.cat([last, first])
 
     def _encoded(self, inputs: Tensor, context: Tensor | None) -> Tensor:
         network = self.encoder
@@ -160,7 +164,10 @@ class VAE(Latent):
     def _map_terms(self, batch: Batch, noise: Tensor) -> MapTerms:
         rows, others = len(batch), batch.companions
         noise = check_noise(noise, rows, self.dim, shared=True)
-        outputs = self.posterior.head(self._features(batch) if others is None else self._features_with(batch, others))
+        if others is None:
+            outputs = self.posterior.head(self._features(batch))
+        else:
+            outputs = self._outputs_with(batch, others)
         z, kl = self.space.draw(outputs[:rows], noise, self.dtype, _ROOM)
         distances = self.space.distances(outputs, rows, self.dtype)
         found = []

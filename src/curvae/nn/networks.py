@@ -6,9 +6,11 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeVar, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,9 +21,23 @@ from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, keep_vari
 from .layers import Curvature, Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
 from .space import Factor, Space
 
-__all__ = ["NETWORKS", "Conditioned", "Decoder", "DecoderKind", "Network", "NetworkKind", "decoder", "mlp", "name_once"]
+__all__ = [
+    "NETWORKS",
+    "Conditioned",
+    "Decoder",
+    "DecoderKind",
+    "DroppingReLU",
+    "Network",
+    "NetworkKind",
+    "decoder",
+    "drop_units",
+    "mlp",
+    "name_once",
+]
 
 Module = TypeVar("Module", bound=nn.Module)
+
+_MASKS = 512  # places in a batch with a mask of their own; those after them have the same again
 
 
 def name_once(module: Module) -> Module:
@@ -82,6 +98,56 @@ def mlp(*sizes: int) -> nn.Sequential:
     for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers)
+
+
+class DroppingReLU(nn.ReLU):
+    """ReLU, and in training dropout: a share of the units is left out, and the others are scaled to the same mean.
+
+    Which units is decided by the place of a row in its batch alone. Batches are shuffled, so that a row meets other
+    masks in every pass; and without random numbers of its own a training does not depend on whether it is interrupted,
+    stacked or captured in a graph.
+
+    Arguments:
+        rate: the share of the units.
+        seed: of the masks; layers of one network have different ones.
+
+    Example:
+        >>> layer = DroppingReLU(0.5, 0)
+        >>> layer(torch.ones(2, 6)), layer.eval()(torch.ones(1, 6))
+        (tensor([[2., 0., 0., 0., 2., 2.],
+                [2., 2., 2., 2., 2., 0.]]), tensor([[1., 1., 1., 1., 1., 1.]]))
+    """
+
+    def __init__(self, rate: float, seed: int) -> None:
+        super().__init__()
+        self.rate, self.seed = rate, seed
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        if not self.training:
+            return x
+        masks = _masks(self.rate, self.seed, x.shape[-1], x.dtype, x.device)
+        rows = x.shape[-2]
+        return x * (masks if rows <= len(masks) else masks.repeat(-(-rows // len(masks)), 1))[:rows]
+
+    def extra_repr(self) -> str:
+        return f"{self.rate}, {self.seed}"
+
+
+@lru_cache(maxsize=64)
+def _masks(rate: float, seed: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Factors of the units of a layer, for so many places in a batch."""
+    kept = np.random.default_rng(seed).random((_MASKS, width)) >= rate
+    with torch.inference_mode(False):
+        return torch.from_numpy(kept / (1.0 - rate)).to(device, dtype)
+
+
+def drop_units(encoder: nn.Sequential, rate: float) -> nn.Sequential:
+    """Let dropout follow the hidden dense layers of an encoder, in place; at rate 0 it stays as it is."""
+    for place in range(1, len(encoder) if rate else 0):
+        if isinstance(encoder[place - 1], nn.Linear) and isinstance(encoder[place], nn.ReLU):
+            encoder[place] = DroppingReLU(rate, place)
+    return encoder
 
 
 class Conditioned(nn.Module):
@@ -220,7 +286,7 @@ def _first(kind: DecoderKind, factor: Factor, width: int, curvature: Curvature |
 
 
 Dense = Callable[[int], Decoder]
-Pair = tuple[nn.Module, Decoder]
+Pair = tuple[nn.Sequential, Decoder]
 
 
 @dataclass(frozen=True)

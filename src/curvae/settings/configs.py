@@ -33,6 +33,7 @@ __all__ = ["ADDED", "GraphSettings", "RowSettings", "Settings", "flattened"]
 ADDED: Mapping[str, Any] = {
     "network": "mlp",
     "encode_covariates": False,
+    "dropout": 0.0,
     "space": None,
     "neighbours": "off",
     "neighbours_weight": None,
@@ -54,9 +55,11 @@ ADDED: Mapping[str, Any] = {
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
 
-# Hidden layers by default in tables of few rows, and from so many training rows on; and there for an encoder that keeps
-# neighbourhoods, which has more to learn.
-_FEW_ROWS, _MANY_ROWS, _MANY_NEIGHBOURS, _MANY = (200,), (200, 200), (300, 300, 300), 1000
+# Hidden layers by default in tables of few rows, and from so many training rows on.
+_FEW_ROWS, _MANY_ROWS, _MANY = (200,), (200, 200), 1000
+# There, for an encoder that keeps neighbourhoods, which has more to learn: hidden layers, dropout, and the weight decay
+# beside it over that of others.
+_DEEP, _DROPOUT, _DECAY_BESIDE = (300, 300, 300, 300), 0.03, 0.3
 
 # β of a model of a graph with balanced pairs: divided by the dimension, and the least.
 _BETA_BY_DIMENSION, _LEAST_BETA = 0.1, 0.01
@@ -159,13 +162,32 @@ class RowSettings(
 
     @property
     def keeps_neighbours(self) -> bool:
-        """Whether an MLP is held to the neighbourhoods of the data: by default it is larger, and starts with PCA."""
+        """Whether an MLP is held to the neighbourhoods of the data: by default it starts with PCA."""
         return self.neighbours != "off" and self.network == "mlp"
 
+    def _deep(self, rows: int) -> bool:
+        """Whether a deeper encoder with dropout is the default."""
+        return self.keeps_neighbours and rows >= _MANY
+
     def layered(self, rows: int) -> Self:
-        """The same with the hidden layers that suit so many training rows, unless they are given."""
-        many = _MANY_NEIGHBOURS if self.keeps_neighbours else _MANY_ROWS
-        return dataclasses.replace(self, hidden=self.hidden or (_FEW_ROWS if rows < _MANY else many))
+        """The same with the hidden layers and the dropout that suit so many training rows, unless they are given."""
+        hidden, dropout, deep = self.hidden, self.dropout, self._deep(rows)
+        if hidden is None:
+            hidden = _DEEP if deep else _FEW_ROWS if rows < _MANY else _MANY_ROWS
+        if dropout == "auto":
+            dropout = _DROPOUT if deep else 0.0
+        return dataclasses.replace(self, hidden=hidden, dropout=dropout)
+
+    def lasting(self, rows: int, watched: int) -> Self:
+        found = super().lasting(rows, watched)
+        if self.weight_decay != "auto" or not self._deep(rows):
+            return found
+        return dataclasses.replace(found, weight_decay=_DECAY_BESIDE * found.encoder_decay)
+
+    @property
+    def dropped(self) -> float:
+        """The share of the units of the encoder that are left out in a step; 0 while nothing is known of the rows."""
+        return 0.0 if self.dropout == "auto" else self.dropout
 
     @property
     def encoder_decay(self) -> float:

@@ -160,7 +160,7 @@ class LayerSettings(Part):
     hidden: tuple[int, ...] | None = setting(
         None,
         "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
-        shown="200, or from 1,000 training rows on 200,200, where neighbours count 300,300,300",
+        shown="200, or from 1,000 training rows on 200,200, where neighbours count 300,300,300,300",
     )
 
     @property
@@ -176,6 +176,13 @@ class NetworkSettings(LayerSettings):
     network: NetworkKind = setting("mlp", "Encoder and decoder: mlp, or conv for images.")
     decoder: DecoderKind = setting("gyroplane", "First layer of the decoder.")
     encode_covariates: bool = setting(False, "Tell the encoder the covariates too, not the decoder alone.")
+    dropout: float | Literal["auto"] = setting(
+        "auto",
+        "Share of the units of the encoder's dense layers that are left out in a step.",
+        words={"auto": "auto"},
+        rule=_SHARE_OF_1,
+        shown="auto: 0.03 where neighbours count from 1,000 training rows on, else 0",
+    )
 
 
 @dataclass(frozen=True)
@@ -265,7 +272,7 @@ class TrainingSettings(StepSettings):
         "Weight decay of the encoder: a step shrinks its weights by so many times the learning rate.",
         words={"auto": "auto"},
         rule=NOT_NEGATIVE,
-        shown="auto: 1; in tables of more than 40 batches, 40 divided by their number",
+        shown="auto: 1, or 0.3 where dropout is on by default; less in tables of more than 40 batches",
     )
     noise_rate: float = setting(
         1.5,

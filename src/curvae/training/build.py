@@ -19,6 +19,7 @@ from ..data.principal import Principal
 from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout, Posterior
 from ..nn import NETWORKS, Conditioned, Space, decoder
+from ..nn.networks import drop_units
 from .config import Config, Settings
 from .effects import Effects
 
@@ -102,6 +103,7 @@ def build(
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
         dense = partial(decoder, config.decoder, space, config.layers[::-1])
         encoding, decoding = network.make(shape, layout.inputs, config.layers, likelihood.outputs, dense)
+        drop_units(encoding, config.dropped)
         context = layout.covariates
         model = VAE(
             _conditioned(encoding, context, config.layers[0]) if config.encode_covariates else encoding,

@@ -220,6 +220,7 @@ class Captured(BatchEngine):
         self._totals[: len(found)] += found
 
     def _capture_training(self) -> _Pass:
+        self._set_training(True)
         pieces = self._pieces(self.train, self.config.batch_size)
         made = _Pass(pieces, self._traced(self._gradients, pieces, gradient=True), self._learned)
         state = [*self._values, *(moment for pair in self.moments.values() for moment in pair)]
@@ -232,6 +233,7 @@ class Captured(BatchEngine):
         return made
 
     def _capture_validation(self, source: Stacked) -> _Pass:
+        self._set_training(False)
         pieces = self._pieces(source, self.watched_size)
         made = _Pass(pieces, self._traced(self._figures, pieces, gradient=False), self._seen)
         with torch.no_grad():

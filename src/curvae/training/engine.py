@@ -303,8 +303,7 @@ class BatchEngine(Engine[VAE, Config]):
         totals = self._no_figures()
         failures: dict[int, Failure] = {}
         share = self.share
-        for model in stack.models:
-            model.train()
+        self._set_training(True)
         for step, (rows, noise) in enumerate(zip(batches, noises, strict=True), 1):
             found = self._step(rows, noise, step, failures)
             if len(failures) == len(stack):
@@ -312,6 +311,11 @@ class BatchEngine(Engine[VAE, Config]):
             totals += found
             advance(step * share)
         return EpochResult(self._total(totals).T.cpu() / count, failures)
+
+    def _set_training(self, training: bool) -> None:
+        """Whether what the models compute next is for training, with dropout, or not."""
+        for model in self.stack.models:
+            model.train(training)
 
     def _step(self, rows: Batch, noise: Tensor, step: int, failures: dict[int, Failure]) -> Tensor:
         """Learn from a batch; returns the sums of its figures."""
@@ -352,8 +356,7 @@ class BatchEngine(Engine[VAE, Config]):
         count, size = len(self.validation), self.watched_size
         noises = (noise for window in self.watched(count, size) for noise in window.split(size, 2))
         totals = self._no_figures()[:2]
-        for model in self.stack.models:
-            model.eval()
+        self._set_training(False)
         with torch.no_grad():
             for rows, noise in zip(self.validation.batches(None, size), noises, strict=True):
                 totals += self._judged(rows, noise)
