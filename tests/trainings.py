@@ -49,6 +49,7 @@ SMALL = Config(
     batch_size=20,
     learning_rate=0.02,
     cooldown=0.0,
+    dropout=0.0,
     weight_decay=0.5,
     patience=None,
     prior_scale=1.0,

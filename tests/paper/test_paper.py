@@ -45,6 +45,7 @@ TINY = Config(
     prior_scale=1.0,
     likelihood="unit_gaussian",
     posterior="wrapped",
+    dropout=0.0,
     weight_decay=0.0,
     init="random",
 )
