@@ -55,8 +55,8 @@ ADDED: Mapping[str, Any] = {
 """settings that files written before there was such a setting do not name, with the value that stands for their time"""
 
 
-# Hidden layers by default in tables of few rows, and from so many training rows on.
-_FEW_ROWS, _MANY_ROWS, _MANY = (200,), (200, 200), 1000
+# Hidden layers by default from so many training rows on.
+_MANY_ROWS, _MANY = (200, 200), 1000
 # There, for an encoder that keeps neighbourhoods, which has more to learn: hidden layers, dropout, and the weight decay
 # beside it over that of others.
 _DEEP, _DROPOUT, _DECAY_BESIDE = (300, 300, 300, 300), 0.03, 0.3
@@ -171,11 +171,11 @@ class RowSettings(
 
     def layered(self, rows: int) -> Self:
         """The same with the hidden layers and the dropout that suit so many training rows, unless they are given."""
-        hidden, dropout, deep = self.hidden, self.dropout, self._deep(rows)
-        if hidden is None:
-            hidden = _DEEP if deep else _FEW_ROWS if rows < _MANY else _MANY_ROWS
+        hidden, dropout = self.layers, self.dropout
+        if self.hidden is None and rows >= _MANY:
+            hidden = _DEEP if self._deep(rows) else _MANY_ROWS
         if dropout == "auto":
-            dropout = _DROPOUT if deep else 0.0
+            dropout = _DROPOUT if self._deep(rows) else 0.0
         return dataclasses.replace(self, hidden=hidden, dropout=dropout)
 
     def lasting(self, rows: int, watched: int) -> Self:

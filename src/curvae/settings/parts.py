@@ -52,7 +52,7 @@ _PATIENCE, _PATIENT_PASSES, _LEAST = 400, 5, 5
 # Weight decay by default, and the steps of a pass from which on it is less, such that weights shrink as much in a pass.
 _DECAY, _DECAY_STEPS = 1.0, 40
 
-_NARROW = (200,)  # hidden layers of a model of which nothing else is known
+_NARROW = (200,)  # hidden layers by default, unless there are many rows
 
 # Files of before there was a number of steps: unset epochs made about this many steps in so many passes.
 _OLD_STEPS = 8000
