@@ -50,6 +50,7 @@ SMALL = Config(
     learning_rate=0.02,
     cooldown=0.0,
     dropout=0.0,
+    jitter=0.0,
     weight_decay=0.5,
     patience=None,
     prior_scale=1.0,

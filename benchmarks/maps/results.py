@@ -15,7 +15,7 @@ from curvae.training.storage import versions
 
 from . import gain
 from .cells import Cell
-from .data import CHOICE, FOLDS, SETS, VERDICT, load
+from .data import CHOICE, FOLDS, SETS, VERDICT, Data, load
 from .others import VERSIONS
 from .pictures import NAMES
 from .score import drawn, place, scored
@@ -64,7 +64,7 @@ def _one(data: Path, maps: Path, name: str, cells: Sequence[Cell]) -> dict[str, 
             agreement = None if alike is None else alike.correlation
             found[method] = {"seeds": len(whole), "agreement": agreement, **figures}
             if held_out := _gathered(folds, maps, HELD_OUT):
-                found[method]["held_out"] = held_out
+                found[method]["held_out"] = held_out | _lost(folds, maps, known)
     rows, columns = known.x.shape
     labels = len(np.unique(known.labels))
     return {"rows": rows, "columns": columns, "labels": labels, "likelihood": known.likelihood, "maps": found}
@@ -92,19 +92,33 @@ def _verdict(sets: Mapping[str, Found], folder: Path) -> dict[str, Any]:
         found["log_likelihood"] = gain.summary(folder)
     found["held_out_accuracy_lost"] = {
         name: {
-            method: _differences(held["accuracy_of_trained"], held["accuracy"])
+            method: held["accuracy_lost"]
             for method, one in sets[name]["maps"].items()
-            if "accuracy_of_trained" in (held := one.get("held_out", {}))
+            if "accuracy_lost" in (held := one.get("held_out", {}))
         }
         for name in sets
     }
     return found
 
 
-def _differences(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """Mean of one − other over the folds, and half of its 95 % interval."""
-    paired = Paired([a - b for a, b in zip(one, other, strict=True)], ratio=1 / (FOLDS - 1))
-    return paired.mean, paired.interval
+def _lost(cells: Sequence[Cell], maps: Path, known: Data) -> dict[str, Any]:
+    """How much less often the label of a row is told when it was held out than when it was trained with.
+
+    The mean, and halves of 95 % intervals: over rows, each of them compared with itself, for the maps of these
+    trainings; and over folds, some of which have rows that are harder to tell than others, and of which the training
+    rows of two overlap (Nadeau and Bengio, 2003).
+    """
+    each = [figures["told"] for cell in cells if (figures := scored(cell, maps)) and "told" in figures]
+    if len(each) != FOLDS:
+        return {}
+    told = np.array([list(one) for one in each]) == "1"
+    trained = np.array([cell.trained(known) for cell in cells])
+    lost = (told & trained).sum(0) / trained.sum(0) - (told & ~trained).sum(0)
+    folds = Paired(
+        [one[own].mean() - one[~own].mean() for one, own in zip(told, trained, strict=True)], ratio=1 / (FOLDS - 1)
+    )
+    rows = Paired(lost)
+    return {"accuracy_lost": {"mean": rows.mean, "rows": rows.interval, "folds": folds.interval}}
 
 
 def _better_in_all(maps: Mapping[str, Found]) -> dict[str, list[str]]:
@@ -204,9 +218,16 @@ def held_out_table(result: Found) -> str:
                 continue
             figures = ("qlocal", "qglobal", "trustworthiness", "accuracy", "accuracy_of_trained")
             cells = [_cell(held.get(figure), ".3f") for figure in figures]
-            lines.append([name, NAMES[method], *cells, _cell(held.get("log_likelihood"))])
-    header = ["data", "map", "Qlocal", "Qglobal", "trustworthiness", "5-NN", "5-NN of trained rows", "log-likelihood"]
-    return _rows(header, lines)
+            lines.append([name, NAMES[method], *cells, _points(held), _cell(held.get("log_likelihood"))])
+    header = ["data", "map", "Qlocal", "Qglobal", "trustworthiness", "5-NN", "5-NN of trained rows", "points lost"]
+    return _rows([*header, "log-likelihood"], lines)
+
+
+def _points(held: Found) -> str:
+    """By how many points in a hundred labels of held-out rows are told less often."""
+    if (lost := held.get("accuracy_lost")) is None:
+        return ""
+    return f"{_signed(100 * lost['mean'], '.1f')} ± {100 * lost['rows']:.1f}"
 
 
 def verdict_table(result: Found) -> str:

@@ -331,7 +331,7 @@ def test_saved_and_loaded_is_the_same_to_the_bit(x, tmp_path, options):
     assert loaded.warnings_ == found.warnings_ and loaded.n_features_in_ == 4
     chosen = loaded._fitted.config  # for these rows, as the likelihood
     same = {**found.get_params(), "likelihood": found.likelihood_, "patience": chosen.patience}
-    same |= {"dropout": 0.0, "weight_decay": 1.0, "init": "random"}
+    same |= {"dropout": 0.0, "jitter": 0.0, "weight_decay": 1.0, "init": "random"}
     assert loaded.get_params() == same
     # And can be saved again.
     loaded.save(tmp_path / "again")

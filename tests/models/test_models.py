@@ -414,6 +414,7 @@ BAD = {
     "neighbours": ["some", None, 3],
     "neighbours_weight": [0, -1.0, math.nan, "1"],
     "n_neighbours": [0, 1.5, None],
+    "jitter": [-0.1, 1.0, math.nan, "0.1", None],
     "init": ["spectral", None, 1],
     "epochs": [0, 2.5, "7", False],
     "adam_beta2": [-0.1, 1.0, "0.9", None],

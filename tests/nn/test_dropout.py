@@ -98,20 +98,23 @@ def test_what_is_watched_leaves_nothing_out(kind):
 
 
 @pytest.mark.parametrize(
-    ("settings", "rows", "hidden", "dropout"),
+    ("settings", "rows", "hidden", "dropout", "jitter"),
     [
-        ({}, 999, (200,), 0.0),
-        ({}, 1000, (200, 200), 0.0),
-        ({"neighbours": "both"}, 999, (200,), 0.0),
-        ({"neighbours": "far"}, 1000, (300, 300, 300, 300), 0.03),
-        ({"neighbours": "near", "network": "conv"}, 1000, (200, 200), 0.0),
-        ({"neighbours": "near", "hidden": (9,), "dropout": 0.0}, 1000, (9,), 0.0),
-        ({"dropout": 0.3, "hidden": (9,)}, 10, (9,), 0.3),
+        ({}, 999, (200,), 0.0, 0.0),
+        ({}, 5000, (200, 200), 0.0, 0.0),
+        ({"neighbours": "both"}, 999, (200,), 0.0, 0.0),
+        ({"neighbours": "far"}, 1000, (300, 300, 300, 300), 0.03, 0.0),
+        ({"neighbours": "far"}, 2000, (300, 300, 300, 300), 0.05, 0.0),
+        ({"neighbours": "near"}, 1999, (300, 300, 300, 300), 0.03, 0.0),
+        ({"neighbours": "near"}, 2000, (300, 300, 300, 300), 0.05, 0.5),
+        ({"neighbours": "near", "network": "conv"}, 5000, (200, 200), 0.0, 0.0),
+        ({"neighbours": "near", "hidden": (9,), "dropout": 0.0, "jitter": 0.0}, 5000, (9,), 0.0, 0.0),
+        ({"dropout": 0.3, "hidden": (9,), "jitter": 0.2}, 10, (9,), 0.3, 0.2),
     ],
 )
-def test_by_default_where_neighbours_count_in_large_tables(settings, rows, hidden, dropout):
+def test_by_default_where_neighbours_count_in_large_tables(settings, rows, hidden, dropout, jitter):
     config = Config(**settings).layered(rows)
-    assert (config.hidden, config.dropout) == (hidden, dropout)
+    assert (config.hidden, config.dropout, config.jitter) == (hidden, dropout, jitter)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ TINY = Config(
     likelihood="unit_gaussian",
     posterior="wrapped",
     dropout=0.0,
+    jitter=0.0,
     weight_decay=0.0,
     init="random",
 )

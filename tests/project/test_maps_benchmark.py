@@ -19,7 +19,7 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import poincare_maps
-from benchmarks.maps import data, gain, results
+from benchmarks.maps import data, gain, results, score
 from benchmarks.maps.cells import Cell, compute, whole_and_folds
 
 
@@ -133,3 +133,41 @@ def test_maps_judged_together_have_the_figures_of_each():
     each = [faithfulness(x, one, labels=labels, held_out=held_out) for one in maps]
     assert list(figures_of_maps(x, maps, labels)) == [one.map for one in each]
     assert list(figures_of_maps(x, maps, labels, held_out)) == [one.held_out for one in each]
+
+
+def test_labels_are_told_by_the_nearest_training_rows():
+    random = np.random.default_rng(0)
+    y, labels = random.normal(size=(60, 2)), random.choice(["a", "b"], 60)
+    trained = np.arange(60) % 3 > 0
+    found = score._told(Embedding(y, np.ones(60), 0.0), labels, trained)
+    for row in np.flatnonzero(~trained):
+        near = np.argsort(((y[trained] - y[row]) ** 2).sum(1))[:5]
+        told = max("ab", key=list(labels[trained][near]).count)
+        assert found[row] == (told == labels[row])
+    assert 0 < found[trained].mean() < 1
+    apart = np.where(labels == "a", 0.0, 9.0)[:, None] + 0.1 * y
+    assert score._told(Embedding(apart, np.ones(60), 0.0), labels, trained).all()
+
+
+def test_rows_that_are_held_out_are_compared_with_themselves(tmp_path):
+    """Whether a row is told when it is in training, and how much harder a fold is, makes no difference."""
+    random = np.random.default_rng(0)
+    known = data.Data(np.zeros((40, 2)), np.zeros(40), "gaussian", np.arange(40) % data.FOLDS)
+    easy, kept = random.random(40) < 0.7, random.random(40) < 0.8
+    cells = [Cell("term", "wine", fold, fold) for fold in range(data.FOLDS)]
+    for cell in cells:
+        told = easy & (cell.trained(known) | kept)
+        path = cell.path(tmp_path).with_suffix(".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"told": "".join(map(str, told.astype(int)))}), encoding="utf-8")
+    found = results._lost(cells, tmp_path, known)["accuracy_lost"]
+    lost = easy & ~kept
+    half = stats.t.ppf(0.975, 39) * np.std(lost, ddof=1) / np.sqrt(40)
+    assert (found["mean"], found["rows"]) == pytest.approx((lost.mean(), half))
+    each = []
+    for fold in range(data.FOLDS):
+        out = known.fold == fold
+        each.append(easy[~out].mean() - (easy & kept)[out].mean())
+    half = stats.t.ppf(0.975, 4) * np.std(each, ddof=1) * np.sqrt(1 / 5 + 1 / 4)
+    assert found["folds"] == pytest.approx(half)
+    assert results._lost(cells[:-1], tmp_path, known) == {}

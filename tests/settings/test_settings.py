@@ -286,7 +286,7 @@ OLD = {
     "networks": {"hidden": [200], "network": "mlp", "decoder": "gyroplane", "encode_covariates": False, "dropout": 0.0},
     "likelihood": {"likelihood": "auto", "standardise": True},
     "objective": {"samples": 1, "beta": 1.0, "objective": "elbo"},
-    "map": {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "init": "random"},
+    "map": {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "jitter": 0.0, "init": "random"},
     "training": {
         "epochs": None,
         "learning_rate": 1e-3,
@@ -346,7 +346,7 @@ def test_a_new_setting_is_declared_for_old_files():
     named = {name for part in (*OLD.values(), *OLD_GRAPH.values()) for name in part}
     assert {*described(Config), *described(GraphConfig)} == named
     added = {"network": "mlp", "encode_covariates": False, "dropout": 0.0, "space": None}
-    added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "init": "random"}
+    added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "jitter": 0.0, "init": "random"}
     added |= {"adam_beta2": 0.999, "cooldown": 0.0, "weight_decay": 0.0, "noise_rate": 1.0}
     added |= {"steps": None, "epoch_steps": None}
     added |= {

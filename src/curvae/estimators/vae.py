@@ -77,7 +77,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         batch_size, learning_rate, adam_beta2: of Adam.
         cooldown: share of the steps, at the end, over which the learning rate falls to 0.
         dropout: share of the units of the encoder's dense layers that are left out in a step, which makes an encoder
-            that serves new rows better. "auto" is 0.03 where neighbours count from 1,000 training rows on, else 0.
+            that serves new rows better. "auto" is, where neighbours count, 0.03 from 1,000 training rows on and 0.05
+            from 2,000 on, else 0.
         weight_decay: of the encoder, for the same end: a step shrinks its weights by so many times the learning rate.
             "auto" is 1, or 0.3 where dropout is on by default, and less in large tables.
         noise_rate: learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of
@@ -98,6 +99,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             are; "both", or True; "off", or False.
         neighbours_weight: how much that counts, in nats a row; by default 0.3 for every column, of up to 50.
         n_neighbours: nearest neighbours of a row in the data.
+        jitter: show the encoder rows of tables of more than 1,024 training rows moved towards a near neighbour or away
+            from it, by up to this share of the way, so that it places new rows better. "auto" is 0.5 where near
+            neighbours count from 2,000 training rows on, else 0.
         init: "random", or "pca" to start with the first principal components of the rows as their places; "auto" is
             "pca" where neighbours count and the network is an MLP.
         tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
@@ -165,6 +169,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         neighbours: NeighbourKind | bool = "off",
         neighbours_weight: float | None = None,
         n_neighbours: int = 15,
+        jitter: float | Literal["auto"] = "auto",
         init: InitKind = "auto",
         tf32: bool = True,
         n_init: int = 1,
@@ -208,6 +213,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.neighbours = neighbours
         self.neighbours_weight = neighbours_weight
         self.n_neighbours = n_neighbours
+        self.jitter = jitter
         self.init = init
         self.tf32 = tf32
         self.n_init = n_init

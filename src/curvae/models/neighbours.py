@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..geometry.primitive import Primitive
 
-__all__ = ["far_stress", "near_divergence"]
+__all__ = ["far_stress", "jittered", "near_divergence"]
 
 # Turns of the search for the best sharpness, and where it starts, in units of one over the mean square of the distances
 # of neighbours: in maps that are being trained most of these are far smaller than the mean.
 _TURNS, _START = 3, 30.0
 _LEAST = 1e-30  # stands for 0 in quotients and logarithms
 _CLOSEST = 0.02  # distance in the data, in units of the mean, below which pairs count no more
+_PLACES = 512  # in a batch, of which rows are moved
 
 
 def _total(matrix: Tensor) -> Tensor:
@@ -162,3 +165,38 @@ def far_stress(distances: Tensor, far: Tensor) -> Tensor:
         tensor([0., 0.])
     """
     return _FarStress.call(distances, far)[0]
+
+
+@lru_cache(maxsize=8)
+def _shares(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """For places in a batch, shares of the way from −1 to 1 that a row goes, and its companion, (2, places)."""
+    with torch.inference_mode(False):
+        return torch.from_numpy(np.random.default_rng(0).uniform(-1.0, 1.0, (2, _PLACES))).to(device, dtype)
+
+
+def jittered(rows: Tensor, companions: Tensor, near: Tensor, most: float) -> tuple[Tensor, Tensor]:
+    """Rows of a batch and its companions, moved along the differences of neighbours.
+
+    Row i and companion i, where these are neighbours, move towards each other or away, each by a share of up to `most`
+    of the way between them. As with the masks of dropout the share is decided by the place i alone.
+
+    Arguments:
+        rows, companions: what the encoder reads, (n, …) and (m, …).
+        near: as of `near_divergence`, (n, n + m).
+        most: at least 0.
+
+    Example:
+        >>> near = torch.tensor([[-1.0, 0.0, 1.0, 0.0], [0.0, -1.0, 1.0, 0.0]])
+        >>> x, y = jittered(torch.zeros(2, 1), torch.ones(2, 1), near, 0.5)
+        >>> x.round(decimals=2).T, y.round(decimals=2).T  # the second companion is no neighbour of the second row
+        (tensor([[0.1400, 0.0000]]), tensor([[0.6700, 1.0000]]))
+    """
+    n, m = len(rows), len(companions)
+    count = min(n, m, _PLACES)
+    shares = (most * _shares(rows.dtype, rows.device)[:, :count]) * (near.diagonal(n)[:count] > 0)
+    forth, back = shares.view(2, count, *[1] * (rows.dim() - 1))
+    way = companions[:count] - rows[:count]
+    return (
+        torch.cat([rows[:count] + forth * way, rows[count:]]),
+        torch.cat([companions[:count] - back * way, companions[count:]]),
+    )

@@ -14,7 +14,7 @@ from ..nn import Conditioned, Factor, Layers
 from .batch import Batch
 from .latent import Latent, Posterior, check_noise
 from .likelihoods import Likelihood
-from .neighbours import far_stress, near_divergence
+from .neighbours import far_stress, jittered, near_divergence
 
 __all__ = ["VAE", "MapTerms", "Terms"]
 
@@ -56,6 +56,8 @@ class VAE(Latent):
         masked: whether entries may be missing. The encoder then reads twice as many numbers: the values of a row, 0
             where they are missing, and after them 1 for those that are there and 0 for the others.
         prior: deprecated; the prior is that of the posterior's space.
+        jitter: in training, batches with `near` and `companions` are shown to the encoder with rows moved towards a
+            neighbour or away from it, by up to this share of the way.
 
     Example:
         >>> from curvae.models import Bernoulli
@@ -78,11 +80,13 @@ class VAE(Latent):
         likelihood: Likelihood,
         masked: bool = False,
         prior: Factor | None = None,
+        jitter: float = 0.0,
     ) -> None:
         super().__init__()
         if isinstance(likelihood, Factor):  # encoder, decoder, posterior, prior, likelihood, masked: as it was
             likelihood, masked, prior = masked, bool(prior), likelihood
         self.encoder, self.decoder, self.likelihood, self.masked = encoder, decoder, likelihood, masked
+        self.jitter = jitter
         self._set_posterior(posterior, prior, "VAE(encoder, decoder, posterior, prior, likelihood)")
         if any(factor.scale.learnable and factor.curvature.learnable for factor in self.space):
             raise ValueError(
@@ -91,14 +95,17 @@ class VAE(Latent):
             )
 
     def _features(self, batch: Batch) -> Tensor:
-        return self._encoded(self._inputs(batch), batch.context)
+        return self._encoded(self._read(self.likelihood.inputs(batch), batch), batch.context)
 
     def _outputs_with(self, batch: Batch, others: Batch) -> Tensor:
         """Outputs of the posterior's head for the rows, and after them for others, from one call of the encoder.
 
         The encoder sees the others first: so no place in it depends on the number of rows.
         """
-        inputs, context = torch.cat([self._inputs(others), self._inputs(batch)]), batch.context
+        rows, companions = self.likelihood.inputs(batch), self.likelihood.inputs(others)
+        if self.jitter and self.training and batch.near is not None:
+            rows, companions = jittered(rows, companions, batch.near, self.jitter)
+        inputs, context = torch.cat([self._read(companions, others), self._read(rows, batch)]), batch.context
         if context is not None and others.context is not None:
             context = torch.cat([others.context, context])
         first, last = self.posterior.head(self._encoded(inputs, context)).split([len(others), len(batch)])
@@ -115,9 +122,8 @@ class VAE(Latent):
             return network(x, context, c)
         return network(x, c) if isinstance(network, Layers) else network(x)
 
-    def _inputs(self, batch: Batch) -> Tensor:
-        """What the encoder reads."""
-        inputs = self.likelihood.inputs(batch)
+    def _read(self, inputs: Tensor, batch: Batch) -> Tensor:
+        """What the encoder reads of what the likelihood shows."""
         if not self.masked:
             return inputs
         inputs, observed = inputs.flatten(1), batch.observed

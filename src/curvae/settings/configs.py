@@ -38,6 +38,7 @@ ADDED: Mapping[str, Any] = {
     "neighbours": "off",
     "neighbours_weight": None,
     "n_neighbours": 15,
+    "jitter": 0.0,
     "init": "random",
     "adam_beta2": 0.999,
     "cooldown": 0.0,
@@ -60,6 +61,9 @@ _MANY_ROWS, _MANY = (200, 200), 1000
 # There, for an encoder that keeps neighbourhoods, which has more to learn: hidden layers, dropout, and the weight decay
 # beside it over that of others.
 _DEEP, _DROPOUT, _DECAY_BESIDE = (300, 300, 300, 300), 0.03, 0.3
+# And from so many training rows on: dropout, and jitter if it is held to near neighbours. In smaller tables jitter
+# costs it some of these.
+_LARGE, _MORE_DROPOUT, _JITTER = 2000, 0.05, 0.5
 
 # β of a model of a graph with balanced pairs: divided by the dimension, and the least.
 _BETA_BY_DIMENSION, _LEAST_BETA = 0.1, 0.01
@@ -170,13 +174,16 @@ class RowSettings(
         return self.keeps_neighbours and rows >= _MANY
 
     def layered(self, rows: int) -> Self:
-        """The same with the hidden layers and the dropout that suit so many training rows, unless they are given."""
-        hidden, dropout = self.layers, self.dropout
+        """The same with the hidden layers, dropout and jitter that suit so many training rows, unless given."""
+        hidden, dropout, jitter = self.layers, self.dropout, self.jitter
+        deep, large = self._deep(rows), rows >= _LARGE
         if self.hidden is None and rows >= _MANY:
-            hidden = _DEEP if self._deep(rows) else _MANY_ROWS
+            hidden = _DEEP if deep else _MANY_ROWS
         if dropout == "auto":
-            dropout = _DROPOUT if self._deep(rows) else 0.0
-        return dataclasses.replace(self, hidden=hidden, dropout=dropout)
+            dropout = (_MORE_DROPOUT if large else _DROPOUT) if deep else 0.0
+        if jitter == "auto":
+            jitter = _JITTER if deep and large and self.neighbours != "far" else 0.0
+        return dataclasses.replace(self, hidden=hidden, dropout=dropout, jitter=jitter)
 
     def lasting(self, rows: int, watched: int) -> Self:
         found = super().lasting(rows, watched)
@@ -188,6 +195,11 @@ class RowSettings(
     def dropped(self) -> float:
         """The share of the units of the encoder that are left out in a step; 0 while nothing is known of the rows."""
         return 0.0 if self.dropout == "auto" else self.dropout
+
+    @property
+    def moved(self) -> float:
+        """The share of the way to a neighbour by which rows are moved, at most; 0 while nothing is known of them."""
+        return 0.0 if self.jitter == "auto" else self.jitter
 
     @property
     def encoder_decay(self) -> float:

@@ -181,7 +181,7 @@ class NetworkSettings(LayerSettings):
         "Share of the units of the encoder's dense layers that are left out in a step.",
         words={"auto": "auto"},
         rule=_SHARE_OF_1,
-        shown="auto: 0.03 where neighbours count from 1,000 training rows on, else 0",
+        shown="auto: where neighbours count 0.03 from 1,000 training rows on and 0.05 from 2,000 on, else 0",
     )
 
 
@@ -225,6 +225,14 @@ class NeighbourSettings(Part):
         None, "How much that counts, in nats a row.", rule=POSITIVE, shown="0.3 a column, of up to 50 columns"
     )
     n_neighbours: int = setting(15, "Neighbours of a row in the data.")
+    jitter: float | Literal["auto"] = setting(
+        "auto",
+        "Show the encoder rows of large tables moved towards a neighbour or away from it, by up to this share of the "
+        "way, so that it places new rows better.",
+        words={"auto": "auto"},
+        rule=_SHARE_OF_1,
+        shown="auto: 0.5 where near neighbours count from 2,000 training rows on, else 0",
+    )
     init: InitKind = setting(
         "auto",
         "Start at random, or with the first principal components of the rows as their places (pca): maps of different "

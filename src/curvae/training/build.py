@@ -111,6 +111,7 @@ def build(
             Posterior(config.layers[-1], space),
             likelihood,
             layout.missing,
+            jitter=config.moved,
         )
     if mean is not None:
         with torch.no_grad():
