@@ -227,7 +227,7 @@ def _points(held: Found) -> str:
     """By how many points in a hundred labels of held-out rows are told less often."""
     if (lost := held.get("accuracy_lost")) is None:
         return ""
-    return f"{_signed(100 * lost['mean'], '.1f')} ± {100 * lost['rows']:.1f}"
+    return f"{_signed(round(100 * lost['mean'], 1) + 0.0, '.1f')} ± {100 * lost['rows']:.1f}"
 
 
 def verdict_table(result: Found) -> str:

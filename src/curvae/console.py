@@ -247,6 +247,8 @@ def _in_flags(context: click.Context) -> Callable[[str], str]:
 def run_program(group: click.Group) -> None:
     """Do what was typed; ends the process with an exit code, unless that is 0."""
     atexit.register(gc.freeze)  # what is left then need not be looked at either
+    # Threads of small networks wait most of the time; by default they keep their cores busy meanwhile.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with Signals(_interrupted) as signals, steady_output() as output:
         code = _run(group, signals)
         output.flush()

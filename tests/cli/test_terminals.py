@@ -283,3 +283,16 @@ def test_dangling_links_are_called_so():
     assert curvae(*FIT, "-q").code == 0
     refused("view", "run", "--data", "link.csv", "--show", "a", says=says)
     refused("diagnose", "run", "--tree", "link", says=says)
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "passive"), ("active", "active")])
+def test_threads_that_wait_leave_their_cores_alone(monkeypatch, given, found):
+    """Unless it is set otherwise; the library that starts them reads that when torch is imported."""
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    else:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    show = "import os, sys; from curvae.cli import main; sys.argv[1:] = ['cite']; main(); "
+    show += "print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    assert ended.stdout.split()[-2:] == [found, "False"]

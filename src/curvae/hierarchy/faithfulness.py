@@ -32,7 +32,7 @@ _NEIGHBOURS = 15  # of trustworthiness and continuity
 _LINKS = 20  # neighbours of each row in the graph of path lengths
 _VOTERS, _FOLDS = 5, 5  # of the label accuracy
 _SUBSETS, _SHARE = 5, 0.4  # of too many rows, and their size as a share of the rows that are judged exactly
-_PAIRS = 200_000  # of the rank correlation
+_PAIRS = 200_000  # of the rank correlation, in all subsets
 _BLOCK = 1 << 20  # distances ranked at once
 
 
@@ -177,7 +177,7 @@ def faithfulness(
     else:
         subset = max(FEWEST, int(_SHARE * rows))
         parts = [random.permutation(len(data))[:subset] for _ in range(_SUBSETS)]
-    judged = [_judge(data, shown, names, held, part, random) for part in parts]
+    judged = [_judge(data, shown, names, held, part, random, _PAIRS // len(parts)) for part in parts]
     found = [_mean([one[place] for one in judged]) for place in range(4)]
     assert found[0] is not None and found[1] is not None
     return Faithfulness(found[0], found[1], found[2], found[3], shown.dim, len(data), subset)
@@ -199,7 +199,7 @@ def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: A
     if held.any():
         asked, among = np.flatnonzero(held[order]), np.flatnonzero(~held[order])
     known = None if names is None else names[order]
-    return _figures(table, graph, [(places, order) for places in shown], known, asked, among, random)
+    return _figures(table, graph, [(places, order) for places in shown], known, asked, among, random, _PAIRS)
 
 
 def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDArray[np.bool_], Index | None]:
@@ -264,6 +264,7 @@ def _judge(
     held: NDArray[np.bool_],
     chosen: Index,
     random: np.random.Generator,
+    pairs: int,
 ) -> tuple[Figures, Figures, Figures | None, Figures | None]:
     """Figures of some rows: of the map and PCA, of all and of held-out rows among the others."""
     points, table, graph = _measured(data, chosen)
@@ -272,11 +273,11 @@ def _judge(
     maps = [(shown, chosen), (linear, np.arange(size))]
     known = None if labels is None else labels[chosen]
     everyone = np.arange(size)
-    every = _figures(table, graph, maps, known, everyone, everyone, random)
+    every = _figures(table, graph, maps, known, everyone, everyone, random, pairs)
     unseen, seen = np.flatnonzero(apart), np.flatnonzero(~apart)
     if not len(unseen) or len(seen) < FEWEST:
         return every[0], every[1], None, None
-    later = _figures(table, graph, maps, known, unseen, seen, random)
+    later = _figures(table, graph, maps, known, unseen, seen, random, pairs)
     return every[0], every[1], later[0], later[1]
 
 
@@ -312,6 +313,7 @@ def _figures(
     asked: Index,
     among: Index,
     random: np.random.Generator,
+    pairs: int,
 ) -> tuple[Figures, ...]:
     """Figures of maps, for the neighbours that the rows `asked` have `among` others or among themselves."""
     together = asked is among
@@ -325,7 +327,7 @@ def _figures(
         straight = table[np.ix_(rows, among)]
         along = dijkstra(graph, indices=rows)[:, among]
         ranks = [neighbour_ranks(d, own) for d in (straight, along)]
-        some = some_pairs(straight.shape, own, len(asked), random)
+        some = some_pairs(straight.shape, own, len(asked), random, pairs)
         for tally, (places, number) in zip(tallies, maps, strict=True):
             drawn = places.table(number[rows], number[among])
             placed = neighbour_ranks(drawn, own)
@@ -338,13 +340,15 @@ def _figures(
     return tuple(tally.figures() for tally in tallies)
 
 
-def some_pairs(shape: tuple[int, int], own: Index | None, rows: int, random: np.random.Generator) -> Any:
-    """Which entries of a block take part in the rank correlation: each pair once, or some at random."""
+def some_pairs(
+    shape: tuple[int, int], own: Index | None, rows: int, random: np.random.Generator, most: int = _PAIRS
+) -> Any:
+    """Which entries of a block take part in the rank correlation: each pair once, or about `most` at random."""
     size, among = shape
-    if rows * among <= 2 * _PAIRS:
+    if rows * among <= 2 * most:
         pairs = np.ones(shape, bool) if own is None else np.arange(among) > own[:, None]
         return np.nonzero(pairs)
-    each = max(1, _PAIRS // rows)
+    each = max(1, most // rows)
     first = np.repeat(np.arange(size), each)
     if own is None:
         return first, random.integers(among, size=len(first))
