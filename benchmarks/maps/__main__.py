@@ -4,6 +4,7 @@ export   the data sets, to DATA (needs scanpy, MNIST in $CURVAE_DATA, and WordNe
 others   maps by PCA, UMAP, t-SNE, PHATE and PaCMAP, to MAPS (needs these packages)
 ours     maps by Curvae, and Poincaré maps, to MAPS
 gain     what the neighbourhood term costs in likelihood, to MAPS
+lost     what rows lose that are held out, with five seeds, to MAPS
 score    figures of all maps, beside them
 results  results/maps.json and pictures
 
@@ -53,6 +54,12 @@ def _gain(options: argparse.Namespace) -> None:
     measure(options.data, options.maps, options.seeds, options.jobs, options.device)
 
 
+def _lost(options: argparse.Namespace) -> None:
+    from .lost import measure
+
+    measure(options.data, options.maps, options.sets, options.seeds, options.jobs, options.device)
+
+
 def _score(options: argparse.Namespace) -> None:
     from .score import score_all
 
@@ -76,6 +83,7 @@ STAGES: dict[str, Callable[[argparse.Namespace], None]] = {
     "others": _others,
     "ours": _ours,
     "gain": _gain,
+    "lost": _lost,
     "score": _score,
     "results": _results,
 }

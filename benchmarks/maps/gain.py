@@ -12,13 +12,12 @@ import joblib
 import numpy as np
 import torch
 
-from curvae.training import fit_many
 from curvae.training.evaluate import likelihoods_many
 from curvae.training.paired import Paired, mean_interval
 
 from .cells import Cell
 from .data import FOLDS, load
-from .ours import config_of
+from .ours import fit_cells
 
 __all__ = ["NAME", "measure", "summary"]
 
@@ -45,10 +44,8 @@ def _folds(data: Path, method: str, seed: int, device: str) -> list[float]:
     torch.set_num_threads(1)
     known = load(data, DATA)
     cells = [Cell(method, DATA, seed * FOLDS + fold, fold) for fold in range(FOLDS)]
-    trained = [cell.trained(known) for cell in cells]
-    x = np.float64(known.x)
-    fitted = fit_many([config_of(cell, known) for cell in cells], [x[own] for own in trained], device=device)
-    found = likelihoods_many(fitted, [x[~own] for own in trained], samples=_SAMPLES)
+    held_out = [np.float64(known.x[~cell.trained(known)]) for cell in cells]
+    found = likelihoods_many(fit_cells(cells, known, device), held_out, samples=_SAMPLES)
     return [float((one.log_prob + one.log_jacobian).mean()) for one in found]
 
 

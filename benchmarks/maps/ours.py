@@ -18,7 +18,7 @@ from ..poincare_maps import poincare_map
 from .cells import Cell, compute, whole_and_folds
 from .data import Data, load, save
 
-__all__ = ["METHODS", "config_of", "draw_all"]
+__all__ = ["METHODS", "WIDE", "draw_all", "fit_cells"]
 
 # c·σ0² = 1 in the curved ones
 SETTINGS = {
@@ -28,7 +28,7 @@ SETTINGS = {
 }
 METHODS = (*SETTINGS, "poincare_maps")
 _MOST_ROWS = 1000  # of a Poincaré map, which takes time and memory with their square
-_WIDE = 256  # columns from which on products of matrices take most of the time, and stacks save none
+WIDE = 256  # columns from which on products of matrices take most of the time, and stacks save none
 _SAMPLES = 500  # of the likelihood of a row that was held out
 
 
@@ -59,7 +59,7 @@ def draw_all(
     tasks = []
     for (name, method, _), group in groupby(cells, lambda cell: (cell.data, cell.method, cell.fold is None)):
         alike = list(group)
-        step = stack if method in SETTINGS and sizes[name][1] < _WIDE else 1
+        step = stack if method in SETTINGS and sizes[name][1] < WIDE else 1
         tasks += [alike[k : k + step] for k in range(0, len(alike), step)]
     joblib.Parallel(n_jobs=jobs)(joblib.delayed(_draw)(task, data, maps, device) for task in tasks)
 
@@ -71,8 +71,7 @@ def _draw(cells: Sequence[Cell], data: Path, maps: Path, device: str) -> None:
         compute(cells[0], known, maps, _poincare_map)
         return
     start = time.process_time()
-    configs = [config_of(cell, known) for cell in cells]
-    fitted = fit_many(configs, [np.float64(known.x[cell.trained(known)]) for cell in cells], device=device)
+    fitted = fit_cells(cells, known, device)
     seconds = (time.process_time() - start) / len(cells)
     for cell, one in zip(cells, fitted, strict=True):
         start = time.process_time()
@@ -85,15 +84,20 @@ def _draw(cells: Sequence[Cell], data: Path, maps: Path, device: str) -> None:
         )
 
 
-def config_of(cell: Cell, data: Data) -> Config:
-    """The settings of a map."""
-    return Config(likelihood=data.likelihood, prior_scale=1.0, seed=cell.seed, **SETTINGS[cell.method])
+def fit_cells(cells: Sequence[Cell], data: Data, device: str) -> list[Fitted]:
+    """The models of some maps, trained at once."""
+    configs = [
+        Config(likelihood=data.likelihood, prior_scale=1.0, seed=cell.seed, **SETTINGS[cell.method]) for cell in cells
+    ]
+    fitted = fit_many(configs, [np.float64(data.x[cell.trained(data)]) for cell in cells], device=device)
+    for one in fitted:
+        if one.failure is not None:
+            raise RuntimeError(one.failure)
+    return fitted
 
 
 def _placed(fitted: Fitted, data: Data) -> dict[str, np.ndarray]:
     """Space parts of all rows."""
-    if fitted.failure is not None:
-        raise RuntimeError(fitted.failure)
     placed = embed(fitted, np.float64(data.x))
     return {"y": placed.space, "c": np.array(placed.c)}
 

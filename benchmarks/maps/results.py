@@ -14,6 +14,7 @@ from curvae.training.paired import Paired, mean_interval
 from curvae.training.storage import versions
 
 from . import gain
+from . import lost as repeated
 from .cells import Cell
 from .data import CHOICE, FOLDS, SETS, VERDICT, Data, load
 from .others import VERSIONS
@@ -98,6 +99,7 @@ def _verdict(sets: Mapping[str, Found], folder: Path) -> dict[str, Any]:
         }
         for name in sets
     }
+    found["held_out_accuracy_lost_by_seeds"] = repeated.summary(folder)
     return found
 
 
@@ -113,11 +115,10 @@ def _lost(cells: Sequence[Cell], maps: Path, known: Data) -> dict[str, Any]:
         return {}
     told = np.array([list(one) for one in each]) == "1"
     trained = np.array([cell.trained(known) for cell in cells])
-    lost = (told & trained).sum(0) / trained.sum(0) - (told & ~trained).sum(0)
     folds = Paired(
         [one[own].mean() - one[~own].mean() for one, own in zip(told, trained, strict=True)], ratio=1 / (FOLDS - 1)
     )
-    rows = Paired(lost)
+    rows = Paired(repeated.lost(told, trained).tolist())
     return {"accuracy_lost": {"mean": rows.mean, "rows": rows.interval, "folds": folds.interval}}
 
 
@@ -225,9 +226,22 @@ def held_out_table(result: Found) -> str:
 
 def _points(held: Found) -> str:
     """By how many points in a hundred labels of held-out rows are told less often."""
-    if (lost := held.get("accuracy_lost")) is None:
-        return ""
-    return f"{_signed(round(100 * lost['mean'], 1) + 0.0, '.1f')} ± {100 * lost['rows']:.1f}"
+    lost = held.get("accuracy_lost")
+    return "" if lost is None else _percent(lost["mean"], lost["rows"])
+
+
+def _percent(mean: float, half: float) -> str:
+    return f"{_signed(round(100 * mean, 1) + 0.0, '.1f')} ± {100 * half:.1f}"
+
+
+def lost_table(result: Found) -> str:
+    """What rows lose that are held out, by all seeds, beside UMAP."""
+    lines = []
+    for name, lost in result["found"]["held_out_accuracy_lost_by_seeds"].items():
+        halves = [f"± {100 * lost[part]:.1f}" for part in ("over_rows", "over_seeds")]
+        others = _points(result["sets"][name]["maps"]["umap"]["held_out"])
+        lines.append([name, _percent(lost["mean"], lost["interval"]), *halves, others])
+    return _rows(["data", NAMES[OURS], "over rows", "over seeds", f"{NAMES['umap']}, one seed"], lines)
 
 
 def verdict_table(result: Found) -> str:
@@ -274,6 +288,7 @@ def pictures(result: Found) -> str:
 TABLES = {
     "maps": maps_table,
     "maps_held_out": held_out_table,
+    "maps_lost": lost_table,
     "maps_verdict": verdict_table,
     "maps_time": time_table,
     "maps_speed": speed_table,

@@ -19,7 +19,7 @@ from curvae.training import Embedding
 from .cells import Cell
 from .data import load
 
-__all__ = ["drawn", "place", "score_all", "scored"]
+__all__ = ["drawn", "place", "score_all", "scored", "told"]
 
 _TOGETHER = 12  # maps of one data set that are judged at once: the neighbours in the data are found once
 
@@ -74,16 +74,16 @@ def _score(cells: Sequence[Cell], data: Path, maps: Path) -> None:
             if "log_likelihood" in stored:
                 found["log_likelihood"] = float(stored["log_likelihood"].mean())
         if held_out is not None and labels is not None:
-            told = _told(placed, labels, trained)
-            found["accuracy_of_trained"] = float(told[trained].mean())
-            found["told"] = "".join(map(str, told.astype(int)))
+            right = told(placed, labels, trained)
+            found["accuracy_of_trained"] = float(right[trained].mean())
+            found["told"] = "".join(map(str, right.astype(int)))
         path = cell.path(maps).with_suffix(".json")
         path.with_suffix(".new").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         path.with_suffix(".new").replace(path)
     print(f"{cells[0].data}, {cells[0].path(maps).stem}: {len(cells)} maps scored", flush=True)
 
 
-def _told(placed: Embedding, labels: np.ndarray, trained: np.ndarray) -> np.ndarray:
+def told(placed: Embedding, labels: np.ndarray, trained: np.ndarray) -> np.ndarray:
     """Whether the 5 nearest training rows on the map tell the label of a row; those of training rows in five folds."""
     teller = KNeighborsClassifier(5, metric="precomputed")
     distances, own = placed.distances()[:, trained], labels[trained]

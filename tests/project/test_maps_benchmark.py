@@ -19,7 +19,7 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import poincare_maps
-from benchmarks.maps import data, gain, results, score
+from benchmarks.maps import data, gain, lost, results, score
 from benchmarks.maps.cells import Cell, compute, whole_and_folds
 
 
@@ -139,14 +139,14 @@ def test_labels_are_told_by_the_nearest_training_rows():
     random = np.random.default_rng(0)
     y, labels = random.normal(size=(60, 2)), random.choice(["a", "b"], 60)
     trained = np.arange(60) % 3 > 0
-    found = score._told(Embedding(y, np.ones(60), 0.0), labels, trained)
+    found = score.told(Embedding(y, np.ones(60), 0.0), labels, trained)
     for row in np.flatnonzero(~trained):
         near = np.argsort(((y[trained] - y[row]) ** 2).sum(1))[:5]
         told = max("ab", key=list(labels[trained][near]).count)
         assert found[row] == (told == labels[row])
     assert 0 < found[trained].mean() < 1
     apart = np.where(labels == "a", 0.0, 9.0)[:, None] + 0.1 * y
-    assert score._told(Embedding(apart, np.ones(60), 0.0), labels, trained).all()
+    assert score.told(Embedding(apart, np.ones(60), 0.0), labels, trained).all()
 
 
 def test_rows_that_are_held_out_are_compared_with_themselves(tmp_path):
@@ -171,3 +171,25 @@ def test_rows_that_are_held_out_are_compared_with_themselves(tmp_path):
     half = stats.t.ppf(0.975, 4) * np.std(each, ddof=1) * np.sqrt(1 / 5 + 1 / 4)
     assert found["folds"] == pytest.approx(half)
     assert results._lost(cells[:-1], tmp_path, known) == {}
+
+
+def test_what_rows_lose_varies_with_rows_and_seeds(tmp_path):
+    random = np.random.default_rng(0)
+    fold, told = np.arange(30) % data.FOLDS, random.random((3 * data.FOLDS, 30)) < 0.6
+    for number, right in enumerate(told):
+        trained = fold != number % data.FOLDS
+        data.save(lost._path(Cell("term", "digits", number), tmp_path), told=right, trained=trained)
+    each = np.empty((3, 30))
+    for seed in range(3):
+        for row in range(30):
+            with_it = [told[seed * data.FOLDS + k, row] for k in range(data.FOLDS) if k != fold[row]]
+            each[seed, row] = np.mean(with_it) - told[seed * data.FOLDS + fold[row], row]
+    halves = {
+        name: stats.t.ppf(0.975, len(part) - 1) * np.std(part, ddof=1) / np.sqrt(len(part))
+        for name, part in (("over_rows", each.mean(0)), ("over_seeds", each.mean(1)))
+    }
+    found = lost.summary(tmp_path)
+    assert list(found) == ["digits"]
+    assert found["digits"].pop("by_seed") == pytest.approx(each.mean(1).tolist())
+    assert found["digits"] == pytest.approx({"mean": each.mean(), "interval": np.hypot(*halves.values()), **halves})
+    assert not score.drawn(tmp_path, list(data.SETS))  # none of these files is a map
