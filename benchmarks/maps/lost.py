@@ -61,19 +61,25 @@ def _measure(cells: Sequence[Cell], data: Path, maps: Path, device: str) -> None
 
 def summary(maps: Path) -> dict[str, Any]:
     """For every data set the mean of what rows lose and half of its 95 % interval, which has two parts: over rows, of
-    their means over seeds, and over seeds, of their means over rows."""
-    paths = {name: list((maps / FOLDER).glob(f"{name}-*.npz")) for name in SETS}
-    return {name: _one(sorted(some, key=_number)) for name, some in paths.items() if some}
+    their means over seeds, and over seeds, of their means over rows. A seed counts if all of its folds are there."""
+    each = {name: _by_seed(maps, name) for name in SETS}
+    return {name: _one(np.array(some)) for name, some in each.items() if len(some) > 1}
 
 
-def _number(path: Path) -> int:
-    return int(path.stem.rpartition("-")[2])
+def _by_seed(maps: Path, name: str) -> list[np.ndarray]:
+    """What every row loses, for each seed."""
+    paths = {int(path.stem.rpartition("-")[2]): path for path in (maps / FOLDER).glob(f"{name}-*.npz")}
+    found = []
+    for first in range(0, max(paths, default=-1) + 1, FOLDS):
+        numbers = range(first, first + FOLDS)
+        if paths.keys() >= set(numbers):
+            stored = [np.load(paths[number]) for number in numbers]
+            found.append(lost(*(np.array([one[part] for one in stored]) for part in ("told", "trained"))))
+    return found
 
 
-def _one(paths: Sequence[Path]) -> dict[str, Any]:
-    maps = [(one["told"], one["trained"]) for one in map(np.load, paths)]
-    by_seed = [maps[k : k + FOLDS] for k in range(0, len(maps), FOLDS)]
-    each = np.array([lost(*(np.array(part) for part in zip(*some, strict=True))) for some in by_seed])
+def _one(each: np.ndarray) -> dict[str, Any]:
+    """From what every row loses with every seed, (seeds, rows)."""
     rows, seeds = Paired(each.mean(0).tolist()).interval, Paired(each.mean(1).tolist()).interval
     return {
         "mean": float(each.mean()),

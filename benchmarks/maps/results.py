@@ -91,14 +91,6 @@ def _verdict(sets: Mapping[str, Found], folder: Path) -> dict[str, Any]:
     if OURS in cells:
         found["krumsiek11"] = {name: mean_interval(cells[OURS][name]) for name in ("qlocal_paths", "qglobal_paths")}
         found["log_likelihood"] = gain.summary(folder)
-    found["held_out_accuracy_lost"] = {
-        name: {
-            method: held["accuracy_lost"]
-            for method, one in sets[name]["maps"].items()
-            if "accuracy_lost" in (held := one.get("held_out", {}))
-        }
-        for name in sets
-    }
     found["held_out_accuracy_lost_by_seeds"] = repeated.summary(folder)
     return found
 
