@@ -394,8 +394,7 @@ def test_gradgradcheck_of_the_closed_form_derivatives():
     S, v = (torch.randn(3, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
     for c in (torch.tensor(0.7, dtype=torch.float64), torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64)):
         c.requires_grad_()
-        apart = lambda S, T, c: h.displacement(S, T, h.ball_difference(S, T, c), c)  # noqa: E731
-        for f in (h.expmap, h.translate, apart):
+        for f in (h.expmap, h.translate, h.chord):
             assert torch.autograd.gradcheck(f, (S, v, c)) and torch.autograd.gradgradcheck(f, (S, v, c))
         for f in (h.expmap0, h.logmap0, h.lift):
             assert torch.autograd.gradcheck(f, (S, c)) and torch.autograd.gradgradcheck(f, (S, c))

@@ -90,7 +90,7 @@ def _between(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     if type(p.manifold)._displacement is type(q.manifold)._displacement:
         return q.manifold._displacement(q._loc, p._loc)
     S, T = q.manifold._read(q._loc), p.manifold._read(p._loc)
-    return h.displacement(S, T, h.ball_difference(S, T, q._c), q._c)
+    return h.displacement(S, T, q._c)
 
 
 def _factor(p: HyperbolicNormal) -> Tensor:

@@ -173,14 +173,14 @@ class HyperbolicNormal(Validated):
         check_noise(noise, self.batch_shape, self.manifold.dim)
         w = self._bend(noise.double(), exact=noise.dtype == torch.float64)
         v = self._stretch(w)
-        S = h.expmap0(v, self._c) if self._centred else h.expmap(self.manifold._read(self._loc), v, self._c)
-        if self._strict and not holds(held := self.manifold._holds(S, self._dtype)):
+        z = self.manifold._shoot(self._loc, v / self.manifold._factor(self._loc))
+        if self._strict and not holds(held := self.manifold._holds(z, self._dtype)):
             raise ValueError(
                 f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use Lorentz "
                 f"coordinates, float64 or a smaller scale: its distance from loc must be smaller"
                 f"{got(h.norm(v).expand(held.shape), held)}"
             )
-        return self.manifold._write(S, self._dtype), w, v
+        return self.manifold._round(z, self._dtype), w, v
 
     def transform(self, noise: Tensor) -> Tensor:
         """The draw made from standard normal `noise` of shape (…, d): a pure function.

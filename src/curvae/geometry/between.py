@@ -60,7 +60,7 @@ class _Within(Primitive):
     def traced(cls, U: Tensor, c: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor]:
         S, wide = h.expmap0(U, c[..., None]), c[..., None, None]
         x, y = S[..., :count, None, :], S.unsqueeze(-3)
-        return (h.dist0(h.displacement(x, y, h.ball_difference(x, y, wide), wide), wide).to(dtype),)
+        return (h.dist(x, y, wide).to(dtype),)
 
     @staticmethod
     def forward(U: Tensor, c: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ _UNDECIDED = 1e-9  # correlation below which data say nothing about a direction
 
 def seen_from(centre: Tensor, S: Tensor, c: float) -> Tensor:
     """The points S, (…, d), after the translation that moves the centre, of a shape that broadcasts, to the origin."""
-    return h.displacement(centre, S, h.ball_difference(centre, S, c), c)
+    return h.displacement(centre, S, c)
 
 
 def mean_point(S: Tensor, c: float) -> Tensor:

@@ -25,10 +25,7 @@ def frechet_mean(S: Tensor, w: Tensor, c: Tensor | float) -> Tensor:
     k = c.unsqueeze(-1) if isinstance(c, Tensor) else c  # of every point
     kk = k.unsqueeze(-1) if isinstance(k, Tensor) else k  # of every trial and point
     with torch.no_grad():
-        # The weighted sum of the points on the hyperboloid, scaled back to it.
-        mean = (w.unsqueeze(-1) * S).sum(-2)
-        xi = (w * h.time(S, k)).sum(-1)
-        mean = mean / (xi**2 - c * h.dot(mean, mean)).sqrt().unsqueeze(-1)
+        mean = h.expmap0((w.unsqueeze(-1) * h.logmap0(S, k)).sum(-2), c)
         lengths = 0.5 ** torch.arange(8, dtype=S.dtype, device=S.device).unsqueeze(-1)
         for _ in range(_STEPS):
             step = _newton_step(mean, S, w, k)
@@ -61,5 +58,5 @@ def _newton_step(mean: Tensor, S: Tensor, w: Tensor, c: Tensor | float) -> Tenso
 
 def log_square(S: Tensor, T: Tensor, c: Tensor | float) -> tuple[Tensor, Tensor]:
     """log_S(T) and its square, the squared distance."""
-    v = h.logmap0(h.displacement(S, T, h.ball_difference(S, T, c), c), c)
+    v = h.logmap0(h.displacement(S, T, c), c)
     return v, h.dot(v, v)

@@ -12,24 +12,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .functions import arsinh, arsinh_and_slope, arsinh_by_c, asinhc, cosh_sinhc, sinhc, sinhc_slope
+from .functions import REACH, arsinh, arsinh_and_slope, arsinh_by_c, asinhc, cosh_sinhc, cosh_sqrt, sinhc, sinhc_slope
 from .primitive import Primitive
 
 __all__ = [
     "ball",
-    "ball_difference",
+    "chord",
+    "chord_length",
     "direction",
     "displacement",
+    "dist",
     "dist0",
     "dot",
     "expmap",
     "expmap0",
     "from_ball",
+    "geodesic_shares",
     "gyrate",
     "gyroplanes",
     "lift",
@@ -37,6 +40,7 @@ __all__ = [
     "logmap0",
     "norm",
     "plane",
+    "rotate",
     "saturate",
     "shrinkage",
     "time",
@@ -45,6 +49,7 @@ __all__ = [
 
 Curvature = Tensor | float
 
+_TINY = 1e-300  # turns 0/0 into 0
 _MANY = 1024  # numbers from which on it is not calls that take the time
 
 
@@ -58,7 +63,11 @@ def dot(u: Tensor, v: Tensor) -> Tensor:
 
 def norm(v: Tensor) -> Tensor:
     """Euclidean norm with gradient 0 at 0."""
-    square = dot(v, v)
+    return _root(dot(v, v))
+
+
+def _root(square: Tensor) -> Tensor:
+    """Square root with gradient 0 at 0."""
     zero = square == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, square).sqrt())
 
@@ -100,27 +109,39 @@ def saturate(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> 
 
 
 class _Radial(Primitive):
-    """x·f(c|x|²), with its derivative in closed form: eager graphs of tiny tensors cost by the node."""
+    """x·f(c|x|²), with its derivative in closed form: eager graphs of tiny tensors cost by the node. It needs the slope
+    of |x|·f(c|x|²) in |x|, a function of c|x|² too."""
 
     events = (1,)
 
     @staticmethod
-    def forward(x: Tensor, c: Curvature, f: Callable[..., Tensor]) -> Tensor:
+    def forward(x: Tensor, c: Curvature, f: Callable[..., Tensor], slope: Callable[[Tensor], Tensor]) -> Tensor:
         return x * _col(f(c * dot(x, x)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        x, c, ctx.f = inputs
+        x, c, ctx.f, ctx.slope = inputs
         _save(ctx, c, x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         c, x = _saved(ctx)
         square, along = dot(x, x), dot(x, grad)
-        slope = ctx.f(c * square, 1) * along
-        grad_x = _plus(grad * _col(ctx.f(c * square)), x, 2.0 * c * slope)
-        grad_c = (square * slope).sum_to_size(c.shape) if ctx.needs_input_grad[1] else None
-        return grad_x.sum_to_size(x.shape), grad_c, None
+        y = c * square
+        if torch.is_grad_enabled():
+            slope = ctx.f(y, 1) * along
+            grad_x = _plus(grad * _col(ctx.f(y)), x, 2.0 * c * slope)
+            grad_c = (square * slope).sum_to_size(c.shape) if ctx.needs_input_grad[1] else None
+            return grad_x.sum_to_size(x.shape), grad_c, None, None
+        value = ctx.f(y)
+        rest = (ctx.slope(y) - value) * along
+        grad_x = _plus(grad * _col(value), x, rest / (square + _TINY))
+        grad_c = None
+        if ctx.needs_input_grad[1]:
+            near = y < 1.0
+            grad_c = torch.where(near, square * ctx.f(y, 1) * along, 0.5 * rest / torch.where(near, 1.0, c))
+            grad_c = grad_c.sum_to_size(c.shape)
+        return grad_x.sum_to_size(x.shape), grad_c, None, None
 
 
 def _save(ctx: Any, c: Curvature, *tensors: Tensor) -> None:
@@ -134,14 +155,18 @@ def _saved(ctx: Any) -> list[Any]:
     return [saved.pop() if ctx.c is None else ctx.c, *saved]
 
 
+def _per_time(y: Tensor) -> Tensor:
+    return (1.0 + y).rsqrt()
+
+
 def expmap0(v: Tensor, c: Curvature) -> Tensor:
     """exp_0: the point at distance |v| from the origin in the direction of v."""
-    return _Radial.call(v, c, sinhc)
+    return _Radial.call(v, c, sinhc, cosh_sqrt)
 
 
 def logmap0(S: Tensor, c: Curvature) -> Tensor:
     """log_0, the inverse of `expmap0`."""
-    return _Radial.call(S, c, asinhc)
+    return _Radial.call(S, c, asinhc, _per_time)
 
 
 def dist0(S: Tensor, c: Curvature) -> Tensor:
@@ -149,98 +174,237 @@ def dist0(S: Tensor, c: Curvature) -> Tensor:
     return norm(S) * asinhc(c * dot(S, S))
 
 
-def translate(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
-    """The translation along the geodesic from 0 to S, applied to T: Möbius addition S ⊕ T seen on the hyperboloid."""
-    return _plus(T, S, time(T, c) + c * dot(S, T) / (1.0 + time(S, c)))
+class _Pair(NamedTuple):
+    """Numbers of two points S and T, from which all that concerns both follows without cancellation.
+
+    With s and t their lengths, ξ and τ their times, u and w their directions, M the larger length and r the distance
+    from the origin: `rise` = t − s, K = t·ξ − s·τ = sinh(√c(r_T − r_S))/√c, N = M·(w − u) and
+    Q = s·t·|w − u|²/2 = s·t − ⟨S, T⟩.
+    """
+
+    u: Tensor
+    w: Tensor
+    s: Tensor
+    t: Tensor
+    xi: Tensor
+    tau: Tensor
+    rise: Tensor
+    K: Tensor
+    N: Tensor
+    Q: Tensor
+    M: Tensor
 
 
-class _Exp(Primitive):
-    """`translate(S, expmap0(v))` with its derivative in closed form."""
+def _pair(S: Tensor, T: Tensor, c: Curvature) -> _Pair:
+    delta, ss, tt = T - S, dot(S, S), dot(T, T)
+    s, t = ss.sqrt(), tt.sqrt()
+    xi, tau = (1.0 + c * ss).sqrt(), (1.0 + c * tt).sqrt()
+    u, w = S / _col(s + _TINY), T / _col(t + _TINY)
+    rise = dot(delta, S + T) / (s + t + _TINY)
+    first = s < t
+    M = torch.where(first, t, s) + _TINY
+    # The longer of the two, less the shorter one stretched to its length: all terms are of the size of delta.
+    N = delta - torch.where(_col(first), u, w) * _col(rise)
+    K = rise * ((s + t) / (s * tau + t * xi + _TINY))
+    Q = 0.5 * dot(N, N) * (torch.where(first, s, t) / M)
+    return _Pair(u, w, s, t, xi, tau, rise, K, N, Q, M)
+
+
+def _far_pair(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor, _Pair]:
+    """Whether both points lie beyond √c·radius 1, shape (…, 1), S there, and the numbers of the pair; for autograd.
+
+    Directions have no derivative at the origin, and are not needed unless both points lie far from it. There some
+    other points stand for S and T.
+    """
+    far = _col((c * dot(S, S) > 1.0) & (c * dot(T, T) > 1.0))
+    S, T = torch.where(far, S, 1.0), torch.where(far, T, 2.0)
+    return far, S, _pair(S, T, c)
+
+
+def _seen(S: Tensor, x: _Pair, c: Curvature) -> Tensor:
+    """`displacement`, from the numbers of the pair."""
+    return _plus(_plus(x.N * _col(x.t / x.M), x.u, x.K), S, -c * x.Q / (1.0 + x.xi))
+
+
+class _Displacement(Primitive):
+    """`displacement`, with its derivative in closed form."""
 
     events = (1, 1)
 
+    @classmethod
+    def traced(cls, S: Tensor, T: Tensor, c: Curvature) -> Tensor:
+        S, T = torch.broadcast_tensors(S, T)
+        ss, tt = dot(S, S), dot(T, T)
+        a = c * (tt / (1.0 + (1.0 + c * tt).sqrt()) - dot(S, T) / (1.0 + (1.0 + c * ss).sqrt()))
+        far, x, pair = _far_pair(S, T, c)
+        return torch.where(far, _seen(x, pair, c), _plus(T - S, S, -a))
+
     @staticmethod
-    def forward(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
-        cosh, s = cosh_sinhc(c * dot(v, v))
-        T = v * _col(s)
-        return _plus(T, S, cosh + c * dot(S, T) / (1.0 + time(S, c)))
+    def forward(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
+        return _seen(S, _pair(S, T, c), c)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        S, v, c = inputs
-        _save(ctx, c, S, v)
+        S, T, c = inputs
+        _save(ctx, c, S, T)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        c, S, v = _saved(ctx)
-        square = dot(v, v)
-        cosh, s = cosh_sinhc(c * square)
-        T, xi = v * _col(s), time(S, c)
-        # The result is T + a·S with a = cosh + k·b, k = c/(1 + ξ), b = ⟨S, T⟩.
-        k, b, grad_a = c / (1.0 + xi), dot(S, T), dot(grad, S)
-        kb = grad_a * k
-        grad_T = _plus(grad, S, kb)
-        grad_S = _plus(_plus(grad * _col(cosh + k * b), T, kb), S, -kb * b * k / xi)
-        slope = sinhc_slope(c * square, cosh, s, not ctx.needs_input_grad[2])
-        slope = slope * dot(grad_T, v) + grad_a * s / 2.0
-        grad_v = _plus(grad_T * _col(s), v, 2.0 * c * slope)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        c, S, T = _saved(ctx)
+        if torch.is_grad_enabled():
+            return _vjp(_Displacement.traced, S, T, c, grad)
+        u, w, s, t, xi, tau, _, K, N, Q, M = _pair(S, T, c)
+        # The result is T − a·S with a = τ − c⟨S, T⟩/(1 + ξ); along u it is K − ξ·Q/s.
+        along, turn = dot(grad, u), N / _col(M)
+        across, half = _plus(grad, u, -along), 0.5 * dot(turn, turn)
+        # w − u across u, and with the part along w that it has: rounding leaves more, which would be stretched.
+        across_u, exact = (_plus(turn, e, size - dot(turn, e)) for e, size in ((u, 0.0), (w, half)))
+        a = (1.0 + 2.0 * c * t * t / (1.0 + xi)) / (tau + c * s * t / (1.0 + xi)) + c * Q / (1.0 + xi)
+        cosh, bend = (1.0 + c * K * K).sqrt(), c * along * s * t
+        grad_S = _plus(_plus(across * _col(-a), across_u, bend / (1.0 + xi)), u, -along * (cosh + c * Q) / xi)
+        grad_T = _plus(_plus(across, exact, -bend / tau), u, along * cosh / tau)
         grad_c = None
         if ctx.needs_input_grad[2]:
-            grad_c = square * slope + grad_a * b * (1 - k * dot(S, S) / (2.0 * xi)) / (1.0 + xi)
-            grad_c = grad_c.sum_to_size(c.shape)
-        return grad_S.sum_to_size(S.shape), grad_v.sum_to_size(v.shape), grad_c
+            grad_c = (-0.5 * along * s * (t * K / tau + Q) / xi).sum_to_size(c.shape)
+        return grad_S.sum_to_size(S.shape), grad_T.sum_to_size(T.shape), grad_c
+
+
+def _vjp(function: Callable[..., Any], S: Tensor, T: Tensor, c: Curvature, grad: Any) -> tuple[Tensor | None, ...]:
+    """Gradients, which can be differentiated again, of a function of two points and c."""
+    live = torch._C._functorch.unwrap_if_dead  # what the derivative of a derivative in torch.func has kept
+    S, T, c = live(S), live(T), live(c) if isinstance(c, Tensor) else c
+    if isinstance(c, Tensor):
+        return torch.func.vjp(function, S, T, c)[1](grad)
+    return *torch.func.vjp(lambda S, T: function(S, T, c), S, T)[1](grad), None
+
+
+def displacement(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
+    """Space part of T seen from S, that is (−S) ⊕ T."""
+    return _Displacement.call(S, T, c)
+
+
+def translate(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
+    """The translation along the geodesic from 0 to S, applied to T: Möbius addition S ⊕ T seen on the hyperboloid."""
+    return displacement(-S, T, c)
 
 
 def expmap(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
     """exp_S: the point reached from S by the frame vector v."""
-    return _Exp.call(S, v, c)
+    return translate(S, expmap0(v, c), c)
 
 
-def ball_difference(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
-    """`ball(T) − ball(S)` with all terms proportional to T − S."""
-    xi, tau = time(S, c), time(T, c)
-    delta = T - S
-    rise = c * dot(delta, S + T) / (xi + tau)  # τ − ξ
-    return (delta - S * _col(rise / (1.0 + xi))) / _col(1.0 + tau)
+class _Chord(Primitive):
+    """`chord`, with its derivative in closed form."""
+
+    events = (1, 1)
+
+    @classmethod
+    def traced(cls, S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
+        W = _Displacement.traced(S, T, c)
+        square = dot(W, W)  # (sinh(√c·d)/√c)²
+        square = 2.0 * square / (1.0 + (1.0 + c * square).sqrt())
+        return square, c * square
+
+    @staticmethod
+    def forward(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
+        x = _pair(S, T, c)
+        square = 2.0 * (x.rise * x.rise / (1.0 + x.xi * x.tau + c * x.s * x.t) + x.Q)
+        return square, c * square
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        S, T, c = inputs
+        _save(ctx, c, S, T)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_bent: Tensor) -> tuple[Tensor | None, ...]:
+        c, S, T = _saved(ctx)
+        if torch.is_grad_enabled():
+            return _vjp(_Chord.traced, S, T, c, (grad, grad_bent))
+        x = _pair(S, T, c)
+        turn, push = x.N / _col(x.M), 2.0 * (grad + c * grad_bent)
+        half = 0.5 * dot(turn, turn)
+        slopes = []
+        for e, sign, other, xi in ((x.u, -1.0, x.t, x.xi), (x.w, 1.0, x.s, x.tau)):
+            across = _plus(turn, e, -dot(turn, e)) * _col(sign * other)
+            slopes.append(_plus(across, e, other * half + sign * x.K / xi) * _col(push))
+        grad_c = None
+        if ctx.needs_input_grad[2]:
+            fall = x.rise * (x.s + x.t) / (x.xi + x.tau)  # (τ − ξ)/c
+            grad_c = grad_bent * (x.K * x.K / (x.xi * x.tau) + 2.0 * x.Q) - grad * fall * fall / (x.xi * x.tau)
+            grad_c = grad_c.sum_to_size(c.shape)
+        return slopes[0].sum_to_size(S.shape), slopes[1].sum_to_size(T.shape), grad_c
 
 
-def displacement(S: Tensor, T: Tensor, delta: Tensor, c: Curvature) -> Tensor:
-    """Space part of T seen from S, that is (−S) ⊕ T, given also the difference `delta` of their ball points.
+def chord(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
+    """D² and c·D² for the chord D = (2/√c)·sinh(√c·d/2) between two points, a sum of non-negative terms:
+    D² = 2(t − s)²/(1 + ξτ + c·s·t) + s·t·|w − u|². Smooth where the distance d is not, at S = T."""
+    return _Chord.call(S, T, c)
 
-    Without the cancellation of Möbius addition: with one of the points within √c·radius 1 of the origin, in terms of
-    delta; with both beyond, in polar form: the length |T|·|u_T − u_S| across and the difference of the radii along.
-    """
-    S, T = torch.broadcast_tensors(S, T)
-    SS, TT = c * dot(S, S), c * dot(T, T)
-    plain = _plus(delta, S, -0.5 * c * dot(delta, delta)) * _col(1.0 + (1.0 + TT).sqrt())
 
-    far = (SS > 1.0) & (TT > 1.0)
-    one = torch.ones((), dtype=S.dtype, device=S.device)
-    root = torch.where(far, c, one).sqrt()
-    S, T = torch.where(_col(far), S, one), torch.where(_col(far), T, one)
-    s, t = norm(S), norm(T)
-    u = S / _col(s)
-    turn = T / _col(t) - u
-    along = torch.sinh((root * t).asinh() - (root * s).asinh()) / root
-    along = along - (torch.hypot(one, root * s) - 1.0) * t * dot(turn, turn) / 2.0
-    return torch.where(_col(far), _col(t) * turn + u * _col(along), plain)
+def chord_length(square: Tensor, c: Curvature) -> Tensor:
+    """The distance of two points whose chord has this square; its gradient at 0, which does not exist, is 0."""
+    return arsinh(0.5 * _root(square), c, 2.0)
+
+
+def dist(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
+    """Geodesic distance."""
+    return chord_length(chord(S, T, c)[0], c)
+
+
+def geodesic_shares(time: Tensor, bent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(sinh((1 − time)·x), sinh(time·x))/sinh x with x = √c·d, given c·D² of the chord of two points, and half of what
+    their sum lacks to 1. The shares of S and T make up the point at that time on the geodesic from S, at time 0, to T,
+    at time 1: without a logarithm, and exact at both."""
+    square = 0.25 * bent  # sinh²(x/2)
+    near = square < 0.25
+    small, large = torch.where(near, square, 0.0), torch.where(near, 1.0, square)
+    y = 4.0 * small * asinhc(small) ** 2  # x²
+    base = (large.sqrt() + (1.0 + large).sqrt()) ** 2  # e^x
+    x = base.log()
+    with torch.no_grad():  # as far as numbers reach: the point stays on the geodesic
+        reach = torch.where(near, REACH / y.sqrt(), 2.0 * REACH / x) / time.abs().clamp_min(1.0)
+    first = time * reach.clamp(max=1.0)
+
+    def share(t: Tensor) -> Tensor:
+        close = t * sinhc(t * t * y) / sinhc(y)
+        return torch.where(near, close, base ** (t - 1.0) * torch.expm1(-2.0 * t * x) / torch.expm1(-2.0 * x))
+
+    # sinh((1 − t)·x/2)·sinh(t·x/2)/cosh(x/2)
+    second = 1.0 - first
+    close = first * second * y * sinhc(first * first * y / 4.0) * sinhc(second * second * y / 4.0) / 4.0
+    close = close / cosh_sqrt(y / 4.0)
+    lack = torch.where(near, close, 0.5 * torch.expm1(-first * x) * torch.expm1(-second * x) / (1.0 + 1.0 / base))
+    return share(second), share(first), lack
+
+
+def rotate(v: Tensor, a: Tensor, b: Tensor, cosine: Tensor, size: Tensor) -> Tensor:
+    """v turned by the square of the rotor cosine + a∧b, of the squared length `size`."""
+
+    def turn(w: Tensor) -> Tensor:
+        return _col(dot(b, w)) * a - _col(dot(a, w)) * b
+
+    once = turn(v)
+    return v + _col(2.0 / size) * (_col(cosine) * once + turn(once))
 
 
 def gyrate(S: Tensor, T: Tensor, v: Tensor, c: Curvature) -> Tensor:
     """Frame coordinates at T of the vector v at S transported along the geodesic from S to T.
 
-    It is the rotation by the area of the triangle 0, S, T in the plane of S and T, written with the ball points a, b:
-    the rotor α + a∧b, α = 1 − c⟨a, b⟩.
+    It is the rotation by the area of the triangle 0, S, T in the plane of S and T: that of the rotor
+    1 − k⟨S, T⟩ + k·S∧T with k = c/((1 + ξ)(1 + τ)).
     """
-    a, b = ball(S, c), ball(T, c)
-    alpha, ab = 1 - c * dot(a, b), dot(a, b)
-    scale = alpha * alpha + c * c * (dot(a, a) * dot(b, b) - ab * ab)
-
-    def turn(w: Tensor) -> Tensor:
-        return _col(c * dot(b, w)) * a - _col(c * dot(a, w)) * b
-
-    once = turn(v)
-    return v + _col(2 / scale) * (_col(alpha) * once + turn(once))
+    S, T = torch.broadcast_tensors(S, T)
+    far, _, x = _far_pair(S, T, c)
+    S = torch.where(far, 0.0, S)
+    ss, tt, st = dot(S, S), dot(T, T), dot(S, T)
+    k = c / ((1.0 + (1.0 + c * ss).sqrt()) * (1.0 + (1.0 + c * tt).sqrt()))
+    near = rotate(v, S * _col(k), T, 1.0 - k * st, 1.0 - 2.0 * k * st + k * k * ss * tt)
+    # With both points far out, k·s·t is nearly 1, and S∧T = s·t·u∧(w − u).
+    gap, turn = 2.0 * (x.xi + x.tau) / ((1.0 + x.xi) * (1.0 + x.tau) + c * x.s * x.t), x.N / _col(x.M)
+    product, half = 1.0 - gap, 0.5 * dot(turn, turn)
+    turned = rotate(v, x.u * _col(product), turn, gap + product * half, gap * gap + 2.0 * product * half)
+    return torch.where(far, turned, near)
 
 
 def ball(S: Tensor, c: Curvature) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 from . import checks
 from . import hyperboloid as h
 from .frechet import frechet_mean
-from .functions import arsinh
+from .functions import arsinh, cosh_sinhc
 
 __all__ = ["Euclidean", "Lorentz", "Manifold", "PoincareBall"]
 
@@ -52,35 +52,59 @@ class Manifold(ABC):
         value = f"c of shape {tuple(c.shape)}" if isinstance(c := self.c, Tensor) and c.dim() else f"c={c}"
         return f"{type(self).__name__}({self.dim}, {value})"
 
-    # --- the chart: what a subclass defines -------------------------------------------------------------------------
+    # --- the chart: what a subclass defines, float64 in and out ----------------------------------------------------
 
     @abstractmethod
     def _read(self, x: Tensor) -> Tensor:
-        """Space part S of the point x, float64 in and out."""
+        """Space part S of the point x."""
 
     @abstractmethod
-    def _write(self, S: Tensor, dtype: torch.dtype) -> Tensor:
-        """Coordinates in `dtype` of the point with space part S."""
+    def _coordinates(self, S: Tensor) -> Tensor:
+        """Coordinates of the point with space part S."""
 
     @abstractmethod
     def _factor(self, x: Tensor) -> Tensor:
-        """λ_x, the length of a unit coordinate vector, of shape (…, 1) and float64."""
+        """λ_x, the length of a unit coordinate vector, of shape (…, 1)."""
+
+    @abstractmethod
+    def _chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """D² and c·D² of the chord between two points (`hyperboloid.chord`)."""
 
     @abstractmethod
     def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
-        """Space part of y seen from x (`hyperboloid.displacement`), float64 in and out."""
+        """Space part of y seen from x (`hyperboloid.displacement`)."""
 
     @abstractmethod
-    def _holds(self, S: Tensor, dtype: torch.dtype) -> Tensor:
-        """Whether `dtype` can hold the point with space part S, so that `_write` does not saturate."""
+    def _shoot(self, x: Tensor, u: Tensor) -> Tensor:
+        """Coordinates of exp_x(u), wherever they lie."""
+
+    @abstractmethod
+    def _between(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
+        """The point on the geodesic that these shares (`hyperboloid.geodesic_shares`) of x and y make up."""
+
+    @abstractmethod
+    def _carry(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        """The frame vector v at x, transported along the geodesic from x to y."""
+
+    @abstractmethod
+    def _round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Coordinates in `dtype`, saturated to what it can hold."""
+
+    @abstractmethod
+    def _holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Whether `dtype` can hold the point x, so that `_round` does not saturate."""
 
     @abstractmethod
     def _inside(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Whether the finite float64 coordinates x are those of a point of the space, held in `dtype`."""
+        """Whether the finite coordinates x are those of a point of the space, held in `dtype`."""
 
     @abstractmethod
     def _complaint(self, x: Tensor) -> str:
-        """Why the point x (one row, float64) is not inside."""
+        """Why the point x (one row) is not inside."""
+
+    def _write(self, S: Tensor, dtype: torch.dtype) -> Tensor:
+        """Coordinates in `dtype` of the point with space part S."""
+        return self._round(self._coordinates(S), dtype)
 
     # --- arguments --------------------------------------------------------------------------------------------------
 
@@ -116,7 +140,7 @@ class Manifold(ABC):
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """Geodesic distance, shape (…)."""
         dtype, (x, y) = self._points(x=x, y=y)
-        return h.dist0(self._displacement(x, y), self._c).to(dtype)
+        return h.chord_length(self._chord(x, y)[0], self._c).to(dtype)
 
     def dist0(self, x: Tensor) -> Tensor:
         """Distance from the origin, shape (…)."""
@@ -126,7 +150,7 @@ class Manifold(ABC):
     def expmap(self, x: Tensor, u: Tensor) -> Tensor:
         """The point reached from x by following the geodesic of initial velocity u for unit time."""
         dtype, (x, u) = self._points(x=x, u=u)
-        return self._write(h.expmap(self._read(x), self._factor(x) * u, self._c), dtype)
+        return self._round(self._shoot(x, u), dtype)
 
     def logmap(self, x: Tensor, y: Tensor) -> Tensor:
         """The tangent vector at x whose exponential is y."""
@@ -146,9 +170,8 @@ class Manifold(ABC):
     def geodesic(self, t: Tensor | float, x: Tensor, y: Tensor) -> Tensor:
         """The point at time t on the geodesic with x at t = 0 and y at t = 1; t broadcasts against the batch shape."""
         dtype, (x, y) = self._points(x=x, y=y)
-        v = h.logmap0(self._displacement(x, y), self._c)
-        t = torch.as_tensor(t, dtype=v.dtype, device=v.device)
-        return self._write(h.expmap(self._read(x), t.unsqueeze(-1) * v, self._c), dtype)
+        t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
+        return self._round(self._between(x, y, *h.geodesic_shares(t, self._chord(x, y)[1])), dtype)
 
     def frechet_mean(self, x: Tensor, w: Tensor | None = None) -> Tensor:
         """The point that minimises the weighted sum of squared distances to x of shape (…, N, d); w has shape (…, N).
@@ -169,10 +192,7 @@ class Manifold(ABC):
         The hyperplane, or gyroplane, is exp_p of the vectors orthogonal to a.
         """
         dtype, (x, p, a) = self._points(x=x, p=p, a=a)
-        S = self._read(x)
-        normal, offset = h.plane(self._read(p), h.direction(a)[0], self._c)
-        y = h.dot(normal, S) - offset * h.time(S, self._c)
-        distance = arsinh(y, self._c).to(dtype)
+        distance = arsinh(h.dot(self._displacement(p, x), h.direction(a)[0]), self._c).to(dtype)
         return distance if signed else distance.abs()
 
     def random(self, *shape: int, scale: float = 1.0, **options: Any) -> Tensor:
@@ -185,8 +205,7 @@ class Manifold(ABC):
     def transp(self, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
         """Parallel transport of the tangent vector u along the geodesic from x to y."""
         dtype, (x, y, u) = self._points(x=x, y=y, u=u)
-        v = h.gyrate(self._read(x), self._read(y), self._factor(x) * u, self._c)
-        return (v / self._factor(y)).to(dtype)
+        return (self._carry(x, y, self._factor(x) * u) / self._factor(y)).to(dtype)
 
     def transp0(self, y: Tensor, u: Tensor) -> Tensor:
         """Parallel transport of u from the origin to y."""
@@ -254,8 +273,8 @@ class Lorentz(Manifold):
     def _read(self, x: Tensor) -> Tensor:
         return x
 
-    def _write(self, S: Tensor, dtype: torch.dtype) -> Tensor:
-        return h.saturate(S, self._c, dtype)
+    def _coordinates(self, S: Tensor) -> Tensor:
+        return S
 
     def _factor(self, x: Tensor) -> Tensor:
         return x.new_ones((*x.shape[:-1], 1))
@@ -264,11 +283,26 @@ class Lorentz(Manifold):
     def _factor0(self) -> float:
         return 1.0
 
-    def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
-        return h.displacement(x, y, h.ball_difference(x, y, self._c), self._c)
+    def _chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return h.chord(x, y, self._c)
 
-    def _holds(self, S: Tensor, dtype: torch.dtype) -> Tensor:
-        return S.abs().amax(-1) <= h.limit(dtype, self.dim, self._c)
+    def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
+        return h.displacement(x, y, self._c)
+
+    def _shoot(self, x: Tensor, u: Tensor) -> Tensor:
+        return h.expmap(x, u, self._c)
+
+    def _between(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
+        return x * first.unsqueeze(-1) + y * second.unsqueeze(-1)
+
+    def _carry(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        return h.gyrate(x, y, v, self._c)
+
+    def _round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return h.saturate(x, self._c, dtype)
+
+    def _holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.abs().amax(-1) <= h.limit(dtype, self.dim, self._c)
 
     def _inside(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         return self._holds(x, dtype)
@@ -321,27 +355,65 @@ class PoincareBall(Manifold):
         1.6807
     """
 
+    def _room(self, x: Tensor) -> Tensor:
+        return 1.0 - self._c * h.dot(x, x)
+
     def _read(self, x: Tensor) -> Tensor:
         return h.from_ball(x, self._c)
 
-    def _write(self, S: Tensor, dtype: torch.dtype) -> Tensor:
-        z = h.ball(S, self._c)
-        reach = (self._c * h.dot(z, z)).detach().sqrt()
-        return (z * (_edge(dtype) / reach.clamp_min(0.5)).clamp(max=1.0).unsqueeze(-1)).to(dtype)
-
-    def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
-        return h.displacement(self._read(x), self._read(y), y - x, self._c)
-
-    def _holds(self, S: Tensor, dtype: torch.dtype) -> Tensor:
-        z = h.ball(S, self._c)
-        return self._c * h.dot(z, z) <= _edge(dtype) ** 2
+    def _coordinates(self, S: Tensor) -> Tensor:
+        return h.ball(S, self._c)
 
     def _factor(self, x: Tensor) -> Tensor:
-        return (2 / (1 - self._c * h.dot(x, x))).unsqueeze(-1)
+        return (2.0 / self._room(x)).unsqueeze(-1)
 
     @property
     def _factor0(self) -> float:
         return 2.0
+
+    # Differences of ball points are exact where those of space parts are not, so what concerns two points stays here.
+
+    def _chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        square = 4.0 * h.dot(y - x, y - x) / (self._room(x) * self._room(y))
+        return square, self._c * square
+
+    def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
+        delta = y - x
+        pull = self._c * h.dot(delta, delta) / self._room(x)
+        return 2.0 * (delta - x * pull.unsqueeze(-1)) / self._room(y).unsqueeze(-1)
+
+    def _shoot(self, x: Tensor, u: Tensor) -> Tensor:
+        own = self._room(x)
+        cosh, ratio = cosh_sinhc(4.0 * self._c * h.dot(u, u) / own**2)
+        step = u * (2.0 * ratio / (1.0 + cosh)).unsqueeze(-1)
+        return self._add(x, step / own.unsqueeze(-1), step, own, 2.0 / (1.0 + cosh))
+
+    def _add(self, x: Tensor, y: Tensor, step: Tensor, own: Tensor, room: Tensor) -> Tensor:
+        """x ⊕ y, given step = (1 − c|x|²)·y, own = 1 − c|x|² and room = 1 − c|y|²."""
+        xx, yy, xy = (self._c * h.dot(a, b) for a, b in ((x, x), (y, y), (x, y)))
+        # 1 + 2c⟨x, y⟩ + c²|x|²|y|², as a sum of non-negative terms where it may be small.
+        apart = own * room + self._c * h.dot(x + y, x + y)
+        below = torch.where(xy < -0.25, apart, 1.0 + 2.0 * xy + xx * yy).unsqueeze(-1)
+        return x + (step + x * (self._c * h.dot(y, step)).unsqueeze(-1)) / below
+
+    def _between(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
+        first, second = first / self._room(x), second / self._room(y)
+        way = (y - x) * second.unsqueeze(-1) - x * lack.unsqueeze(-1)
+        return x + way / (first + second + lack).unsqueeze(-1)
+
+    def _carry(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        # The rotor 1 − c⟨x, y⟩ + c·x∧y, see `hyperboloid.gyrate`.
+        delta, room, other = y - x, self._room(x), self._room(y)
+        square = self._c * h.dot(delta, delta)
+        c = self._c.unsqueeze(-1) if isinstance(self._c, Tensor) else self._c
+        return h.rotate(v, c * x, delta, 0.5 * (room + other + square), room * other + square)
+
+    def _round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        reach = (self._c * h.dot(x, x)).detach().sqrt()
+        return (x * (_edge(dtype) / reach.clamp_min(0.5)).clamp(max=1.0).unsqueeze(-1)).to(dtype)
+
+    def _holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return self._c * h.dot(x, x) <= _edge(dtype) ** 2
 
     def _inside(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         return self._c * h.dot(x, x) < 1
@@ -356,7 +428,8 @@ class PoincareBall(Manifold):
     def mobius_add(self, x: Tensor, y: Tensor) -> Tensor:
         """x ⊕ y: y carried along by the translation that takes 0 to x."""
         dtype, (x, y) = self._points(x=x, y=y)
-        return self._write(h.translate(self._read(x), self._read(y), self._c), dtype)
+        own = self._room(x)
+        return self._round(self._add(x, y, y * own.unsqueeze(-1), own, self._room(y)), dtype)
 
     def mobius_scalar_mul(self, r: Tensor | float, x: Tensor) -> Tensor:
         """r ⊗ x = exp_0(r·log_0 x); r broadcasts against the batch shape."""

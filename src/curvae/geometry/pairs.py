@@ -124,7 +124,7 @@ class _Distances(Primitive):
     def traced(cls, S: Tensor, pairs: Tensor, c: Tensor) -> tuple[Tensor]:
         x, y = (_gather(S, pairs[..., side, :]) for side in (0, 1))
         c = c.unsqueeze(-1)
-        return (h.dist0(h.displacement(x, y, h.ball_difference(x, y, c), c), c),)
+        return (h.dist(x, y, c),)
 
     @staticmethod
     def forward(S: Tensor, pairs: Tensor, c: Tensor) -> tuple[Tensor, ...]:
@@ -215,7 +215,7 @@ class _SumOverPairs(Primitive):
         cls, S: Tensor, c: Tensor, summand: Summand, dtype: torch.dtype, by_c: bool | None, *numbers: Tensor
     ) -> tuple[Tensor]:
         x, y, wide = S.unsqueeze(-2), S.unsqueeze(-3), c[..., None, None]
-        d = h.dist0(h.displacement(x, y, h.ball_difference(x, y, wide), wide), wide)
+        d = h.dist(x, y, wide)
         value = summand(d.to(dtype), *(t[..., None, None] for t in numbers))[0]
         return (_above(value),)
 
