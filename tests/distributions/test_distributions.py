@@ -19,10 +19,13 @@ from curvae import Euclidean, HyperbolicRadius, Lorentz, PoincareBall, Riemannia
 from curvae.distributions import kl_quadrature
 from distribution_checks import DistributionChecks
 from oracles import (
+    ball_dist,
     log_riemannian,
     log_wrapped,
+    lorentz_to_ball,
     mpf,
     relative,
+    vector,
 )
 
 CHARTS = {
@@ -405,6 +408,27 @@ def test_divergence_depends_on_the_distance_of_the_centres_alone(first, second):
     torch.testing.assert_close(kl_divergence(*moved), at_origin, rtol=1e-9, atol=1e-10)
     mixed = first(ball.to_lorentz(moved[0].loc), s, lorentz)
     torch.testing.assert_close(kl_divergence(mixed, moved[1]), at_origin, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(LAWS.values(), repeat=2)))
+@pytest.mark.parametrize(("chart", "far"), [(Lorentz, 30.0), (Lorentz, 60.0), (Lorentz, 150.0), (PoincareBall, 30.0)])
+def test_divergence_of_distributions_near_and_far(first, second, chart, far):
+    """Their distance, and with it the divergence, as mpmath has it; not the same in both orders of far and near."""
+    space = chart(2, 1.0)
+    size = math.tanh(far / 2) if chart is PoincareBall else math.sinh(far)
+    x = size * torch.tensor([math.cos(0.3), math.sin(0.3)], dtype=torch.float64)
+    for y in (torch.tensor([0.1, 0.2], dtype=torch.float64), -x, size * torch.tensor([0.0, 1.0], dtype=torch.float64)):
+        with mp.workdps(200):
+            a, b = (vector(z) if chart is PoincareBall else lorentz_to_ball(vector(z), mp.mpf(1)) for z in (x, y))
+            apart = float(ball_dist(a, b, mp.mpf(1)))
+        line, zero = Lorentz(2, 1.0), torch.zeros(2, dtype=torch.float64)
+        moved = line.expmap0(torch.tensor([apart / 2, 0.0], dtype=torch.float64))
+        expected = kl_quadrature(first(moved, 0.7, line), second(-moved, 1.1, line))
+        for one, other in ((x, y), (y, x)):
+            found = kl_divergence(first(one, 0.7, space), second(other, 1.1, space))
+            torch.testing.assert_close(found, expected, rtol=2e-13 if chart is Lorentz else 1e-4, atol=0)
+            assert found.isfinite() and expected > 0.4 * apart**2
+        assert kl_divergence(first(zero, 0.7, line), second(zero, 1.1, line)) < 1
 
 
 @pytest.mark.parametrize("chart", [Lorentz, PoincareBall])

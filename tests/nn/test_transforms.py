@@ -13,7 +13,7 @@ from torch.func import grad, vmap
 
 from curvae import HyperbolicRadius, Lorentz, PoincareBall, RiemannianNormal, WrappedNormal
 from curvae.distributions import radial
-from curvae.geometry import frechet
+from curvae.geometry import manifolds
 from curvae.nn import Curvature, ExpMap0, Gyroplane, LogMap0, MobiusLinear
 
 # torch.compile instantiates Function classes, which torch.autograd warns about.
@@ -175,7 +175,7 @@ def test_compiles_whole(name, monkeypatch):
     f, args = (vmap(CASES[name]), arguments(3)) if name in MAPPED else (CASES[name], arguments())
     f(*args)  # tables are made, and kept, before the steps are fewer
     # Every further step makes the unrolled graph longer.
-    monkeypatch.setattr(frechet, "_STEPS", 1)
+    monkeypatch.setattr(manifolds, "_STEPS", 1)
     monkeypatch.setattr(radial, "quantile", partial(radial.quantile, steps=1))
     leaves = [a.clone().requires_grad_() for a in args]
     eager = f(*leaves)

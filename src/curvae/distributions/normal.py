@@ -173,7 +173,10 @@ class HyperbolicNormal(Validated):
         check_noise(noise, self.batch_shape, self.manifold.dim)
         w = self._bend(noise.double(), exact=noise.dtype == torch.float64)
         v = self._stretch(w)
-        z = self.manifold._shoot(self._loc, v / self.manifold._factor(self._loc))
+        if self._centred:
+            z = self.manifold._coordinates(h.expmap0(v, self._c))
+        else:
+            z = self.manifold._shoot(self._loc, v, framed=True)
         if self._strict and not holds(held := self.manifold._holds(z, self._dtype)):
             raise ValueError(
                 f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use Lorentz "

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from . import hyperboloid as h
-from .frechet import frechet_mean, log_square
+from .manifolds import Lorentz
 
 __all__ = ["Frame", "Motion", "align", "mean_point", "picture_frame", "seen_from"]
 
@@ -30,10 +30,7 @@ def seen_from(centre: Tensor, S: Tensor, c: float) -> Tensor:
 
 def mean_point(S: Tensor, c: float) -> Tensor:
     """The Fréchet mean of points (N, d), wherever they lie."""
-    # Seen from a point among them: far from the origin, the time of a mean would be a difference of large numbers.
-    near = h.expmap0(h.logmap0(S, c).mean(0), c)
-    weights = S.new_full((len(S),), 1.0 / len(S))
-    return h.translate(near, frechet_mean(seen_from(near, S, c), weights, c), c)
+    return Lorentz(S.shape[1], c).frechet_mean(S)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +137,8 @@ def align(S: Tensor, T: Tensor, c: float) -> Motion:
         return Frame(h.expmap0(shift, c), turn @ torch.matrix_exp(skew.triu(1) - skew.triu(1).T), c)
 
     def cost() -> Tensor:
-        return log_square(frame().apply(own), target, c)[1].mean()
+        apart = h.logmap0(seen_from(frame().apply(own), target, c), c)
+        return h.dot(apart, apart).mean()
 
     with torch.no_grad():
         before = float(cost())

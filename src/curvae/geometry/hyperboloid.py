@@ -11,7 +11,7 @@ Everything here is float64; `curvae.geometry.manifolds` converts at the door.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -49,16 +49,20 @@ __all__ = [
 
 Curvature = Tensor | float
 
-_TINY = 1e-300  # turns 0/0 into 0
+_TINY, _SMALL = 1e-300, 1e-150  # turn 0/0 into 0 and sinh(0)/0 into 1
 _MANY = 1024  # numbers from which on it is not calls that take the time
 
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
     product = u * v
-    if product.shape[-1] == 2 and not torch.compiler.is_compiling() and product.numel() >= _MANY:
-        # A sum takes seven times as long.
+    if _many_pairs(product):
         return product[..., 0] + product[..., 1]
     return product.sum(-1)
+
+
+def _many_pairs(v: Tensor) -> bool:
+    """Whether v has many rows of two numbers, where a sum along them takes seven times as long as one of columns."""
+    return v.shape[-1] == 2 and not torch.compiler.is_compiling() and v.numel() >= _MANY
 
 
 def norm(v: Tensor) -> Tensor:
@@ -70,6 +74,11 @@ def _root(square: Tensor) -> Tensor:
     """Square root with gradient 0 at 0."""
     zero = square == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, square).sqrt())
+
+
+def _length_of(v: Tensor) -> Tensor:
+    """|v|, for what is not differentiated, fast."""
+    return dot(v, v).sqrt_() if _many_pairs(v) else torch.linalg.vector_norm(v, dim=-1)
 
 
 def _col(a: Tensor) -> Tensor:
@@ -97,7 +106,9 @@ def limit(dtype: torch.dtype, dim: int, c: Curvature) -> Curvature:
 def shrinkage(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> Tensor:
     """The factor, shape (…, 1), that draws S back to what `dtype` can hold, or to 1/room of it; without gradient."""
     bound = limit(dtype, S.shape[-1], c) * ((1.0 - 1e-6) / room)  # a margin for rounding
-    return _col((bound / S.detach().abs().amax(-1).clamp_min(1.0)).clamp(max=1.0))
+    size = S.detach().abs()
+    size = torch.maximum(size[..., 0], size[..., 1]) if _many_pairs(size) else size.amax(-1)
+    return _col((bound / size.clamp_min(1.0)).clamp(max=1.0))
 
 
 def saturate(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> Tensor:
@@ -205,6 +216,11 @@ def _pair(S: Tensor, T: Tensor, c: Curvature) -> _Pair:
     M = torch.where(first, t, s) + _TINY
     # The longer of the two, less the shorter one stretched to its length: all terms are of the size of delta.
     N = delta - torch.where(_col(first), u, w) * _col(rise)
+    # It is orthogonal to u + w. What rounding leaves along it would be large beside the other parts along u.
+    both = u + w
+    square = dot(both, both)
+    clear = square > 2.0  # not where a point is the origin, or nearly opposite to the other
+    N = _plus(N, both, torch.where(clear, -dot(N, both) / torch.where(clear, square, 1.0), 0.0))
     K = rise * ((s + t) / (s * tau + t * xi + _TINY))
     Q = 0.5 * dot(N, N) * (torch.where(first, s, t) / M)
     return _Pair(u, w, s, t, xi, tau, rise, K, N, Q, M)
@@ -252,30 +268,37 @@ class _Displacement(Primitive):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         c, S, T = _saved(ctx)
         if torch.is_grad_enabled():
-            return _vjp(_Displacement.traced, S, T, c, grad)
-        u, w, s, t, xi, tau, _, K, N, Q, M = _pair(S, T, c)
-        # The result is T − a·S with a = τ − c⟨S, T⟩/(1 + ξ); along u it is K − ξ·Q/s.
-        along, turn = dot(grad, u), N / _col(M)
-        across, half = _plus(grad, u, -along), 0.5 * dot(turn, turn)
-        # w − u across u, and with the part along w that it has: rounding leaves more, which would be stretched.
-        across_u, exact = (_plus(turn, e, size - dot(turn, e)) for e, size in ((u, 0.0), (w, half)))
-        a = (1.0 + 2.0 * c * t * t / (1.0 + xi)) / (tau + c * s * t / (1.0 + xi)) + c * Q / (1.0 + xi)
-        cosh, bend = (1.0 + c * K * K).sqrt(), c * along * s * t
-        grad_S = _plus(_plus(across * _col(-a), across_u, bend / (1.0 + xi)), u, -along * (cosh + c * Q) / xi)
-        grad_T = _plus(_plus(across, exact, -bend / tau), u, along * cosh / tau)
-        grad_c = None
-        if ctx.needs_input_grad[2]:
-            grad_c = (-0.5 * along * s * (t * K / tau + Q) / xi).sum_to_size(c.shape)
-        return grad_S.sum_to_size(S.shape), grad_T.sum_to_size(T.shape), grad_c
+            return _vjp(_Displacement.traced, (S, T), c, grad)
+        grads = _displacement_slopes(S, T, c, grad, ctx.needs_input_grad[2])
+        return *(g.sum_to_size(x.shape) for g, x in zip(grads, (S, T), strict=False)), _total(grads[2], c)
 
 
-def _vjp(function: Callable[..., Any], S: Tensor, T: Tensor, c: Curvature, grad: Any) -> tuple[Tensor | None, ...]:
-    """Gradients, which can be differentiated again, of a function of two points and c."""
+def _displacement_slopes(S: Tensor, T: Tensor, c: Curvature, grad: Tensor, by_c: bool) -> tuple[Tensor, Tensor, Any]:
+    """Gradients of `displacement` in S, T and, if it is asked for, c, of the full batch shape."""
+    u, _, s, t, xi, tau, _, K, N, Q, M = _pair(S, T, c)
+    # The result is T − a·S with a = τ − c⟨S, T⟩/(1 + ξ), which is positive; along u it is K − ξ·Q/s.
+    along, turn = dot(grad, u), N / _col(M)
+    across, turned = _plus(grad, u, -along), _plus(turn, u, -dot(turn, u))
+    cosh, bend = (1.0 + c * K * K).sqrt(), c * along * s * t
+    k = c / (1.0 + xi)
+    a = (1.0 + 2.0 * k * t * t) / (tau + k * s * t) + k * Q
+    grad_S = _plus(across * _col(-a), turned, bend / (1.0 + xi))
+    grad_S = _plus(grad_S, u, -along * (cosh + c * Q) / xi)
+    grad_T = _plus(_plus(across, turn, -bend / tau), u, along * cosh / tau)
+    return grad_S, grad_T, -0.5 * along * s * (t * K / tau + Q) / xi if by_c else None
+
+
+def _total(grad: Tensor | None, c: Curvature) -> Tensor | None:
+    return grad.sum_to_size(c.shape) if grad is not None and isinstance(c, Tensor) else None
+
+
+def _vjp(function: Callable[..., Any], tensors: Sequence[Tensor], c: Curvature, grad: Any) -> tuple[Tensor | None, ...]:
+    """Gradients, which can be differentiated again, of a function of some tensors and c."""
     live = torch._C._functorch.unwrap_if_dead  # what the derivative of a derivative in torch.func has kept
-    S, T, c = live(S), live(T), live(c) if isinstance(c, Tensor) else c
+    given = [live(x) for x in tensors]
     if isinstance(c, Tensor):
-        return torch.func.vjp(function, S, T, c)[1](grad)
-    return *torch.func.vjp(lambda S, T: function(S, T, c), S, T)[1](grad), None
+        return torch.func.vjp(function, *given, live(c))[1](grad)
+    return *torch.func.vjp(lambda *given: function(*given, c), *given)[1](grad), None
 
 
 def displacement(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
@@ -288,9 +311,55 @@ def translate(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
     return displacement(-S, T, c)
 
 
+class _Exp(Primitive):
+    """`translate(S, expmap0(v))`: cheaper, for many vectors at a few points."""
+
+    events = (1, 1)
+
+    @classmethod
+    def traced(cls, S: Tensor, v: Tensor, c: Curvature) -> Tensor:
+        return translate(S, expmap0(v, c), c)
+
+    @staticmethod
+    def forward(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
+        # With u and w the directions of S and v, and T = exp_0(v) of length t, the result is
+        # t·(u + w) + u·(sinh(√c(r − |v|))/√c + (ξ − 1)·t·(1 + ⟨u, w⟩)), and this sinh/√c is s·e^{−√c|v|} − t·e^{−√c·r}.
+        root = c.sqrt() if isinstance(c, Tensor) else math.sqrt(c)
+        s, size = (_length_of(a).clamp(min=_SMALL) for a in (S, v))
+        xi = (1.0 + (root * s) ** 2).sqrt()
+        x = (root * size).clamp(_SMALL, REACH)
+        grown = x.expm1()
+        back = (grown + 1.0).reciprocal_()  # e^{−x}
+        t = torch.addcmul(grown, grown, back).div_(x).mul_(0.5 * size)
+        u = S / _col(s)
+        both = torch.addcmul(u, v, _col(size.reciprocal_()))
+        bend = torch.addcmul(-1.0 / (xi + root * s), 0.5 * c * s * s / (1.0 + xi), _length_of(both) ** 2)
+        return _plus(both * _col(t), u, torch.addcmul(back * s, bend, t))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        S, v, c = inputs
+        _save(ctx, c, S, v)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        c, S, v = _saved(ctx)
+        if torch.is_grad_enabled():
+            return _vjp(_Exp.traced, (S, v), c, grad)
+        by_c = ctx.needs_input_grad[2]
+        square = dot(v, v)
+        cosh, ratio = cosh_sinhc(c * square)
+        grad_S, grad_T, grad_c = _displacement_slopes(-S, v * _col(ratio), c, grad, by_c)
+        along = dot(grad_T, v)
+        grad_v = _plus(grad_T * _col(ratio), v, (cosh - ratio) * along / (square + _TINY))
+        if by_c:
+            grad_c = grad_c + square * sinhc_slope(c * square, cosh, ratio, rough=False) * along
+        return (-grad_S).sum_to_size(S.shape), grad_v.sum_to_size(v.shape), _total(grad_c, c)
+
+
 def expmap(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
     """exp_S: the point reached from S by the frame vector v."""
-    return translate(S, expmap0(v, c), c)
+    return _Exp.call(S, v, c)
 
 
 class _Chord(Primitive):
@@ -320,7 +389,7 @@ class _Chord(Primitive):
     def backward(ctx: Any, grad: Tensor, grad_bent: Tensor) -> tuple[Tensor | None, ...]:
         c, S, T = _saved(ctx)
         if torch.is_grad_enabled():
-            return _vjp(_Chord.traced, S, T, c, (grad, grad_bent))
+            return _vjp(_Chord.traced, (S, T), c, (grad, grad_bent))
         x = _pair(S, T, c)
         turn, push = x.N / _col(x.M), 2.0 * (grad + c * grad_bent)
         half = 0.5 * dot(turn, turn)
@@ -388,23 +457,99 @@ def rotate(v: Tensor, a: Tensor, b: Tensor, cosine: Tensor, size: Tensor) -> Ten
     return v + _col(2.0 / size) * (_col(cosine) * once + turn(once))
 
 
+class _Gyration(Primitive):
+    """`gyrate`. Its derivative follows from that of the rotor q = 1 − k·T·S, a geometric product: R changes by the
+    rotation 2⟨dq·q̃⟩₂/|q|²."""
+
+    events = (1, 1, 1)
+
+    @classmethod
+    def traced(cls, S: Tensor, T: Tensor, v: Tensor, c: Curvature) -> Tensor:
+        S, T = torch.broadcast_tensors(S, T)
+        far, _, x = _far_pair(S, T, c)
+        S = torch.where(far, 0.0, S)
+        ss, tt, st = dot(S, S), dot(T, T), dot(S, T)
+        k = c / ((1.0 + (1.0 + c * ss).sqrt()) * (1.0 + (1.0 + c * tt).sqrt()))
+        near = rotate(v, S * _col(k), T, 1.0 - k * st, 1.0 - 2.0 * k * st + k * k * ss * tt)
+        # With both points far out, k·s·t is nearly 1, and S∧T = s·t·u∧(w − u).
+        gap, turn = _gap(x, c), x.N / _col(x.M)
+        half = 0.5 * dot(turn, turn)
+        beyond = rotate(v, x.u * _col(1.0 - gap), turn, gap + (1.0 - gap) * half, gap * gap + 2.0 * (1.0 - gap) * half)
+        return torch.where(far, beyond, near)
+
+    @staticmethod
+    def forward(S: Tensor, T: Tensor, v: Tensor, c: Curvature) -> Tensor:
+        return _Gyration.traced(S, T, v, c)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        S, T, v, c = inputs
+        _save(ctx, c, S, T, v)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        c, *vectors = _saved(ctx)
+        if torch.is_grad_enabled():
+            return _vjp(_Gyration.traced, vectors, c, grad)
+        S, T, v = vectors
+        back = _Gyration.traced(T, S, grad, c)
+        grad_T, grad_c = _turning(S, T, _Gyration.traced(S, T, v, c), grad, c)
+        grads = _turning(T, S, back, v, c)[0], grad_T, back
+        by_c = grad_c if ctx.needs_input_grad[3] else None
+        return *(g.sum_to_size(x.shape) for g, x in zip(grads, vectors, strict=True)), _total(by_c, c)
+
+
+def _gap(x: _Pair, c: Curvature) -> Tensor:
+    """1 − c·s·t/((1 + ξ)(1 + τ))."""
+    return 2.0 * (x.xi + x.tau) / ((1.0 + x.xi) * (1.0 + x.tau) + c * x.s * x.t)
+
+
+def _turning(S: Tensor, T: Tensor, r: Tensor, grad: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
+    """Gradients of ⟨grad, gyrate(S, T, v)⟩ in T and c, given r = gyrate(S, T, v)."""
+    S, T = torch.broadcast_tensors(S, T)
+    x = _pair(S, T, c)
+    ss, st = x.s * x.s, dot(S, T)
+    k = c / ((1.0 + x.xi) * (1.0 + x.tau))
+    # By S and T: (2k/|q|²)·(r⟨S − k|S|²T, grad⟩ − grad⟨S − k|S|²T, r⟩), and by k.
+    size, arm = 1.0 - 2.0 * k * st + k * k * ss * x.t * x.t, _plus(S, T, -k * ss)
+    near = (r * _col(dot(arm, grad)) - grad * _col(dot(arm, r))) * _col(2.0 * k / size)
+    by_k = (dot(T, r) * dot(S, grad) - dot(S, r) * dot(T, grad)) * 2.0 / size
+    # Far out by directions, in parts along w, along e, which is that of w − u, and across both; for what changes the
+    # plane of rotation has a factor 1/|w − u|.
+    gap, turn = _gap(x, c), x.N / _col(x.M)
+    half, e = 0.5 * dot(turn, turn), _plus(turn, x.w, -dot(turn, x.w))
+    angle = norm(e)
+    e = e / _col(angle + _TINY)
+    (r_w, r_e, r_x, r_o), (g_w, g_e, g_x, g_o) = (_in_parts(y, x.w, e) for y in (r, grad))
+    size = gap * gap + 2.0 * (1.0 - gap) * half
+    bent = g_w * r_e - r_w * g_e
+    far = (r_x * _col(g_w) - g_x * _col(r_w)) * _col(gap - half) + (g_o * _col(r_e) - r_o * _col(g_e)) * _col(angle)
+    far = far * _col(2.0 * k * x.s / size)
+    both = (c * ss > 1.0) & (c * x.t * x.t > 1.0)
+    by_k = torch.where(both, 2.0 * angle * bent / size * x.s * x.t, by_k)
+    grad_T = torch.where(_col(both), far, near)
+    along = torch.where(both, k * by_k / (x.t * x.tau + _TINY), -c * k * by_k * x.t / (x.tau * (1.0 + x.tau)))
+    by_c = 0.5 * by_k * (1.0 / x.xi + 1.0 / x.tau) / ((1.0 + x.xi) * (1.0 + x.tau))
+    return _plus(grad_T, x.w, along), by_c
+
+
+def _in_parts(y: Tensor, w: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """⟨y, w⟩, ⟨y, e⟩, and y less its part along w, and less both parts; for what rounding leaves, taken off twice."""
+    along, beside = dot(y, w), dot(y, e)
+    across = _plus(y, w, -along)
+    outside = across
+    for part in (e, w, e):
+        outside = _plus(outside, part, -dot(outside, part))
+    return along, beside, across, outside
+
+
 def gyrate(S: Tensor, T: Tensor, v: Tensor, c: Curvature) -> Tensor:
     """Frame coordinates at T of the vector v at S transported along the geodesic from S to T.
 
     It is the rotation by the area of the triangle 0, S, T in the plane of S and T: that of the rotor
     1 − k⟨S, T⟩ + k·S∧T with k = c/((1 + ξ)(1 + τ)).
     """
-    S, T = torch.broadcast_tensors(S, T)
-    far, _, x = _far_pair(S, T, c)
-    S = torch.where(far, 0.0, S)
-    ss, tt, st = dot(S, S), dot(T, T), dot(S, T)
-    k = c / ((1.0 + (1.0 + c * ss).sqrt()) * (1.0 + (1.0 + c * tt).sqrt()))
-    near = rotate(v, S * _col(k), T, 1.0 - k * st, 1.0 - 2.0 * k * st + k * k * ss * tt)
-    # With both points far out, k·s·t is nearly 1, and S∧T = s·t·u∧(w − u).
-    gap, turn = 2.0 * (x.xi + x.tau) / ((1.0 + x.xi) * (1.0 + x.tau) + c * x.s * x.t), x.N / _col(x.M)
-    product, half = 1.0 - gap, 0.5 * dot(turn, turn)
-    turned = rotate(v, x.u * _col(product), turn, gap + product * half, gap * gap + 2.0 * product * half)
-    return torch.where(far, turned, near)
+    return _Gyration.call(S, T, v, c)
 
 
 def ball(S: Tensor, c: Curvature) -> Tensor:

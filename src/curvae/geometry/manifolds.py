@@ -18,10 +18,19 @@ from torch import Tensor
 
 from . import checks
 from . import hyperboloid as h
-from .frechet import frechet_mean
-from .functions import arsinh, cosh_sinhc
+from .functions import arsinh, cosh_sinhc, logsinhc
 
 __all__ = ["Euclidean", "Lorentz", "Manifold", "PoincareBall"]
+
+_STEPS = 12  # of Newton's method for means, which more than suffice
+_SMALL = 1e-8  # after a step of this share of the spread of the points their mean is exact to rounding
+
+
+def _settled(step: Tensor, cost: Tensor) -> bool:
+    """Whether another step would change no more than rounding does; where steps become a graph it is not asked."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return bool((h.dot(step, step) <= _SMALL**2 * cost.amin(-1)).all())
 
 
 class Manifold(ABC):
@@ -75,8 +84,8 @@ class Manifold(ABC):
         """Space part of y seen from x (`hyperboloid.displacement`)."""
 
     @abstractmethod
-    def _shoot(self, x: Tensor, u: Tensor) -> Tensor:
-        """Coordinates of exp_x(u), wherever they lie."""
+    def _shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
+        """Coordinates of exp_x(u), wherever they lie, for a vector u in coordinates or in the frame."""
 
     @abstractmethod
     def _between(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
@@ -181,10 +190,48 @@ class Manifold(ABC):
         dtype, (x,) = self._points(event_dims=2, x=x)
         if x.dim() < 2 or x.shape[-2] == 0:
             raise ValueError(f"x must have shape (…, N, {self.dim}) with N ≥ 1 points, got {tuple(x.shape)}")
-        c = self._c.unsqueeze(-1) if isinstance(self._c, Tensor) else self._c
-        S = self._unchecked(self.dim, c)._read(x)
-        w = S.new_ones(S.shape[:-1]) if w is None else checks.check_weights(w, S.shape[-2]).double()
-        return self._write(frechet_mean(S, w / w.sum(-1, keepdim=True), self._c), dtype)
+        w = x.new_ones(x.shape[:-1]) if w is None else checks.check_weights(w, x.shape[-2]).double()
+        return self._round(self._mean(x, w / w.sum(-1, keepdim=True)), dtype)
+
+    def _mean(self, x: Tensor, w: Tensor) -> Tensor:
+        """Newton's method with a line search, in steps without gradient and one with it: at the minimum the derivative
+        of a step is that of the minimiser. Under torch.compile and torch.func the number of steps is fixed."""
+        each, trial = self._wider(1), self._wider(2)  # of every point, and of every trial and point
+        with torch.no_grad():
+            # The mean of tangent vectors, near that of points far from the origin and close together, or the sum of the
+            # points scaled back to the hyperboloid, near that of points far apart.
+            S, share = each._read(x), w.unsqueeze(-1)
+            straight, total = (share * h.logmap0(S, each._c)).sum(-2), (share * S).sum(-2)
+            size = ((w * h.time(S, each._c)).sum(-1) ** 2 - self._c * h.dot(total, total)).clamp_min(1.0).sqrt()
+            starts = torch.stack([h.expmap0(straight, self._c), total / size.unsqueeze(-1)], -2)
+            trials = each._write(starts, x.dtype)
+            lengths = 0.5 ** torch.arange(8, dtype=x.dtype, device=x.device).unsqueeze(-1)
+            for _ in range(_STEPS):
+                v = h.logmap0(trial._displacement(trials.unsqueeze(-2), x.unsqueeze(-3)), trial._c)
+                cost = (w.unsqueeze(-2) * h.dot(v, v)).sum(-1)
+                mean = torch.take_along_dim(trials, cost.argmin(-1, keepdim=True).unsqueeze(-1), -2).squeeze(-2)
+                step = each._newton_step(mean, x, w)
+                if _settled(step, cost):
+                    mean = self._round(self._shoot(mean, step, framed=True), x.dtype)
+                    break
+                moved = each._shoot(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), framed=True)
+                trials = each._round(moved, x.dtype)
+        return self._shoot(mean, each._newton_step(mean, x, w), framed=True)
+
+    def _newton_step(self, mean: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        v = h.logmap0(self._displacement(mean.unsqueeze(-2), x), self._c)
+        y = self._c * h.dot(v, v)
+        # The Hessian of d²/2 is 1 along v and √y·coth√y = 1 + 2y·(log sinhc)′(y) across.
+        bend = 2 * logsinhc(y, 1)
+        eye = torch.eye(self.dim, dtype=x.dtype, device=x.device)
+        hessian = (w * (1 + y * bend)).sum(-1)[..., None, None] * eye
+        hessian = hessian - ((w * self._c * bend).unsqueeze(-1) * v).transpose(-1, -2) @ v
+        return torch.linalg.solve(hessian, (w.unsqueeze(-1) * v).sum(-2).unsqueeze(-1)).squeeze(-1)
+
+    def _wider(self, dims: int) -> Self:
+        """The same space, with so many further dimensions behind those of c."""
+        c = self.c[(...,) + (None,) * dims] if isinstance(self.c, Tensor) else self.c
+        return self._unchecked(self.dim, c)
 
     def dist2plane(self, x: Tensor, p: Tensor, a: Tensor, signed: bool = True) -> Tensor:
         """Distance of x from the hyperplane through p with normal a (a tangent vector at p), positive on the side of a.
@@ -289,7 +336,7 @@ class Lorentz(Manifold):
     def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
         return h.displacement(x, y, self._c)
 
-    def _shoot(self, x: Tensor, u: Tensor) -> Tensor:
+    def _shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
         return h.expmap(x, u, self._c)
 
     def _between(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
@@ -382,8 +429,10 @@ class PoincareBall(Manifold):
         pull = self._c * h.dot(delta, delta) / self._room(x)
         return 2.0 * (delta - x * pull.unsqueeze(-1)) / self._room(y).unsqueeze(-1)
 
-    def _shoot(self, x: Tensor, u: Tensor) -> Tensor:
+    def _shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
         own = self._room(x)
+        if framed:
+            u = u * (0.5 * own).unsqueeze(-1)
         cosh, ratio = cosh_sinhc(4.0 * self._c * h.dot(u, u) / own**2)
         step = u * (2.0 * ratio / (1.0 + cosh)).unsqueeze(-1)
         return self._add(x, step / own.unsqueeze(-1), step, own, 2.0 / (1.0 + cosh))
