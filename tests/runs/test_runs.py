@@ -364,7 +364,8 @@ def test_learned_numbers_move_and_are_reported(option, name):
 def test_patience_keeps_the_figures_of_the_best_epoch():
     write_table(Path("t.csv"))
     words = ("--patience", "3", "--lr", "0.3", "--epochs", "60", "--learn-curvature", "--validation", "0.3", "--json")
-    found = curvae("fit", "t.csv", "-o", "run", "--hidden", "8", "--batch-size", "8", *words).json
+    words = ("--cooldown", "0", "--hidden", "8", "--batch-size", "8", *words)
+    found = curvae("fit", "t.csv", "-o", "run", *words).json
     records = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     best = max(records, key=lambda record: record["validation_elbo"])
     assert len(records) == best["epoch"] + 3 < 60

@@ -71,6 +71,62 @@ def test_stacks_captured_steps_and_resumed_trainings_fall_alike(tmp_path):
         torch.testing.assert_close(a.means, b.means, rtol=1e-9, atol=0)
 
 
+# Models whose patience ends after 6, 7, 9 and 4 epochs, long before the learning rate falls.
+EARLY = [replace(FALLING, seed=seed, epochs=60, validation=0.3, patience=3, learning_rate=0.2) for seed in range(4)]
+
+
+def watched_steps(config, x, monkeypatch):
+    """The model, and before each step the share of the learning rate and the weights of a layer."""
+    rates, weights, plain = [], [], Adam.step
+
+    def step(adam, gradients):
+        rates.append(adam.rates[0])
+        weights.append(next(iter(adam._tensors.values())).clone())
+        plain(adam, gradients)
+
+    monkeypatch.setattr(Adam, "step", step)
+    return fit(config, x, dtype=torch.float64), np.array(rates) / config.learning_rate, weights
+
+
+@pytest.mark.parametrize("config", EARLY)
+def test_without_progress_the_rate_falls_from_the_best_weights_on(config, monkeypatch):
+    """As if the best epoch had been the last before it fell: with half of the steps for that, over as many again."""
+    found, shares, weights = watched_steps(config, rows(), monkeypatch)
+    scores = np.array([record["validation_elbo"] for record in found.history])
+    given_up = next(epoch for epoch in range(4, 60) if scores[:epoch].argmax() + 1 == epoch - 3)
+    best, a_pass = given_up - 3, 3
+    assert len(found.history) == given_up + best < 30
+    steps = np.arange(best * a_pass)
+    expected = [*np.ones(given_up * a_pass), *(1 - steps / len(steps))]
+    np.testing.assert_allclose(shares, expected, rtol=1e-9)
+    assert weights[given_up * a_pass].equal(weights[best * a_pass])
+    assert found.last["validation_elbo"] == scores.max()
+
+
+def test_a_rate_that_falls_at_its_time_falls_to_the_end(monkeypatch):
+    """Patience ends a training before the fall or never."""
+    config = replace(EARLY[0], epochs=6, patience=2)
+    found, shares, _ = watched_steps(config, rows(), monkeypatch)
+    scores = [record["validation_elbo"] for record in found.history]
+    assert len(scores) == 6 and int(np.argmax(scores)) == 2
+    np.testing.assert_allclose(shares, np.minimum(1, 2 - np.arange(18) / 9), rtol=1e-9)
+
+
+def test_early_falls_of_stacks_and_of_resumed_trainings(tmp_path):
+    x = rows()
+    together = fit_many(EARLY, x, dtype=torch.float64)
+    assert len({len(one.history) for one in together}) > 1
+    for config, one in zip(EARLY, together, strict=True):
+        alone = fit(config, x, dtype=torch.float64)
+        assert len(one.history) == len(alone.history)
+        found = [[record["validation_elbo"] for record in other.history] for other in (one, alone)]
+        assert found[0] == pytest.approx(found[1], rel=1e-7)
+    for epochs in (12, 18, 24, 30, 36):  # of all models
+        folder = tmp_path / str(epochs)
+        interrupted(epochs, EARLY, x, folder=folder, dtype=torch.float64)
+        assert_all_same(fit_many(EARLY, x, folder=folder, resume=True, dtype=torch.float64), together)
+
+
 @pytest.mark.parametrize(("decay", "most"), [(0.99, 1.0), (0.999, 3.16)])
 def test_a_single_gradient_moves_a_weight_by_a_step_or_three(decay, most):
     """However large it is: (1 − β1)/√(1 − β2) times the rate, 1 for the default and 3.2 for Adam's usual β2."""
@@ -106,7 +162,7 @@ def test_steps_are_those_of_adam():
         )
         for own, rate in zip(models, (0.1, 0.02), strict=True)
     ]
-    ours = Adam(tensors, tensors, [0.1, 0.02], 0.99, False, {name: paces[name] for name in list(paces)[1:]})
+    ours = Adam(tensors, tensors, [0.1, 0.02], 0.99, {name: paces[name] for name in list(paces)[1:]})
     for _ in range(5):
         gradients = {name: draw() for name in paces}
         ours.step({name: gradient.mT.contiguous().mT for name, gradient in gradients.items()})

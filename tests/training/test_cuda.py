@@ -94,6 +94,20 @@ def test_captured_neighbourhoods_are_the_plain_ones(all_pairs, count, settings):
                 assert a == pytest.approx(b, rel=1e-6)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_captured_rates_fall_early_as_the_plain_ones_do(count):
+    """Each model when its own patience ends."""
+    early = replace(SMALL, epochs=60, learning_rate=0.2, cooldown=0.5, validation=0.3, patience=3)
+    configs, x, found = [replace(early, seed=seed) for seed in range(count)], numbers(44, 5), []
+    for capture in (10**9, 0):
+        with mock.patch("curvae.training.rows_problem._CAPTURE", capture):
+            made = fit_many(configs, x, device="cuda", dtype=torch.float64)
+        found.append([[record["elbo"] for record in one.history] for one in made])
+    assert max(map(len, found[0])) < 30
+    for a, b in zip(*found, strict=True):
+        assert a == pytest.approx(b, rel=1e-6)
+
+
 @pytest.mark.parametrize("posterior", ["wrapped", "riemannian"])
 def test_products_have_the_loss_and_gradients_of_a_cpu(posterior):
     """From the same weights, rows and noise."""

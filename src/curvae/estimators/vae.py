@@ -84,8 +84,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         noise_rate: learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of
             all else.
         validation: share of rows held out to watch the training.
-        patience: stop after so many epochs without progress on them and keep the best weights; "auto" suits the steps
-            of an epoch, and without such rows the last weights are kept. None trains to the end and keeps the last.
+        patience: after so many epochs without progress on them, go back to the best weights, let the learning rate fall
+            and stop; "auto" suits the steps of an epoch, and without such rows the last weights are kept. None trains
+            to the end and keeps the last.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
         diagonal: one posterior standard deviation for each axis (wrapped only).
         covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by

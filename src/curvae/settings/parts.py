@@ -290,7 +290,8 @@ class TrainingSettings(StepSettings):
     validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
     patience: int | Literal["auto"] | None = setting(
         "auto",
-        "Stop after so many epochs without progress on them, and keep the best weights; or never, and keep the last.",
+        "After so many epochs without progress on them, go back to the best weights, let the learning rate fall and "
+        "stop; or never, and keep the last weights.",
         words={"auto": "auto", "never": None},
         shown="auto: 400 steps, at least 5 passes",
     )

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..errors import CurvaeError
 from ..models.latent import current_name
 from ..settings import ADDED
+from .adam import Fall
 from .files import (
     make_folder,
     read_metadata,
@@ -114,6 +115,7 @@ class Checkpoint:
                     "epochs": len(member.history),
                     "best": repr(member.best),
                     "best_epoch": member.best_epoch,
+                    "fall": member.fall and [member.fall.end, member.fall.span],
                     "failure": member.failure,
                     "finished": member.finished,
                 }
@@ -147,6 +149,7 @@ class Checkpoint:
                 epochs = int(known["epochs"])
                 member.history = [_plain({k: t[i, e].item() for k, t in keys.items()}) for e in range(epochs)]
                 member.best, member.best_epoch = float(known["best"]), int(known["best_epoch"])
+                member.fall = Fall(*known["fall"]) if known.get("fall") else None
                 member.failure, member.finished = known["failure"], bool(known["finished"])
             device, names = members[0].model.device, [name for name, _ in members[0].model.named_parameters()]
             state = State([members[i] for i in counters["active"]], int(counters["passed"]), int(counters["step"]))

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..models import VAE, Batch, MapTerms, Stack, Terms
 from ..models.stack import Stackable
 from ..settings import rounds
-from .adam import Adam, Pace
+from .adam import Adam, Fall, Pace
 from .config import Config, Settings
 from .fitted import Record
 from .objectives import figures, figures_by_name, losses
@@ -80,15 +80,26 @@ class Engine(ABC, Generic[Model, Kind]):
         self.stack, self.configs, self.config = Stack(models), list(configs), configs[0]
         self.step = 0
         rates, config = [config.learning_rate for config in configs], self.config
-        stack, falls = self.stack, config.cooldown > 0
+        stack = self.stack
+        falls = [Fall(self.total, config.cooldown * self.total)] * len(configs) if config.cooldown else []
         paces = dict.fromkeys(stack.encoder_weights, Pace(decay=config.encoder_decay))
         paces |= dict.fromkeys(stack.noise_parameters, Pace(config.noise_pace))
-        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, falls, paces)
+        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, paces, falls)
 
     @property
     @abstractmethod
     def total(self) -> int:
         """Steps of the whole training."""
+
+    def early_fall(self, best_epoch: int) -> Fall | None:
+        """How the learning rate falls from here on, if it has not begun to: as if the best epoch had been the last
+        before it fell."""
+        cooldown, per_epoch = self.config.cooldown, self.total / max(1, self.config.epochs or 1)
+        if self.step >= (1.0 - cooldown) * self.total:
+            return None
+        epochs = max(1, math.ceil(best_epoch * cooldown / (1.0 - cooldown)))
+        span = min(epochs * per_epoch, self.total - self.step)
+        return Fall(self.step + span, span)
 
     @property
     def threads(self) -> int | None:
@@ -152,8 +163,7 @@ class Engine(ABC, Generic[Model, Kind]):
             self._descend(gradients)
 
     def _descend(self, gradients: dict[str, Tensor]) -> None:
-        if self.config.cooldown:
-            self.optimiser.cool(self.total, self.config.cooldown * self.total)
+        self.optimiser.anneal()
         self.optimiser.step(gradients)
 
     def _check(self, loss: list[float], step: int, gradients: dict[str, Tensor], failures: dict[int, Failure]) -> None:

@@ -48,8 +48,9 @@ def fit(
 ) -> Fitted:
     """Train a model.
 
-    By default the weights are those of the epoch that was best on validation rows, and the training ends when there is
-    no more progress on them; without such rows, or with `patience=None`, they are the last.
+    By default the weights are those of the epoch that was best on validation rows. Without progress on them, training
+    goes back to the best weights, lets the learning rate fall and ends. Without such rows, or with `patience=None`, the
+    last weights are kept.
 
     The order of rows and all noise of an epoch come from (seed, epoch) alone, so that a run that was interrupted and
     resumed from its checkpoint ends with the same weights as one that was not.

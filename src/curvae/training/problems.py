@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
+from .adam import Fall
 from .config import Settings
 from .crew import ALONE, Crew
 from .device import choose_device
@@ -70,7 +71,8 @@ class Task(ABC):
 class ModelInTraining:
     """A model of a stack, a `VAE` or `GraphVAE`, with its records and how its training ended.
 
-    With early stopping, `best` is the validation ELBO of the best epoch.
+    With early stopping, `best` is the validation ELBO of the best epoch, and `fall` when the learning rate falls if it
+    does so before its time.
     """
 
     task: Task
@@ -78,6 +80,7 @@ class ModelInTraining:
     history: list[Record] = field(default_factory=list)
     best: float = -math.inf
     best_epoch: int = 0
+    fall: Fall | None = None
     failure: str | None = None
     finished: bool = False
 
@@ -87,7 +90,7 @@ class ModelInTraining:
         return self.task.patience
 
     def gives_up(self, epoch: int) -> bool:
-        """Whether early stopping ends the training."""
+        """Whether there has been no progress for as long as there is patience."""
         return self.patience is not None and epoch - self.best_epoch >= self.patience
 
     def take(self, weights: Mapping[str, Tensor]) -> None:

@@ -130,6 +130,9 @@ class _Training:
         self.state.moments = self.engine.moments
         if self.state.active[0].patience is not None and not self.state.best:
             self.state.best = {name: t.clone() for name, t in tensors.items()}
+        for place, member in enumerate(self.state.active):
+            if member.fall is not None:
+                self.engine.optimiser.set_fall(place, member.fall)
         self.last = {name: t.clone() for name, t in tensors.items()}
         self.learned = config.learn_prior_scale or self.engine.stack.models[0].space.learned
         self._read_geometry()
@@ -206,13 +209,24 @@ class _Training:
         return record if watched is None else record | self.engine.watched_figures(watched)
 
     def _judge(self, place: int, record: Record) -> None:
-        """Early stopping, and the end."""
+        """Keep the best weights. After so long without progress, go back to them and let the learning rate fall; where
+        it does not fall, that is the end."""
         member, tensors = self.state.active[place], self.engine.stack.tensors
         if self.state.best and (score := held_out_score(record)) > member.best - member.task.tolerance:
             member.best, member.best_epoch = max(score, member.best), self.state.passed
             for name, t in tensors.items():
                 self.state.best[name][place] = t[place]
-        if member.gives_up(self.state.passed):
+        if member.fall is not None:
+            done = self.state.step >= member.fall.end
+        else:
+            done = member.gives_up(self.state.passed)
+            if done and self.engine.config.cooldown:
+                done, member.fall = False, self.engine.early_fall(member.best_epoch)
+                if member.fall is not None:
+                    self.engine.optimiser.set_fall(place, member.fall)
+                    for name, t in tensors.items():
+                        t[place] = self.state.best[name][place]
+        if done:
             member.take({name: t[place] for name, t in self.state.best.items()})
 
     def _fail(self, place: int, step: int, what: str, where: str) -> None:
