@@ -197,6 +197,7 @@ ROWS: dict[str, Any] = COMMON | {
     "noise_rate": 1.0,
     "validation": 0.1,
     "patience": None,
+    "neighbours": "off",
 }
 GRAPHS: dict[str, Any] = COMMON | {
     "posterior": "wrapped",
@@ -255,6 +256,8 @@ def graph(name: str, data: str, each: tuple[dict[str, Any], ...] = ({},), **chan
 
 
 DIAGONAL = {"posterior": "wrapped", "diagonal": True}
+# What is chosen for a map by default: neighbours, the start at principal components, and a rate that falls.
+MAP = {"neighbours": "auto", "init": "auto", "cooldown": 0.5}
 DIFFERENT = (
     {"seed": 0},
     {"seed": 1, "curvature": 0.5, "beta": 0.5},
@@ -279,6 +282,8 @@ CASES = [
     rows("categorical_mlp", "categories", blocks=(2, 4), likelihood="categorical", decoder="mlp", curvature=0.75),
     rows("stack", "real", each=DIFFERENT),
     rows("stack_own_data", "real", DIFFERENT, True, objective="iwae", samples=3, learn_curvature=True, **DIAGONAL),
+    rows("map", "real", **MAP),
+    rows("map_stack_early_fall", "real", DIFFERENT, True, learning_rate=0.1, patience=3, **MAP),
     graph("graph_geodesic", "tree"),
     graph("graph_flat_riemannian", "weighted", curvature=0.0, posterior="riemannian", samples=2),
     graph("graph_features", "features", diagonal=True, weight=1.0, learn_curvature=True, learn_prior_scale=True),

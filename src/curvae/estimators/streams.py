@@ -72,7 +72,7 @@ def _covariates(estimator: Any, rows: Stream | Batches) -> tuple[Column, ...]:
 def _sample(rows: Stream | Batches, split: Split, seed: int) -> tuple[Arrays, Split]:
     """Some rows, and which of them were trained on."""
     if isinstance(rows, Stream):
-        chosen, own = sample_rows(rows, HeldOut(len(rows), split.validation), seed)
+        chosen, own = sample_rows(rows, HeldOut(len(rows), split.validation, split.test), seed)
         return rows.held(chosen), own
     if rows.held_out is None:
         first = next(rows.epoch(0, seed))

@@ -67,7 +67,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones. None takes
-            200, and from 1,000 training rows on (200, 200), where neighbours count (300, 300, 300, 300).
+            200, and from 1,000 training rows on (200, 200); where neighbours count, from 400 on (300, 300, 300, 300).
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
@@ -97,7 +97,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         standardise: centre and scale columns (only those with a Gaussian likelihood).
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
         neighbours: hold the map to the neighbourhoods of the data: "near", who is near whom; "far", how far apart rows
-            are; "both", or True; "off", or False.
+            are; "both", or True; "off", or False. "auto" is "both" for an MLP in two or three dimensions, and "off"
+            otherwise, with covariates, for more than 100,000 rows and for rows that are read in pieces.
         neighbours_weight: how much that counts, in nats a row; by default 0.3 for every column, of up to 50.
         n_neighbours: nearest neighbours of a row in the data.
         jitter: show the encoder rows of tables of more than 1,024 training rows moved towards a near neighbour or away
@@ -167,7 +168,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         objective: Literal["elbo", "iwae"] = "elbo",
         samples: int = 1,
         beta: float = 1.0,
-        neighbours: NeighbourKind | bool = "off",
+        neighbours: NeighbourKind | bool = "auto",
         neighbours_weight: float | None = None,
         n_neighbours: int = 15,
         jitter: float | Literal["auto"] = "auto",

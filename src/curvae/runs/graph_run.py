@@ -89,7 +89,7 @@ class GraphRun(Run):
 
     # --- training -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare(self, count: int | None, before: Mapping[str, Any], processes: int) -> dict[str, Any]:
         if count:
             require_count("splits", count)
         graph, count = self.data, _SPLITS if count is None else count

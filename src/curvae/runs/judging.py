@@ -19,6 +19,7 @@ from ..errors import CurvaeError
 from ..hierarchy import Faithfulness
 from ..hierarchy.faithfulness import FEWEST
 from ..training.embedding import Embedding, PlacedFactor
+from ..training.splits import judged_rows
 from ..training.storage import CONFIG, read_description
 from .faithful import faithful_section, judge_rows
 from .folders import output_file, write_report
@@ -141,7 +142,7 @@ def _of_run(run: Path, own: InMemory) -> _Map:
         if not named and len(table) == len(own.data):
             table["id"], note = own.data.ids, f"{note} Rows were matched in their order."
     ids, split = table["id"].to_numpy(np.str_), table["split"].to_numpy(np.str_)
-    return _Map(embedding, ids, split == "validation", note)
+    return _Map(embedding, ids, judged_rows(split), note)
 
 
 def _of_curvae(path: Path, frame: pd.DataFrame) -> _Map:
@@ -155,7 +156,7 @@ def _of_curvae(path: Path, frame: pd.DataFrame) -> _Map:
     factor = PlacedFactor("h1" if c else "e1", ball.shape[1], c)
     tangent = frame.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
     embedding = Embedding.from_tangent(tangent, np.ones(len(ball)), (factor,))
-    held = frame["split"].to_numpy(np.str_) == "validation"
+    held = judged_rows(frame["split"].to_numpy(np.str_))
     return _Map(embedding, frame["id"].to_numpy(np.str_), held, f"A map of Curvae with c = {c:.4g}.")
 
 

@@ -23,16 +23,21 @@ RUNS: Mapping[str, type[Run]] = {run.fitted.kind: run for run in (RowsRun, Graph
 """what runs of a kind do, by its name in `config.json`"""
 
 
-def training_run(source: DataSource, config: Settings, repeats: int | None, reporter: Reporter) -> Run:
-    """The run that trains on some data; it reads rows in pieces where they are larger than the memory they may take."""
+def training_run(
+    source: DataSource, config: Settings, repeats: int | None, reporter: Reporter, before: Mapping[str, Any]
+) -> Run:
+    """The run that trains on some data; it reads rows in pieces where they are larger than the memory they may take.
+
+    `before` describes the run that is resumed, if one is.
+    """
     if isinstance(source, Source) and isinstance(config, Config):
         needed = {
             "repeats": repeats not in (None, 1),
-            "neighbours": config.neighbours != "off",
+            "neighbours": config.neighbours not in ("auto", "off"),
             "init": config.init == "pca",
         }
         if (blocks := streamed_blocks(source, reporter.counter, others=needed)) is not None:
-            return StreamRun(source, config, blocks, reporter)
+            return StreamRun(source, config, blocks, reporter, before)
     return RUNS[source.kind](source, config)
 
 

@@ -204,23 +204,26 @@ def likelihood_section(found: Likelihoods | None, rows: str, compare_command: st
     )
 
 
-def training_section(fitted: Fitted, embedding: Embedding) -> Section:
+def training_section(fitted: Fitted, embedding: Embedding, neighbours_reason: str) -> Section:
+    """How the training went; `neighbours_reason` says why the map is held to neighbourhoods of the data, or not."""
     facts = [
         ["c·σ0², all that the data can tell of the two", each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}")],
         ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
-        *_neighbour_facts(fitted),
+        *_neighbour_facts(fitted, neighbours_reason),
     ]
     return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
 
 
-def _neighbour_facts(fitted: Fitted) -> list[list[str]]:
-    """How the map was held to the neighbourhoods of the data, if it was."""
+def _neighbour_facts(fitted: Fitted, reason: str) -> list[list[str]]:
+    """How the map was held to the neighbourhoods of the data, if it was, and why."""
     config = fitted.config
+    asked = ["neighbours", f"{config.neighbours} ({reason})"]
     if config.neighbours == "off":
-        return []
+        return [asked]
     kinds = [kind for kind in ("near", "far") if config.neighbours in (kind, "both")]
     weights = (f"{weight:.4g} for {kind} rows" for weight, kind in zip(config.neighbour_weights, kinds, strict=True))
     return [
+        asked,
         ["neighbourhoods", f"{config.n_neighbours} nearest rows; weight {' and '.join(weights)}"],
         ["what the map misses of them, nats a row", f"{fitted.last['neighbours']:.2f}"],
     ]
@@ -267,7 +270,7 @@ def training_of(
 def reconstruction_section(
     fitted: Fitted, data: Dataset, embedding: Embedding, index: NDArray[Any], scores: NDArray[Any], kind: str
 ) -> Section:
-    """The worst, the median and the best by their scores of the rows `index`, which are "held-out" or "training"."""
+    """The worst, the median and the best by their scores of the rows `index`; `kind` says what these are."""
     order = index[np.argsort(scores)]
     chosen = np.array([order[0], order[len(order) // 2], order[-1]])
     figure = Figure(figsize=(8, 2.4), layout="constrained")

@@ -101,7 +101,7 @@ def embedded_tables(
         stream: the rows.
         frames: from which the factors of the map are drawn.
         reporter: told how far it is.
-        held_out: the validation rows, if the model was trained on the others; all rows are new by default.
+        held_out: validation and test rows, if the model was trained on the others; all rows are new by default.
         checked: returns the rows of a piece, or raises where they do not fit the model.
     """
     fitted, advance = fitted.double(), reporter.counter("embedding", len(stream))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ from ..training.migrations import automatic_before_3
 from ..training.orientation import align_maps, principal_scores
 from ..training.pace import Estimate
 from ..training.rows import layout_of
-from ..training.rows_problem import resolve
+from ..training.rows_problem import choose_neighbours, resolve
+from ..training.splits import judged_rows
 from ..training.yardsticks import Repeat
 from . import pages
 from .drivers import driver_sections
@@ -55,15 +57,32 @@ from .sources import DataSource, Source
 from .spread import spread_figures, spread_pictures, spread_text, stability_section
 from .trees import known_tree
 
-__all__ = ["RowsRun"]
+__all__ = ["RowsRun", "test_share"]
 
-# Importance samples of a report, in all and of a row: the mean over many rows needs fewer of each.
-_DRAWS, _FEWEST = 100_000, 100
+# Rows of a table from which on some are held out that choose nothing, the share of these, and the largest share of
+# validation rows beside which they are.
+_TESTED, _TEST, _MOST_VALIDATION = 200, 0.1, 0.5
+# Importance samples of a report, in all and of a row: the mean over many rows needs fewer of each. And rows at least.
+_DRAWS, _FEWEST, _SCORED = 100_000, 100, 3
 
 
 def _samples(rows: int) -> int:
     """Importance samples with which the likelihood of each of so many rows is measured."""
     return min(SAMPLES, max(_FEWEST, _DRAWS // max(1, rows)))
+
+
+def test_share(config: Config, rows: int, before: Mapping[str, Any]) -> float:
+    """Share of the rows that are held out to be reported, where validation rows choose the epoch.
+
+    Arguments:
+        config: settings.
+        rows: all of them.
+        before: description of the run that is resumed, or nothing.
+    """
+    if before:
+        return float(before["data"].get("test", 0.0))
+    chosen = config.patience is not None and config.validation <= _MOST_VALIDATION
+    return min(_TEST, config.validation) if chosen and rows >= _TESTED else 0.0
 
 
 class RowsRun(Run):
@@ -97,7 +116,7 @@ class RowsRun(Run):
 
     # --- training -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare(self, count: int | None, before: Mapping[str, Any], processes: int) -> dict[str, Any]:
         data, config = self.data, self.config
         self.repeats = 1 if count is None else count
         require_count("repeats", self.repeats)
@@ -106,10 +125,14 @@ class RowsRun(Run):
             raise CurvaeError(
                 f"nothing varies in {self.source.path}: every column is constant, so there is nothing to learn"
             )
-        reason = self._plan()
+        reason, neighbours_reason = self._plan(before, processes)
         require_buildable(self.config, self.layout)
         self.reason = before.get("likelihood_reason", reason)
-        self.plan_text = f"{self.data_size}; likelihood {self.config.likelihood}: {self.reason}"
+        self.neighbours_reason = before.get("neighbours_reason", neighbours_reason)
+        self.plan_text = (
+            f"{self.data_size}; likelihood {self.config.likelihood}: {self.reason}; "
+            f"neighbours {self.config.neighbours}: {self.neighbours_reason}"
+        )
         if config.validation and not len(self.split.validation):
             self.remarks = [
                 f"no rows are held out: a share of {config.validation:g} is less than one row or group; "
@@ -119,6 +142,7 @@ class RowsRun(Run):
             "fingerprint": self.fingerprint,
             "rows": self.rows,
             "features": int(data.x.shape[1]),
+            "test": self.test,
             "shape": list(data.shape),
             "blocks": list(data.blocks),
             "notes": list(data.notes),
@@ -126,17 +150,22 @@ class RowsRun(Run):
             "label": data.label_name,
             "schema": self.schema.to_json(),
         }
-        return {"likelihood_reason": self.reason, "repeats": self.repeats, "data": facts}
+        reasons = {"likelihood_reason": self.reason, "neighbours_reason": self.neighbours_reason}
+        return {**reasons, "repeats": self.repeats, "data": facts}
 
     def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return extremes(self.data.x)
 
-    def _plan(self) -> str:
-        """Split the rows and make "auto" choices; returns why this likelihood."""
+    def _plan(self, before: Mapping[str, Any], processes: int) -> tuple[str, str]:
+        """Split the rows and make "auto" choices; returns why this likelihood, and why neighbours count or not."""
         data, config = self.data, self.config
-        self.split = random_split(len(data), config.validation, seed=config.seed, groups=data.groups)
-        self.config, self.layout, reason = resolve(config, data, self.split)
-        return reason
+        split, self.test = partial(random_split, len(data), config.validation), test_share(config, len(data), before)
+        self.split = split(self.test, config.seed, data.groups)
+        if not len(self.split.validation):
+            self.test, self.split = 0.0, split(0.0, config.seed, data.groups)
+        hindrance = "several processes share every batch, and it compares all rows of one" if processes > 1 else ""
+        self.config, self.layout, reason = resolve(config, data, self.split, hindrance)
+        return reason, choose_neighbours(config, self.layout, self._train_rows, hindrance)[1]
 
     @property
     def _train_rows(self) -> int:
@@ -147,9 +176,9 @@ class RowsRun(Run):
         return fit(self.config, self.data, split=self.split, **where)
 
     def _scored(self) -> tuple[NDArray[np.int64], str]:
-        """Rows whose likelihood the report tells, and what they are."""
-        held = self.split.validation
-        return (held, "held-out") if len(held) >= 3 else (self.split.train, "training")
+        """Rows whose likelihood the report tells, and what they are: "test", "validation" or "train"."""
+        held = ((part, name) for name in ("test", "validation") if len(part := getattr(self.split, name)) >= _SCORED)
+        return next(held, (self.split.train, "train"))
 
     def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
         config, split, repeats, jobs = self.config, self.split, self.repeats, min(place.jobs, self.repeats)
@@ -185,12 +214,14 @@ class RowsRun(Run):
 
     def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
         data, fitted, embedding, config = self.data, self.model, self.maps[0], self.config
-        (scored, kind), last = self._scored(), fitted.last
-        apart = kind == "held-out"
+        (scored, part), last = self._scored(), fitted.last
+        apart, kind = part != "train", "training" if part == "train" else part
+        told = f"{kind} rows" + (", which chose the epoch," if part == "validation" and fitted.keeps_best else "")
         reporter.say(f"measuring the likelihood of {kind} rows")
         advance = reporter.counter("likelihood", len(scored))
         found = likelihoods(fitted, data.arrays.take(scored), _samples(len(scored)), advance=advance)
-        faithful = judge_rows(data, embedding, self.split.validation, seed=config.seed)
+        parts = self.split.names(len(data))
+        faithful = judge_rows(data, embedding, judged_rows(parts), seed=config.seed)
         warnings = [*health(fitted, embedding), *([] if faithful is None else faithful.warnings)]
         stable = stability(self.maps)
         frames, aligned = self.orient(embedding), None if stable is None else align_maps(self.maps)
@@ -200,7 +231,7 @@ class RowsRun(Run):
             "log_likelihood": found.mean,
             "log_likelihood_interval": found.interval,
             "log_likelihood_original_units": found.original.mean,
-            "log_likelihood_rows": "validation" if apart else "train",
+            "log_likelihood_rows": part,
             "reconstruction": last["reconstruction"],
             "kl": last["kl"],
             **geometry(fitted),
@@ -209,11 +240,10 @@ class RowsRun(Run):
             "spread": spread_found,
             "faithfulness": None if faithful is None else faithful.to_json(),
         }
-        parts = self.split.names(len(data))
         table = embedding_table(embedding, data.ids, data.labels, parts, frames=frames).assign(**spread)
         settings = self.settings | {"likelihood": config.likelihood}
         again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
-        held = f"{len(self.split.validation)} validation rows"
+        held = f"{len(scored):,} {told.rstrip(',')}"
         sections = [
             pages.map_section(
                 data, embedding, frames, self.orientation_sentence, spread, reporter.command(place.view_step)
@@ -226,14 +256,14 @@ class RowsRun(Run):
                 spread_text(spread_found),
                 pictures=() if aligned is None else spread_pictures(data, aligned, frames),
             ),
-            pages.training_section(fitted, embedding),
+            pages.training_section(fitted, embedding, self.neighbours_reason),
             *driver_sections(fitted, data, embedding, average_context(self.schema.covariates)),
             pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob, kind),
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
         verdict = (
             f"{self.rows} rows on {place_text(embedding)}: "
-            f"log-likelihood of {kind} rows {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
+            f"log-likelihood of {told} {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
         pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
         report = f"Map of {named.path}", verdict, warnings, sections, pictures

@@ -27,7 +27,7 @@ from ..training.config import require_count
 from ..training.evaluate import embed, likelihoods
 from ..training.files import write_bytes
 from ..training.portable import Part, portable
-from ..training.splits import HeldOut
+from ..training.splits import HeldOut, judged_rows
 from ..training.stream_problem import held_out_rows
 from . import pages
 from .faithful import judge_rows
@@ -229,7 +229,8 @@ class TrainedRows(TrainedRun):
         same = stream.fingerprint_of(found.digest) == own
         if (group := stream.schema.group) is not None and group in found.tallies:
             stream = replace(stream, groups=found.tallies[group].texts)
-        held = held_out_rows(fitted.config, stream) if same else HeldOut(len(stream), np.empty(0, np.int64))
+        test = float(self.loaded.description["data"].get("test", 0.0))
+        held = held_out_rows(fitted.config, stream, test) if same else HeldOut(len(stream), np.empty(0, np.int64))
         data, split = sampled(stream, held, fitted.config.seed)
         data = self._checked(path, data, decode=True)
         reporter.tell(data.notes, data.warnings)
@@ -258,7 +259,7 @@ class TrainedRows(TrainedRun):
                 "median_standard_error": float(np.median(part.error)),
                 "rows_with_few_effective_samples": int((part.ess < 10).sum()),
             }
-        faithful = judge_rows(data, embed(fitted, data).require_finite(data.ids), names == "validation", seed=seed)
+        faithful = judge_rows(data, embed(fitted, data).require_finite(data.ids), judged_rows(names), seed=seed)
         return {
             "run": self.folder.resolve().name,
             "data": Path(path).name,

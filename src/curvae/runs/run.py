@@ -229,12 +229,13 @@ class Run(ABC):
         )
 
     @abstractmethod
-    def prepare(self, count: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare(self, count: int | None, before: Mapping[str, Any], processes: int) -> dict[str, Any]:
         """Split the data and make "auto" choices for a training; raises for what cannot be trained.
 
         Arguments:
             count: of trainings, if it was given.
             before: description of the run that is resumed, or nothing.
+            processes: that share a training.
 
         Returns:
             What `config.json` says about the trainings and the data.

@@ -80,7 +80,7 @@ def start_run(
     if before and source.to_json().get("memory") is None:  # it had all rows in memory
         run = runs(source, config)
     elif kind == source.kind:
-        run = training_run(source, config, asked.get("repeats"), reporter)
+        run = training_run(source, config, asked.get("repeats"), reporter, before)
     else:
         run = comparison_run(source, config, reporter)
     if before and run.fingerprint != before["data"]["fingerprint"]:

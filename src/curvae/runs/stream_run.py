@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from ..data import Dataset, Schema, memory
 from ..data.streams import Blocks
 from ..training import Config, Fitted, fit
-from ..training.stream_problem import held_out_rows, plan_stream
+from ..training.rows_problem import choose_neighbours
+from ..training.stream_problem import IN_PIECES, held_out_rows, plan_stream
 from .pieces import embedded_tables, loaded, opened, sampled
 from .progress import Reporter
-from .rows_run import RowsRun
+from .rows_run import RowsRun, test_share
 from .run import Outcome, Place
 from .sources import DataSource, Source, Step
 
@@ -47,16 +49,21 @@ class StreamRun(RowsRun):
         source, config: as of `RowsRun`.
         blocks: of the source.
         reporter: told how far the data were read.
+        before: description of the run that is resumed, or nothing.
     """
 
-    def __init__(self, source: Source, config: Config, blocks: Blocks, reporter: Reporter) -> None:
+    def __init__(
+        self, source: Source, config: Config, blocks: Blocks, reporter: Reporter, before: Mapping[str, Any]
+    ) -> None:
+        self._before = before
         # The memory decides on the order of the rows, so it is part of a run that may be resumed elsewhere.
         bound = source.memory or memory.size_text(memory.bound(None))
         self.stream = opened(source, blocks, bound, reporter)
         super().__init__(replace(source, memory=bound), config)
 
     def _load(self, source: Source) -> tuple[Dataset, Schema]:
-        self.held_out = held_out_rows(self.config, self.stream)
+        self.test = test_share(self.config, len(self.stream), self._before)
+        self.held_out = held_out_rows(self.config, self.stream, self.test)
         data, self.split = sampled(self.stream, self.held_out, self.config.seed)
         return data, self.stream.schema
 
@@ -71,10 +78,11 @@ class StreamRun(RowsRun):
     def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.stream.known.low, self.stream.known.high
 
-    def _plan(self) -> str:
+    def _plan(self, before: Mapping[str, Any], processes: int) -> tuple[str, str]:
         _, (task,) = plan_stream([self.config], self.stream, self.held_out)
+        _, neighbours_reason = choose_neighbours(self.config, task.layout, self._train_rows, IN_PIECES)
         self.config, self.layout = task.config, task.layout
-        return task.reason
+        return task.reason, neighbours_reason
 
     @property
     def _train_rows(self) -> int:

@@ -75,14 +75,18 @@ class TrainResult:
 def train_run(request: TrainRequest, reporter: Reporter = Reporter()) -> TrainResult:  # noqa: B008 - frozen
     """Train a model on rows or on a graph and write its run folder."""
     count, kind = RUNS[request.source.kind].count, request.source.kind
-    request = replace(request, processes=_processes(request))
+    processes = _processes(request)
+    request = replace(request, processes=processes)
     with ExitStack() as held:
         started = start_run(
             request,
             reporter,
             kind,
             {count: request.repeats},
-            lambda run, asked, before: {**run.prepare(asked[count], before), **_rooted(run, request.root, before)},
+            lambda run, asked, before: {
+                **run.prepare(asked[count], before, processes),
+                **_rooted(run, request.root, before),
+            },
             held,
         )
         return _train(request, started, reporter)

@@ -58,9 +58,9 @@ ADDED: Mapping[str, Any] = {
 
 # Hidden layers by default from so many training rows on.
 _MANY_ROWS, _MANY = (200, 200), 1000
-# There, for an encoder that keeps neighbourhoods, which has more to learn: hidden layers, dropout, and the weight decay
-# beside it over that of others.
-_DEEP, _DROPOUT, _DECAY_BESIDE = (300, 300, 300, 300), 0.03, 0.3
+# An encoder that keeps neighbourhoods has more to learn. From so many training rows on: hidden layers, dropout, and the
+# weight decay beside it over that of others.
+_SOME, _DEEP, _DROPOUT, _DECAY_BESIDE = 400, (300, 300, 300, 300), 0.03, 0.3
 # And from so many training rows on: dropout, and jitter if it is held to near neighbours. In smaller tables jitter
 # costs it some of these.
 _LARGE, _MORE_DROPOUT, _JITTER = 2000, 0.05, 0.5
@@ -167,17 +167,17 @@ class RowSettings(
     @property
     def keeps_neighbours(self) -> bool:
         """Whether an MLP is held to the neighbourhoods of the data: by default it starts with PCA."""
-        return self.neighbours != "off" and self.network == "mlp"
+        return self.neighbours not in ("auto", "off") and self.network == "mlp"
 
     def _deep(self, rows: int) -> bool:
         """Whether a deeper encoder with dropout is the default."""
-        return self.keeps_neighbours and rows >= _MANY
+        return self.keeps_neighbours and rows >= _SOME
 
     def layered(self, rows: int) -> Self:
         """The same with the hidden layers, dropout and jitter that suit so many training rows, unless given."""
         hidden, dropout, jitter = self.layers, self.dropout, self.jitter
         deep, large = self._deep(rows), rows >= _LARGE
-        if self.hidden is None and rows >= _MANY:
+        if self.hidden is None and (deep or rows >= _MANY):
             hidden = _DEEP if deep else _MANY_ROWS
         if dropout == "auto":
             dropout = (_MORE_DROPOUT if large else _DROPOUT) if deep else 0.0

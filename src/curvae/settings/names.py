@@ -26,7 +26,7 @@ EdgeKind = Literal["geodesic", "fermi_dirac"]
 PopularityKind = Literal["auto", "off", "learned"]
 EncoderKind = Literal["convolutions", "free"]
 PairKind = Literal["all", "balanced"]
-NeighbourKind = Literal["off", "near", "far", "both"]
+NeighbourKind = Literal["auto", "off", "near", "far", "both"]
 InitKind = Literal["auto", "random", "pca"]
 
 LIKELIHOODS: dict[str, str] = {

@@ -160,7 +160,7 @@ class LayerSettings(Part):
     hidden: tuple[int, ...] | None = setting(
         None,
         "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
-        shown="200, or from 1,000 training rows on 200,200, where neighbours count 300,300,300,300",
+        shown="200, or from 1,000 training rows on 200,200; where neighbours count, from 400 on 300,300,300,300",
     )
 
     @property
@@ -181,7 +181,7 @@ class NetworkSettings(LayerSettings):
         "Share of the units of the encoder's dense layers that are left out in a step.",
         words={"auto": "auto"},
         rule=_SHARE_OF_1,
-        shown="auto: where neighbours count 0.03 from 1,000 training rows on and 0.05 from 2,000 on, else 0",
+        shown="auto: where neighbours count 0.03 from 400 training rows on and 0.05 from 2,000 on, else 0",
     )
 
 
@@ -219,7 +219,9 @@ class NeighbourSettings(Part):
     """Whether the map is held to the neighbourhoods of the data, and where it starts."""
 
     neighbours: NeighbourKind = setting(
-        "off", "Keep in the map who is near whom in the data (near), how far apart rows are (far), or both."
+        "auto",
+        "Keep in the map who is near whom in the data (near), how far apart rows are (far), or both.",
+        shown="auto: both for an MLP in two or three dimensions, else off",
     )
     neighbours_weight: float | None = setting(
         None, "How much that counts, in nats a row.", rule=POSITIVE, shown="0.3 a column, of up to 50 columns"

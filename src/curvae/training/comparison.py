@@ -194,7 +194,8 @@ def compare(
 
     Arguments:
         config: settings shared by all models; its seed is the first repeat's. Its curvature, in a product that of every
-            hyperbolic factor, is replaced by the values compared.
+            hyperbolic factor, is replaced by the values compared. Neighbourhoods of the data count only if asked for:
+            the verdict is one of likelihood.
         x: rows in original units, as of `fit`.
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
@@ -210,6 +211,8 @@ def compare(
         estimate: told how long the trainings will take, once, when a second of steps has shown it.
     """
     data = Arrays.of(x, blocks)
+    if config.neighbours == "auto":
+        config = replace(config, neighbours="off")
     values, splits = plan(config, data, curvatures, repeats, groups)
     # A training that goes on to the end still keeps the weights that were best on its validation rows.
     patience = config.patience or config.lasting(len(splits[0].train), 1).epochs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,6 +86,8 @@ def fit(
     problem: Problem[RowsTask, Fitted]
     tasks: Sequence[RowsTask]
     require_shareable(processes, config, device)
+    if processes > 1 and config.neighbours == "auto":
+        config = replace(config, neighbours="off")
     if processes > 1 and isinstance(x, Batches):
         raise CurvaeError("batches of other loaders are made in one process; drop processes=…, or open a stream")
     if isinstance(x, Stream | Batches):

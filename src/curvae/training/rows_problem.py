@@ -20,6 +20,7 @@ from ..data.principal import Principal, principal_axes
 from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout
 from ..models.likelihoods import choose_likelihood
+from ..settings import NeighbourKind
 from .build import build
 from .captured import Captured
 from .config import Config
@@ -38,13 +39,14 @@ __all__ = [
     "SAMPLES",
     "RowsProblem",
     "RowsTask",
+    "choose_neighbours",
     "chosen_likelihood",
     "digest",
     "plan_rows",
     "resolve",
+    "resolve_defaults",
     "scaling_digest",
     "scaling_for",
-    "settled",
     "unexplained",
     "watched_rows",
 ]
@@ -52,6 +54,10 @@ __all__ = [
 SAMPLES = 500
 """importance samples a row, by default, to judge a model in a comparison"""
 
+_MAP_DIMENSIONS, _FIND = (
+    (2, 3),
+    100_000,
+)  # in which, and up to how many training rows, neighbourhoods are kept by default
 _WEIGHT = 0.3  # of neighbourhoods, in nats a row for every column by which rows are near each other
 _CAPTURE = 200  # steps from which on capturing a CUDA graph pays
 _LOOK = 0.25  # validation rows over training rows of an epoch that is a part of a pass, at most
@@ -74,10 +80,13 @@ class RowsTask(Task):
         return self.config.architecture, self.layout, (len(self.split.train), len(self.split.validation))
 
 
-def resolve(config: Config, data: Data, split: Split) -> tuple[Config, Layout, str]:
-    """The configuration with its "auto" choices made for the data, their layout, and why this likelihood."""
+def resolve(config: Config, data: Data, split: Split, hindrance: str = "") -> tuple[Config, Layout, str]:
+    """The configuration with its "auto" choices made for the data, their layout, and why this likelihood.
+
+    `hindrance` is as of `resolve_defaults`.
+    """
     likelihood, layout, reason = chosen_likelihood(Arrays.of(data), config.likelihood)
-    return settled(config, likelihood, split, layout.features), layout, reason
+    return resolve_defaults(config, likelihood, split, layout, hindrance), layout, reason
 
 
 def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
@@ -104,9 +113,47 @@ def _weighted(arrays: Arrays) -> Arrays:
     return replace(arrays, weight=weight / weight.mean())
 
 
-def settled(config: Config, likelihood: str, split: Split | HeldOut, features: int) -> Config:
-    """The configuration with what follows from the likelihood and the numbers of rows."""
+def choose_neighbours(config: Config, layout: Layout, rows: int, hindrance: str = "") -> tuple[NeighbourKind, str]:
+    """Choose whether the map is held to the neighbourhoods of the data, and say why.
+
+    Arguments:
+        config: settings.
+        layout: of the data.
+        rows: that are trained on.
+        hindrance: why it cannot be.
+
+    Example:
+        >>> choose_neighbours(Config(), Layout(4), 100)
+        ('both', 'the default in 2 dimensions')
+        >>> choose_neighbours(Config(dim=5), Layout(4), 100)
+        ('off', 'the dimension is 5, not that of a map, 2 or 3')
+        >>> choose_neighbours(Config(neighbours="near"), Layout(4), 100)
+        ('near', 'as asked')
+    """
+    if config.neighbours != "auto":
+        return config.neighbours, "as asked"
+    told = [name for name, has in (("covariates", layout.covariates), ("an exposure", layout.size)) if has]
+    reasons = {
+        hindrance: bool(hindrance),
+        f"the dimension is {config.dim}, not that of a map, 2 or 3": config.dim not in _MAP_DIMENSIONS,
+        "the network is convolutional": config.network != "mlp",
+        f"rows have {' and '.join(told)}, whose effects are to stay out of the map": bool(told),
+        f"neighbours among more than {_FIND:,} rows take long to find": rows > _FIND,
+    }
+    found = next((reason for reason, holds in reasons.items() if holds), None)
+    return ("both", f"the default in {config.dim} dimensions") if found is None else ("off", found)
+
+
+def resolve_defaults(
+    config: Config, likelihood: str, split: Split | HeldOut, layout: Layout, hindrance: str = ""
+) -> Config:
+    """Choose what follows from the likelihood, the layout of the data and the numbers of rows.
+
+    `hindrance` is why the map cannot be held to the neighbourhoods of the data.
+    """
     train, validation = split.counts
+    features = layout.features
+    config = replace(config, neighbours=choose_neighbours(config, layout, train, hindrance)[0])
     rows = min(config.batch_size, train)
     # The outputs of a step with their gradients, or its noise: far from all that it takes.
     memory.require(
@@ -191,13 +238,13 @@ def plan_rows(
             sources.append(_weighted(Arrays.of(given, blocks)))
         source = places[id(given)]
         arrays = sources[source]
-        x, rows = arrays.x, len(arrays)
+        rows = len(arrays)
         share, seed = config.validation, config.seed
         split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
         likelihood, layout, reason = once(
             partial(chosen_likelihood, arrays, config.likelihood), source, config.likelihood
         )
-        config = settled(config, likelihood, split, x.shape[1])
+        config = resolve_defaults(config, likelihood, split, layout)
         scaling = (
             once(
                 partial(scaling_for, config, layout, sources[source], split),

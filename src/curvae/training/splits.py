@@ -11,7 +11,20 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 
-__all__ = ["HeldOut", "Split", "hold_out", "hold_out_groups", "random_split"]
+__all__ = ["HeldOut", "Split", "hold_out", "hold_out_groups", "judged_rows", "random_split"]
+
+
+def judged_rows(names: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Which rows to judge a model on, by what they were for: test rows, or else validation rows.
+
+    Example:
+        >>> judged_rows(np.array(["train", "validation", "test"])).tolist()
+        [False, False, True]
+        >>> judged_rows(np.array(["train", "validation", "train"])).tolist()
+        [False, True, False]
+    """
+    tested = names == "test"
+    return tested if tested.any() else names == "validation"
 
 
 @dataclass(frozen=True)
@@ -67,19 +80,27 @@ def _shuffled(counts: NDArray[np.int64], shares: Sequence[float], seed: int) -> 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Which of the rows of a stream are held out for validation, in ascending order; all others are trained on."""
+    """Which of the rows of a stream are held out for validation and test, in ascending order; all others are trained
+    on."""
 
     rows: int
     validation: NDArray[np.int64]
+    test: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def counts(self) -> tuple[int, int]:
         """Rows for training and for validation."""
-        return self.rows - len(self.validation), len(self.validation)
+        return self.rows - len(self.validation) - len(self.test), len(self.validation)
+
+    @property
+    def all(self) -> NDArray[np.int64]:
+        """All rows that are not trained on, in ascending order."""
+        return np.union1d(self.validation, self.test)
 
     def names(self, rows: NDArray[np.int64]) -> NDArray[np.str_]:
-        """ "train" or "validation" for each of some rows, given by number."""
-        return np.where(np.isin(rows, self.validation), "validation", "train")
+        """ "train", "validation" or "test" for each of some rows, given by number."""
+        held = [np.isin(rows, part) for part in (self.validation, self.test)]
+        return np.select(held, ["validation", "test"], "train")
 
 
 def hold_out(rows: int, share: float, most: int, seed: int = 0) -> HeldOut:

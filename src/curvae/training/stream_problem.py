@@ -27,17 +27,20 @@ from .rows_problem import (
     RowsTask,
     chosen_likelihood,
     digest,
+    resolve_defaults,
     scaling_digest,
-    settled,
     unexplained,
     watched_rows,
 )
 from .shared import SharedEngine
 from .sources import Pool, RowSource, Zipped
-from .splits import HeldOut, Split, hold_out, hold_out_groups
+from .splits import HeldOut, Split, hold_out, hold_out_groups, random_split
 from .streamed import StreamedRows
 
-__all__ = ["HELD_OUT", "StreamProblem", "held_out_rows", "plan_stream", "sample_rows"]
+__all__ = ["HELD_OUT", "IN_PIECES", "StreamProblem", "held_out_rows", "plan_stream", "sample_rows"]
+
+IN_PIECES = "the rows are read in pieces, and it needs all of them"
+"""why the map of a stream is not held to the neighbourhoods of the data"""
 
 HELD_OUT = 10_000
 """validation rows of a stream at most: they are in memory while a model is trained"""
@@ -60,20 +63,26 @@ class StreamTask(RowsTask):
         return self.config.architecture, self.layout, self.place
 
 
-def held_out_rows(config: Config, stream: Stream | Batches) -> HeldOut:
-    """The validation rows of a stream: a share of it, but at most 10,000 and what an eighth of the memory holds. Where
-    there are groups, they are all rows of some.
+def held_out_rows(config: Config, stream: Stream | Batches, test: float = 0.0) -> HeldOut:
+    """The validation rows of a stream, and test rows where a share of these is given: shares of it, but at most 10,000
+    and what an eighth of the memory holds. Where there are groups, they are all rows of some.
 
     Of batches, those that were given: their numbers go on after the others.
     """
     if isinstance(stream, Batches):
-        held = 0 if stream.held_out is None else len(stream.held_out)
-        return HeldOut(len(stream) + held, np.arange(len(stream), len(stream) + held))
-    most = min(HELD_OUT, stream.memory // (_SHARE * 8 * stream.features))
+        end = len(stream) + (0 if stream.held_out is None else len(stream.held_out))
+        return HeldOut(end, np.arange(len(stream), end))
+    most, share = min(HELD_OUT, stream.memory // (_SHARE * 8 * stream.features)), config.validation + test
     if stream.groups is None:
-        return hold_out(len(stream), config.validation, most, config.seed)
-    chosen = hold_out_groups(stream.groups, config.validation, most, config.seed)
-    return HeldOut(len(stream), stream.rows_of(chosen))
+        held = hold_out(len(stream), share, most, config.seed).validation
+        of = np.arange(len(held))
+    else:
+        groups = [stream.rows_of([name]) for name in hold_out_groups(stream.groups, share, most, config.seed)]
+        held, of = np.concatenate(groups), np.repeat(np.arange(len(groups)), [len(rows) for rows in groups])
+    if not test:
+        return HeldOut(len(stream), np.sort(held))
+    parts = random_split(len(held), test / share, seed=config.seed, groups=of)
+    return HeldOut(len(stream), np.sort(held[parts.train]), np.sort(held[parts.validation]))
 
 
 def sample_rows(stream: Stream, held_out: HeldOut, seed: int) -> tuple[NDArray[np.int64], Split]:
@@ -81,9 +90,10 @@ def sample_rows(stream: Stream, held_out: HeldOut, seed: int) -> tuple[NDArray[n
     are which."""
     random = np.random.default_rng([seed, 11])
     others = random.choice(len(stream), min(HELD_OUT, len(stream)), replace=False, shuffle=False).astype(np.int64)
-    rows = np.union1d(held_out.validation, others)
-    held = np.isin(rows, held_out.validation)
-    return rows, Split(np.flatnonzero(~held), np.flatnonzero(held))
+    rows = np.union1d(held_out.all, others)
+    names = held_out.names(rows)
+    train, validation, test = (np.flatnonzero(names == name) for name in ("train", "validation", "test"))
+    return rows, Split(train, validation, test)
 
 
 def plan_stream(
@@ -104,7 +114,7 @@ def plan_stream(
     """
     tasks = []
     for place, config in enumerate(configs):
-        if config.neighbours != "off":
+        if config.neighbours not in ("auto", "off"):
             raise CurvaeError(
                 f'neighbours="{config.neighbours}" needs all rows in memory to know who is near whom; '
                 'use neighbours="off", or train on a sample of the rows'
@@ -115,7 +125,7 @@ def plan_stream(
             )
         held = held_out_rows(config, stream) if split is None else split
         likelihood, layout, reason = chosen_likelihood(stream.examples, config.likelihood)
-        config = settled(config, likelihood, held, layout.features)
+        config = resolve_defaults(config, likelihood, held, layout, IN_PIECES)
         own = _scaling(config.scaled(layout), stream) if scaling is None else scaling
         name = Task.label(place, len(configs), config)
         tasks.append(StreamTask(place, name, config, 0, held, own, layout, reason))
@@ -149,16 +159,17 @@ class StreamProblem(RowsProblem):
         return self.sources[0]
 
     def fingerprints(self, task: RowsTask, known: dict[Any, str]) -> dict[str, str]:
-        held = digest(task.split.validation.astype("<i8"))
+        held = digest(*(part.astype("<i8") for part in (task.split.validation, task.split.test) if len(part)))
         return {"rows": self.stream.identity, "split": held, "scaling": scaling_digest(task.scaling)}
 
     def _start(self, task: RowsTask) -> tuple[NDArray[np.float64], Effects | None]:
-        stream, validation = self.stream, task.split.validation
+        split: Any = task.split
+        stream, apart = self.stream, split.all
         mean, held = stream.known.mean, None
         if isinstance(stream, Batches):
             return mean, None
-        if len(validation):
-            held = stream.held(validation)
+        if len(apart):
+            held = stream.held(apart)
             mean = stream.known.mean_without(held.x)
         unit = np.array([_mean_exposure(stream, held)])
         moments = stream.moments
@@ -189,7 +200,7 @@ class StreamProblem(RowsProblem):
         return StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype, self.crew.share, threads)
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
-        alone = Split(np.empty(0, np.int64), task.split.validation)  # the others would fill the memory
+        alone = Split(np.empty(0, np.int64), task.split.validation, task.split.test)  # others would fill the memory
         return super().result(replace(task, split=alone), trained)
 
     def judge(self, tasks: Sequence[RowsTask], fitted: Sequence[Fitted]) -> list[Judged]:

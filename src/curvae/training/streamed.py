@@ -102,7 +102,7 @@ class StreamedRows:
     ) -> None:
         self.layout, self._stream, self._scaling, self._dtype = layout, stream, scaling, dtype
         self._share = share
-        self._held = held_out.validation
+        self._held = held_out.all
         self._counts = np.diff(stream.starts - np.searchsorted(self._held, stream.starts))
         row = dtype.itemsize * (layout.features + layout.covariates + layout.size)
         bound = stream.memory // _SHARE
