@@ -38,7 +38,15 @@ __all__ = [
 
 # Early stopping and several steps an epoch have a state of their own.
 CONFIG = Config(
-    hidden=(8,), posterior="wrapped", epochs=8, batch_size=16, learning_rate=0.02, cooldown=0.0, patience=6, seed=4
+    hidden=(8,),
+    posterior="wrapped",
+    epochs=8,
+    batch_size=16,
+    learning_rate=0.02,
+    cooldown=0.0,
+    patience=6,
+    seed=4,
+    neighbours="off",
 )
 X = np.random.default_rng(0).normal(size=(40, 3))
 # Two steps an epoch.
@@ -54,6 +62,7 @@ SMALL = Config(
     weight_decay=0.5,
     patience=None,
     prior_scale=1.0,
+    neighbours="off",
     init="random",
 )
 STOPPING = replace(SMALL, epochs=30, batch_size=32, validation=0.3, patience=3)

@@ -170,7 +170,15 @@ def test_fitting_again_with_the_same_seed_is_the_same(x):
 
 
 def test_learned_curvature_is_that_of_the_kept_weights(x):
-    options = {**FAST, "epochs": 30, "learning_rate": 0.3, "patience": 3, "validation": 0.3, "cooldown": 0.0}
+    options = {
+        **FAST,
+        "epochs": 30,
+        "learning_rate": 0.3,
+        "patience": 3,
+        "validation": 0.3,
+        "cooldown": 0.0,
+        "neighbours": "off",
+    }
     found = PoincareVAE(learn_curvature=True, **options).fit(x)
     best = max(found.history_, key=lambda record: record["validation_elbo"])
     assert best["c"] != found.history_[-1]["c"]
@@ -331,7 +339,8 @@ def test_saved_and_loaded_is_the_same_to_the_bit(x, tmp_path, options):
     assert loaded.warnings_ == found.warnings_ and loaded.n_features_in_ == 4
     chosen = loaded._fitted.config  # for these rows, as the likelihood
     same = {**found.get_params(), "likelihood": found.likelihood_, "patience": chosen.patience}
-    same |= {"dropout": 0.0, "jitter": 0.0, "weight_decay": 1.0, "init": "random"}
+    same |= {"dropout": 0.0, "jitter": 0.0, "weight_decay": 1.0, "init": "pca"}
+    same |= {"neighbours": "both", "neighbours_weight": pytest.approx(1.2)}
     assert loaded.get_params() == same
     # And can be saved again.
     loaded.save(tmp_path / "again")

@@ -30,6 +30,7 @@ def tree():
         weight_decay=0.0,
         noise_rate=1.0,
         patience=None,
+        neighbours="off",
         likelihood="gaussian",
         posterior="wrapped",
         beta=0.3,

@@ -48,6 +48,7 @@ TINY = Config(
     dropout=0.0,
     jitter=0.0,
     weight_decay=0.0,
+    neighbours="off",
     init="random",
 )
 X = (

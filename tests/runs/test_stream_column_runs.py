@@ -83,9 +83,10 @@ def test_gaps_are_filled_as_in_memory():
 def test_the_rows_of_the_run_are_known_again():
     said = curvae("evaluate", "run", "parts", "--samples", "2", "--json")
     parts = json.loads(said.out)["parts"]
-    assert set(parts) == {"train", "validation"}, said
+    assert set(parts) == {"train", "validation", "test"}, said
     table = folders.read_embedding(Path("run/embedding.csv"))
-    assert parts["validation"]["rows"] == (table["split"] == "validation").sum()
+    for name in ("validation", "test"):
+        assert parts[name]["rows"] == (table["split"] == name).sum()
     write_parts("parts", made(300, seed=9))  # of another table, nothing is known
     Path("parts/2.parquet").unlink()
     assert set(json.loads(curvae("evaluate", "run", "parts", "--samples", "2", "--json").out)["parts"]) == {"new"}

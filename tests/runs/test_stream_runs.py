@@ -82,7 +82,8 @@ def test_an_array_that_is_larger_than_the_memory_it_may_take(array_run):
     assert "next: curvae evaluate of_x.npy x.npy" in array_run.out
     written, found = table("run/embedding.csv"), load_fitted(Path("run"))
     assert written["id"].tolist() == list(map(str, range(ROWS)))
-    assert (written["split"] == "validation").sum() == 30
+    assert (written["split"] == "validation").sum() == (written["split"] == "test").sum() == 15
+    assert "neighbours off: the rows are read in pieces, and it needs all of them" in array_run.err
     expected = embed(found.fitted, X)
     np.testing.assert_allclose(written[["tangent_1", "tangent_2"]], expected.tangent, rtol=1e-9)
     # Figures and pictures are of a sample, and say so: the 30 rows held out, and 30 others less those among them.
@@ -91,7 +92,7 @@ def test_an_array_that_is_larger_than_the_memory_it_may_take(array_run):
     count = len(found.embedding)
     assert 31 <= count <= 60 and f"of a sample: {count} of 1,200 rows" in " ".join(data["notes"])
     assert f"of a sample: {count} of 1,200 rows" in Path("run/report.html").read_text()
-    assert found.fitted.split.counts == (count - 30, 30)
+    assert found.fitted.split.counts == (count - 30, 15) and len(found.fitted.split.test) == 15
 
 
 def test_data_that_fit_are_held_in_memory_as_ever():
@@ -146,7 +147,7 @@ def test_a_text_table_is_converted():
     assert found["id"].tolist() == [f"c{i}" for i in range(500)]
     assert curvae("embed", "run", "x.csv", "--memory", MEMORY, "-o", "again.csv").code == 0
     np.testing.assert_allclose(table("again.csv")["radius"], found["radius"], rtol=1e-9)
-    assert type(kinds.training_run(Source("x.csv", label="kind", id="cell"), Config(), 1, Reporter())) is RowsRun
+    assert type(kinds.training_run(Source("x.csv", label="kind", id="cell"), Config(), 1, Reporter(), {})) is RowsRun
 
 
 def test_a_compressed_matrix_is_read_as_a_whole_unless_a_bound_is_asked_for():
@@ -185,7 +186,7 @@ def test_a_table_without_the_columns_of_the_model():
 @pytest.mark.usefixtures("array_run")
 def test_own_rows_are_evaluated_by_part():
     found = curvae("evaluate", "run", "x.npy", "--samples", "5", "--json").json["parts"]
-    assert found["validation"]["rows"] == 30
+    assert found["validation"]["rows"] == found["test"]["rows"] == 15
     np.save("y.npy", numbered(ROWS, seed=1))
     found = curvae("evaluate", "run", "y.npy", "--samples", "5", "--json").json["parts"]
     assert {name: part["rows"] for name, part in found.items()} == {"new": 30}
@@ -293,9 +294,9 @@ def test_what_needs_all_rows_is_held_in_memory_unless_a_bound_is_asked_for(monke
     monkeypatch.setattr(memory, "_UNKNOWN", 4 * 10**6)
     monkeypatch.setattr(memory, "_installed", lambda: None)
     config = Config()
-    assert kinds.training_run(Source("x.npy"), config, None, Reporter()).source.memory == "1MB"
-    assert kinds.training_run(Source("x.npy"), config, 2, Reporter()).source.memory is None
-    assert type(kinds.training_run(Source("x.npy"), Config(neighbours="near"), 1, Reporter())) is RowsRun
+    assert kinds.training_run(Source("x.npy"), config, None, Reporter(), {}).source.memory == "1MB"
+    assert kinds.training_run(Source("x.npy"), config, 2, Reporter(), {}).source.memory is None
+    assert type(kinds.training_run(Source("x.npy"), Config(neighbours="near"), 1, Reporter(), {})) is RowsRun
 
 
 def test_constant_data_are_refused():

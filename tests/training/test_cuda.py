@@ -30,6 +30,7 @@ SMALL = Config(
     cooldown=0.0,
     patience=None,
     prior_scale=1.0,
+    neighbours="off",
 )
 
 

@@ -664,7 +664,7 @@ def test_kill_at_random_moments(tmp_path, often, whole):
 
 def estimator(**more):
     settings = {"hidden": (8,), "posterior": "wrapped", "epochs": 3, "batch_size": 20, "learning_rate": 0.02}
-    return PoincareVAE(**{**settings, "random_state": 3, "device": "cpu", **more})
+    return PoincareVAE(**{**settings, "neighbours": "off", "random_state": 3, "device": "cpu", **more})
 
 
 def by_hand(model, watched):

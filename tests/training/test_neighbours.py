@@ -278,7 +278,7 @@ def test_the_term_is_learned():
 
 def test_true_and_false():
     assert Config(neighbours=True).neighbours == "both"
-    assert Config(neighbours=False) == Config()
+    assert Config(neighbours=False) == Config(neighbours="off")
 
 
 def test_early_stopping_goes_by_both():

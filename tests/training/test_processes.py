@@ -35,7 +35,15 @@ ROWS = 779
 X = numbered(ROWS)
 # Six epochs of a pass each, in batches of which the last has a single row: most processes have none of it.
 CONFIG = Config(
-    hidden=(8,), posterior="wrapped", epochs=6, batch_size=100, cooldown=0.0, learning_rate=0.01, patience=4, seed=3
+    hidden=(8,),
+    posterior="wrapped",
+    epochs=6,
+    batch_size=100,
+    cooldown=0.0,
+    learning_rate=0.01,
+    patience=4,
+    seed=3,
+    neighbours="off",
 )
 HELD = HeldOut(ROWS, np.arange(1, ROWS, 10)[:76])
 
@@ -170,12 +178,14 @@ def test_a_loss_that_is_not_a_number_ends_all():
 def test_the_command_line(table):
     write_table("t.csv", rows=200)
     code = [
-        curvae("fit", "t.csv", "-q", *SMALL, "--batch-size", "64", "-o", f"run{n}", "--processes", n) for n in (1, 2)
+        curvae("fit", "t.csv", "-q", *SMALL, *more, "--batch-size", "64", "-o", f"run{n}", "--processes", n)
+        for n, more in ((1, ("--neighbours", "off")), (2, ()))
     ]
     assert [one.code for one in code] == [0, 0] and code[1].err == ""
     one, two = config("run1"), config("run2")
     assert one["summary"]["log_likelihood"] == pytest.approx(two["summary"]["log_likelihood"], rel=1e-4)
     assert one["config"] == two["config"]
+    assert "several processes share every batch" in two["neighbours_reason"] and one["neighbours_reason"] == "as asked"
 
 
 # --- killed processes -------------------------------------------------------------------------------------------------

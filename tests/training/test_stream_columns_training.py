@@ -20,7 +20,9 @@ from streaming import MEMORY, mixed_table, write_parts
 from trainings import assert_same, state
 
 ROWS = 600
-CONFIG = Config(hidden=(8,), posterior="wrapped", epochs=3, batch_size=100, patience=None, seed=3, validation=0.05)
+CONFIG = Config(
+    hidden=(8,), posterior="wrapped", epochs=3, batch_size=100, patience=None, seed=3, validation=0.05, neighbours="off"
+)
 
 
 class InMemoryOrder(StreamedRows):

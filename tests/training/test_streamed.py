@@ -179,7 +179,7 @@ def test_losses_are_those_of_the_engine_in_memory_with_the_same_batches():
 
 def test_scaling_start_and_figures_are_those_of_rows_in_memory(monkeypatch):
     """With the same split, and one epoch of a single step, whose order does not matter but for rounding."""
-    config = replace(CONFIG, batch_size=ROWS, epochs=1, epoch_steps=None, learning_rate=1e-9)
+    config = replace(CONFIG, batch_size=ROWS, epochs=1, epoch_steps=None, learning_rate=1e-9, neighbours="off")
     stream = opened()
     held = held_out_rows(config, stream)
     split = replace(

@@ -20,7 +20,16 @@ from curvae.training import Config, Rows, Scaling, engine, fit, random_split, st
 from curvae.training.engine import losses
 from curvae.training.evaluate import Embedding, embed, health, likelihoods, reconstruct
 
-SMALL = Config(hidden=(8,), epochs=4, batch_size=16, cooldown=0.0, noise_rate=1.0, weight_decay=0.0, patience=None)
+SMALL = Config(
+    hidden=(8,),
+    epochs=4,
+    batch_size=16,
+    cooldown=0.0,
+    noise_rate=1.0,
+    weight_decay=0.0,
+    patience=None,
+    neighbours="off",
+)
 
 
 def rows(n=40, columns=3, seed=0):
@@ -445,7 +454,11 @@ def test_weight_decay_follows_from_the_rows():
 
 def test_maps_start_at_principal_components_where_neighbours_count():
     x = rows()
-    for settings, start in (({}, "random"), ({"neighbours": "near"}, "pca"), ({"init": "pca"}, "pca")):
+    kinds = {"off": "random", "near": "pca", "auto": "pca"}
+    for settings, start in (
+        *(({"neighbours": kind}, start) for kind, start in kinds.items()),
+        ({"init": "pca"}, "pca"),
+    ):
         assert fit(replace(SMALL, **settings), x).config.init == start
     assert fit(replace(SMALL, neighbours="near", init="random"), x).config.init == "random"
 

@@ -67,7 +67,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones. None takes
-            200, and from 1,000 training rows on (200, 200); where neighbours count, from 400 on (300, 300, 300, 300).
+            200, and from 1,000 training rows on (200, 200); where neighbours count, from 400 on (200, 200, 200, 200).
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
@@ -77,7 +77,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         batch_size, learning_rate, adam_beta2: of Adam.
         cooldown: share of the steps, at the end, over which the learning rate falls to 0.
         dropout: share of the units of the encoder's dense layers that are left out in a step, which makes an encoder
-            that serves new rows better. "auto" is, where neighbours count, 0.03 from 1,000 training rows on and 0.05
+            that serves new rows better. "auto" is, where neighbours count, 0.03 from 400 training rows on and 0.05
             from 2,000 on, else 0.
         weight_decay: of the encoder, for the same end: a step shrinks its weights by so many times the learning rate.
             "auto" is 1, or 0.3 where dropout is on by default, and less in large tables.

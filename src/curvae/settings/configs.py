@@ -57,10 +57,10 @@ ADDED: Mapping[str, Any] = {
 
 
 # Hidden layers by default from so many training rows on.
-_MANY_ROWS, _MANY = (200, 200), 1000
+_MANY, _MANY_ROWS = 1000, (200, 200)
 # An encoder that keeps neighbourhoods has more to learn. From so many training rows on: hidden layers, dropout, and the
 # weight decay beside it over that of others.
-_SOME, _DEEP, _DROPOUT, _DECAY_BESIDE = 400, (300, 300, 300, 300), 0.03, 0.3
+_SOME, _DEEP, _DROPOUT, _DECAY_BESIDE = 400, (200, 200, 200, 200), 0.03, 0.3
 # And from so many training rows on: dropout, and jitter if it is held to near neighbours. In smaller tables jitter
 # costs it some of these.
 _LARGE, _MORE_DROPOUT, _JITTER = 2000, 0.05, 0.5

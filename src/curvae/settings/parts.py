@@ -160,7 +160,7 @@ class LayerSettings(Part):
     hidden: tuple[int, ...] | None = setting(
         None,
         "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
-        shown="200, or from 1,000 training rows on 200,200; where neighbours count, from 400 on 300,300,300,300",
+        shown="200, or from 1,000 training rows on 200,200; where neighbours count, from 400 on 200,200,200,200",
     )
 
     @property

@@ -54,10 +54,8 @@ __all__ = [
 SAMPLES = 500
 """importance samples a row, by default, to judge a model in a comparison"""
 
-_MAP_DIMENSIONS, _FIND = (
-    (2, 3),
-    100_000,
-)  # in which, and up to how many training rows, neighbourhoods are kept by default
+# Neighbourhoods are kept by default in spaces of so many dimensions, and of so many training rows.
+_MAP_DIMENSIONS, _FEWEST_ROWS, _MOST_ROWS = (2, 3), 3, 100_000
 _WEIGHT = 0.3  # of neighbourhoods, in nats a row for every column by which rows are near each other
 _CAPTURE = 200  # steps from which on capturing a CUDA graph pays
 _LOOK = 0.25  # validation rows over training rows of an epoch that is a part of a pass, at most
@@ -138,7 +136,8 @@ def choose_neighbours(config: Config, layout: Layout, rows: int, hindrance: str 
         f"the dimension is {config.dim}, not that of a map, 2 or 3": config.dim not in _MAP_DIMENSIONS,
         "the network is convolutional": config.network != "mlp",
         f"rows have {' and '.join(told)}, whose effects are to stay out of the map": bool(told),
-        f"neighbours among more than {_FIND:,} rows take long to find": rows > _FIND,
+        f"neighbours among more than {_MOST_ROWS:,} rows take long to find": rows > _MOST_ROWS,
+        f"fewer than {_FEWEST_ROWS} rows have no neighbourhoods": rows < _FEWEST_ROWS,
     }
     found = next((reason for reason, holds in reasons.items() if holds), None)
     return ("both", f"the default in {config.dim} dimensions") if found is None else ("off", found)
@@ -244,7 +243,11 @@ def plan_rows(
         likelihood, layout, reason = once(
             partial(chosen_likelihood, arrays, config.likelihood), source, config.likelihood
         )
-        config = resolve_defaults(config, likelihood, split, layout)
+        weight = arrays.weight
+        hindrance = (
+            "" if weight is None or weight.all() else "some rows have no weight, and would be neighbours all the same"
+        )
+        config = resolve_defaults(config, likelihood, split, layout, hindrance)
         scaling = (
             once(
                 partial(scaling_for, config, layout, sources[source], split),

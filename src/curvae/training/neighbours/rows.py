@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...data.neighbours import bridged, neighbour_graph
 from ...data.principal import principal_axes
+from ...errors import CurvaeError
 from ...models import VAE, Likelihood
 from ...settings import NeighbourKind
 from ..rows import Rows
@@ -29,6 +30,7 @@ _LANDMARKS, _PATHS = 300, 30_000_000  # landmarks, and lengths of paths, at most
 COMPONENTS, _SEEN = 50, 200_000_000
 _DENSE = 1000  # rows or columns up to which these are found from all products of them
 _BLOCK = 4096
+_LARGEST = 1e15  # value whose square may be summed in float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,13 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         kind: what is asked for.
         k: nearest neighbours of a row, if there are so many others.
     """
-    x = encoder_inputs(rows, torch.from_numpy(index).to(rows.device), model.likelihood)
+    with np.errstate(over="ignore"):
+        x = encoder_inputs(rows, torch.from_numpy(index).to(rows.device), model.likelihood)
+    if not bool(np.abs(x).max() < _LARGEST):
+        raise CurvaeError(
+            f"values beyond {_LARGEST:g} are too large to tell which rows are near each other; scale them, leave "
+            'standardise on, or use neighbours="off"'
+        )
     count = len(x)
     k = min(k, count - 1)
     index_of, distances = nearest(x, min(_WIDER * k, count - 1) if kind != "far" else k, model.device)
