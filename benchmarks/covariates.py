@@ -27,7 +27,7 @@ from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
 SHIFT, NEIGHBOURS, TEST, SAMPLES = 3.0, 5, 0.2, 200
-CONFIG = Config(hidden=(64,), likelihood="gaussian", validation=0.0)
+CONFIG = Config(hidden=(64,), likelihood="gaussian", validation=0.0, neighbours="off")
 EPOCHS = {"branching diffusion": 70, "wine": 240}
 KINDS = {
     "without the shift": (False, False, False),

@@ -79,7 +79,7 @@ VERDICT = (
 )
 MOST = 20_000  # rows of a table
 
-OLDER: dict[str, Any] = {"batch_size": 64, "noise_rate": 1.0, "weight_decay": 0.0}
+OLDER: dict[str, Any] = {"batch_size": 64, "noise_rate": 1.0, "weight_decay": 0.0, "neighbours": "off"}
 """what the defaults of before and the centre of the choice had in common"""
 
 BEFORE: dict[str, Any] = {

@@ -44,7 +44,7 @@ TABLES = {
 CURVATURES = (0.0, 1.0)
 SEEDS = range(8)
 SHARE = 0.2
-SETTINGS: dict[str, Any] = {"hidden": (64,), "learning_rate": 3e-3, "epochs": 150, "patience": 25}
+SETTINGS: dict[str, Any] = {"hidden": (64,), "learning_rate": 3e-3, "epochs": 150, "patience": 25, "neighbours": "off"}
 SAMPLES = 500
 
 

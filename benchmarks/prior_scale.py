@@ -65,6 +65,7 @@ def measure(
     """Likelihoods of the models of one stack."""
     rows, test = data
     common = {"dim": dim, "posterior": posterior, "likelihood": "bernoulli", "hidden": plan.hidden}
+    common |= {"neighbours": "off"}
     configs = [
         Config(curvature=c, seed=seed, steps=plan.steps, batch_size=plan.batch_size, **common)
         for c, seed in product(curvatures, range(plan.seeds))

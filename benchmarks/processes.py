@@ -63,6 +63,7 @@ def speed(repeats: int = 5) -> dict[str, Any]:
                 epochs=3,
                 validation=0.0,
                 patience=None,
+                neighbours="off",
             )
             fitted = fit(config, x, processes=count, progress=lambda record, n, to=ends: to.append(time.process_time()))
             parameters = sum(p.numel() for p in fitted.model.parameters())
@@ -104,7 +105,7 @@ def kills(moments: int = 20) -> dict[str, Any]:
 def one(folder: Path, resume: bool) -> None:
     """What is killed: a training on an array that is read in pieces, in 40 parts of passes over it."""
     stream = open_stream(folder.parent / "x.npy", memory="4MB")
-    config = Config(epochs=40, epoch_steps=5, batch_size=512, hidden=(32,), posterior="wrapped")
+    config = Config(epochs=40, epoch_steps=5, batch_size=512, hidden=(32,), posterior="wrapped", neighbours="off")
     try:
         fitted = fit(config, stream, folder=folder, resume=resume, processes=2)
     except CurvaeError as error:

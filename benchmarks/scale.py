@@ -75,7 +75,7 @@ def write(folder: Path, rows: int, kind: str) -> Path:
 
 def epochs(folder: Path, batch: int, rows: int, repeats: int) -> dict[str, Any]:
     """Processor seconds of an epoch in memory, from an array and from Parquet, in turn; and their ratios."""
-    config = Config(epochs=repeats + 1, batch_size=batch, validation=0.0, patience=None)
+    config = Config(epochs=repeats + 1, batch_size=batch, validation=0.0, patience=None, neighbours="off")
     engines: dict[str, BatchEngine] = {}
     for kind in ("npy", "parquet"):
         path = write(folder, rows, kind)
@@ -114,7 +114,7 @@ def one(path: Path, memory: str) -> dict[str, Any]:
     began = time.process_time()
     stream = open_stream(path, memory=memory)
     read = time.process_time()
-    config = Config(epochs=1, batch_size=1024, patience=None)
+    config = Config(epochs=1, batch_size=1024, patience=None, neighbours="off")
     fitted = fit(config, stream)
     trained = time.process_time()
     table = path.with_name("embedding.parquet")

@@ -31,6 +31,7 @@ from curvae.training.storage import versions
 from . import (
     calibration,
     covariates,
+    default_map,
     gallery,
     graph_scale,
     graph_tables,
@@ -181,6 +182,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "scale": scale.table,
     "scale_processes": processes.table,
     "graph_scale": graph_scale.table,
+    "default_map": default_map.table,
     **maps.TABLES,
     **graph_tables.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},

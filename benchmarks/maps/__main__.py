@@ -6,7 +6,7 @@ ours     maps by Curvae, and Poincaré maps, to MAPS
 gain     what the neighbourhood term costs in likelihood, to MAPS
 lost     what rows lose that are held out, with five seeds, to MAPS
 score    figures of all maps, beside them
-results  results/maps.json and pictures
+results  results/maps.json and pictures; methods of which there are no figures in MAPS keep those of the file
 
 `export` and `others` need no torch, and may run in an environment of their own.
 """
@@ -70,8 +70,10 @@ def _results(options: argparse.Namespace) -> None:
     from .pictures import draw
     from .results import TABLES, summary
 
-    found = summary(options.data, options.maps, options.timed or options.maps)
-    Path("results/maps.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    result = Path("results/maps.json")
+    before = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+    found = summary(options.data, options.maps, options.timed or options.maps, before)
+    result.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for name in found["sets"]:
         draw(options.data, options.maps, name, Path(f"docs/images/maps-{name}.png"))
     for table in TABLES.values():

@@ -36,21 +36,32 @@ _TIMED = ("krumsiek11", "pbmc68k_reduced", "mnist")
 Found = Mapping[str, Any]
 
 
-def summary(data: Path, maps: Path, timed: Path) -> dict[str, Any]:
-    """The content of `results/maps.json`."""
+def summary(data: Path, maps: Path, timed: Path, before: Found) -> dict[str, Any]:
+    """The content of `results/maps.json`; figures and times of methods that were not measured again are those of
+    `before`, its content until now."""
     cells = drawn(maps, list(SETS))
     sets = {name: _one(data, maps, name, [cell for cell in cells if cell.data == name]) for name in SETS}
+    times = {name: _times(timed, name) for name in SETS}
+    for name, known in before.get("sets", {}).items():
+        sets[name]["maps"] = _ordered({**known["maps"], **sets[name]["maps"]})
+        times[name] = _over_umap(_ordered({**before["time"].get(name, {}), **times[name]}))
     sets = {name: found for name, found in sets.items() if found["maps"]}
     others = maps / VERSIONS
+    newer = json.loads(others.read_text(encoding="utf-8")) if others.exists() else {}
     return {
         "command": "python -m benchmarks.maps",
-        "versions": versions() | (json.loads(others.read_text(encoding="utf-8")) if others.exists() else {}),
+        "versions": {**before.get("versions", {}), **newer, **versions()},
         "choice": CHOICE,
         "verdict": VERDICT,
         "sets": sets,
         "found": _verdict(sets, maps),
-        "time": {name: _times(timed, name) for name in sets},
+        "time": {name: times[name] for name in sets},
     }
+
+
+def _ordered(methods: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known by method, in the order of the tables."""
+    return {method: methods[method] for method in NAMES if method in methods}
 
 
 def _one(data: Path, maps: Path, name: str, cells: Sequence[Cell]) -> dict[str, Any]:
@@ -153,10 +164,17 @@ def _times(timed: Path, name: str) -> dict[str, Any]:
         spent = [float(one["seconds"]) for one in stored if "seconds" in one]
         if spent:
             found[method] = {"seconds": float(np.median(spent))}
-    for one in found.values():
-        if "umap" in found:
-            one["over_umap"] = one["seconds"] / found["umap"]["seconds"]
-    return found
+    return _over_umap(found)
+
+
+def _over_umap(times: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """The times of methods, and how many times that of UMAP they are."""
+    umap = times.get("umap")
+    return (
+        times
+        if umap is None
+        else {method: {**one, "over_umap": one["seconds"] / umap["seconds"]} for method, one in times.items()}
+    )
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------

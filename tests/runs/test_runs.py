@@ -18,7 +18,8 @@ from curvae import PoincareVAE
 from curvae.data import load
 from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
-from curvae.training import pace, stacks
+from curvae.runs.rows_run import test_share
+from curvae.training import Config, pace, stacks
 from curvae.training.engine import BatchEngine
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
@@ -371,6 +372,48 @@ def test_patience_keeps_the_figures_of_the_best_epoch():
     assert len(records) == best["epoch"] + 3 < 60
     assert found["c"] == best["c"] != records[-1]["c"] and found["kl"] == best["kl"]
     assert PoincareVAE.load("run").curvature_ == pytest.approx(best["c"], rel=1e-6)
+
+
+def test_the_likelihood_is_of_rows_that_chose_nothing():
+    for rows, told in ((200, "test rows"), (199, "validation rows, which chose the epoch")):
+        write_table(Path("t.csv"), rows=rows)
+        said = fit("t.csv", "-o", "run", "--force").err
+        split = pd.read_csv("run/embedding.csv")["split"].value_counts()
+        assert split["validation"] == 20 and split.get("test", 0) == (20 if rows == 200 else 0)
+        summary, report = config()["summary"], Path("run/report.html").read_text(encoding="utf-8")
+        assert summary["log_likelihood_rows"] == told.split()[0] and f"log-likelihood of {told}" in said
+        assert f"20 {told}; importance sampling" in report
+        judged = curvae("evaluate", "run", "t.csv", "--samples", "500", "--json").json["parts"][told.split()[0]]
+        assert judged["rows"] == 20 and judged["log_likelihood"] == pytest.approx(summary["log_likelihood"], abs=0.1)
+
+
+@pytest.mark.parametrize("more", [("--patience", "never"), ("--validation", "0"), ("--validation", "0.6")])
+def test_without_a_choice_there_are_no_test_rows(more):
+    write_table(Path("t.csv"), rows=200)
+    said = fit("t.csv", "-o", "run", *more).err
+    assert "test" not in set(pd.read_csv("run/embedding.csv")["split"])
+    assert ("which chose the epoch" in said) == ("0.6" in more)
+
+
+def test_a_run_goes_on_with_the_test_rows_that_it_was_begun_with():
+    """Those of earlier versions have none."""
+    begun = {"data": {"test": 0.05}}
+    assert [test_share(Config(), 500, before) for before in ({}, begun, {"data": {}})] == [0.1, 0.05, 0.0]
+    assert test_share(Config(validation=0.04), 500, {}) == 0.04
+
+
+def test_the_report_says_why_neighbours_count():
+    write_table(Path("t.csv"), batch=list("uv") * 20)
+    for more, says in (
+        ((), "neighbours both: the default in 2 dimensions"),
+        (("--dim", "5"), "neighbours off: the dimension is 5, not that of a map, 2 or 3"),
+        (("--covariate", "batch"), "neighbours off: rows have covariates, whose effects are to stay out of the map"),
+        (("--neighbours", "near"), "neighbours near: as asked"),
+    ):
+        words = ("--covariate", "batch") if "--covariate" in more else ("--label", "batch", *more)
+        said = fit("t.csv", *words, "-o", "run", "--force").err
+        kind, _, reason = says.removeprefix("neighbours ").partition(": ")
+        assert says in said and f"{kind} ({reason})" in Path("run/report.html").read_text(encoding="utf-8")
 
 
 def test_groups_stay_together():

@@ -23,6 +23,12 @@ SMALL = Config(hidden=(4,), epochs=1, batch_size=64, seed=7)
 X = np.random.default_rng(0).normal(size=(60, 4))
 
 
+def test_neighbours_count_only_if_asked_for():
+    for kind, expected in (("auto", "off"), ("near", "near")):
+        found = compare(replace(SMALL, neighbours=kind), X, (1.0,), 3, samples=2, jobs=1)
+        assert found.config.neighbours == expected
+
+
 def comparison(differences, ratio=0.25):
     """Repeats in which c = 1 is chosen, and better than flat by the given differences."""
     repeats = [

@@ -13,15 +13,18 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 from scipy.stats import entropy
 
+from curvae.data import Arrays
 from curvae.data.neighbours import bridged, graph_of_table, neighbour_graph
-from curvae.models import Batch
+from curvae.errors import CurvaeError
+from curvae.models import Batch, Layout
 from curvae.training import Config, fit, fit_many
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
 from curvae.training.neighbours import Neighbourhood, Neighbourhoods
 from curvae.training.neighbours.kernels import affinities, draws, landmark_paths
 from curvae.training.neighbours.nearest import _by_blocks, bridge_between, nearest
-from curvae.training.rows_problem import plan_rows
+from curvae.training.rows_problem import choose_neighbours, plan_rows, resolve_defaults
+from curvae.training.splits import Split
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
@@ -274,6 +277,60 @@ def test_the_term_is_learned():
     found = fit(replace(plain, epochs=30, neighbours_weight=100.0, learning_rate=2e-2), x)
     assert found.config.neighbours_weight == 100.0
     assert found.history[-1]["neighbours"] < 0.7 * found.history[0]["neighbours"]
+
+
+# --- by default -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "layout", "rows", "why"),
+    [
+        ({}, {}, 40, ""),
+        ({"space": "h2,e1"}, {}, 40, ""),
+        ({"dim": 3}, {}, 100_000, ""),
+        ({"dim": 1}, {}, 40, "dimension is 1"),
+        ({"dim": 4}, {}, 40, "dimension is 4"),
+        ({"space": "h2,e3"}, {}, 40, "dimension is 5"),
+        ({"network": "conv"}, {}, 40, "convolutional"),
+        ({}, {"covariates": 2}, 40, "covariates, whose effects"),
+        ({}, {"size": True, "covariates": 2}, 40, "covariates and an exposure"),
+        ({}, {}, 100_001, "more than 100,000 rows"),
+        ({}, {}, 2, "fewer than 3 rows"),
+    ],
+)
+def test_neighbours_count_where_maps_are_looked_at(settings, layout, rows, why):
+    config = Config(**settings)
+    found, reason = choose_neighbours(config, Layout(5, **layout), rows)
+    assert (found == "off") == bool(why) and why in reason and found in ("off", "both")
+    split = Split(np.arange(rows), np.empty(0, np.int64))
+    resolved = resolve_defaults(replace(config, batch_size=8), "gaussian", split, Layout(5, **layout))
+    assert resolved.neighbours == found and resolved.init == ("random" if why else "pca")
+    assert (resolved.neighbours_weight is None) == bool(why)
+    for kind in ("off", "far"):
+        assert choose_neighbours(replace(config, neighbours=kind), Layout(5, **layout), rows) == (kind, "as asked")
+
+
+def test_weights_count_and_rows_without_weight_are_no_neighbours():
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    config = Config(hidden=(4,), epochs=1)
+    for weight, kind in ((np.linspace(1, 2, 40), "both"), (np.arange(40.0), "off")):
+        assert fit(config, Arrays(x, weight=weight)).config.neighbours == kind
+
+
+def test_few_rows_rows_that_are_alike_and_single_columns():
+    random = np.random.default_rng(0)
+    config = Config(hidden=(4,), epochs=2, validation=0.0)
+    for x in (random.normal(size=(2, 3)), random.normal(size=(3, 3)), np.ones((30, 2)), random.normal(size=(30, 1))):
+        found = fit(config, x)
+        assert found.config.neighbours == ("off" if len(x) < 3 else "both")
+        assert np.isfinite([record["elbo"] for record in found.history]).all()
+
+
+def test_values_that_are_too_large_to_compare():
+    x = np.where(np.arange(40)[:, None] == 3, 1e38, np.random.default_rng(0).normal(size=(40, 60)))
+    config = Config(hidden=(4,), epochs=1, standardise=False, likelihood="gaussian", init="random")
+    with pytest.raises(CurvaeError, match='too large to tell which rows are near each other.*neighbours="off"'):
+        fit(config, x)
 
 
 def test_true_and_false():

@@ -102,6 +102,10 @@ def test_groups_stay_together_as_in_memory():
     inside = np.isin(data.groups, np.unique(data.groups[few.validation]))
     np.testing.assert_array_equal(np.flatnonzero(inside), few.validation)
     assert 0 < len(few.validation) <= 60
+    tested = held_out_rows(config, stream, test=0.1)
+    parts = [set(data.groups[part]) for part in (tested.validation, tested.test)]
+    assert all(parts) and parts[0].isdisjoint(parts[1]) and len(tested.test) < len(tested.validation)
+    np.testing.assert_array_equal(tested.all, np.flatnonzero(np.isin(data.groups, list(set.union(*parts)))))
     with pytest.raises(CurvaeError, match="no group is small enough to be held out: 3 rows may be"):
         hold_out_groups({"a": 50, "b": 60}, 0.5, 3)
 

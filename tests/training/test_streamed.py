@@ -22,7 +22,7 @@ from curvae.training.engine import BatchEngine
 from curvae.training.rows import Rows
 from curvae.training.sources import Part, Zipped
 from curvae.training.splits import HeldOut, hold_out
-from curvae.training.stream_problem import held_out_rows
+from curvae.training.stream_problem import held_out_rows, sample_rows
 from curvae.training.streamed import SHARDS, StreamedRows, shard_order
 from streaming import COLUMNS, MEMORY, numbered, write_parquet
 from trainings import assert_same, killed_at_write, state
@@ -175,6 +175,27 @@ def test_losses_are_those_of_the_engine_in_memory_with_the_same_batches():
     assert torch.equal(*found)
     weights = [dict(one.stack.models[0].named_parameters()) for one in engines]
     assert all(torch.equal(p, weights[1][name]) for name, p in weights[0].items())
+
+
+def test_test_rows_stand_beside_validation_rows_and_train_nothing():
+    stream, config = opened(), replace(CONFIG, validation=0.1)
+    held = held_out_rows(config, stream, test=0.1)
+    assert abs(len(held.validation) - len(held.test)) <= 1 < len(held.test)
+    assert held.counts == (ROWS - len(held.all), len(held.validation))
+    assert not np.isin(held.test, held.validation).any()
+    names = held.names(np.arange(ROWS))
+    for name, rows in (("train", held.counts[0]), ("validation", len(held.validation)), ("test", len(held.test))):
+        assert (names == name).sum() == rows
+    # The same rows in another order, so that means are the same.
+    changed = X.copy()
+    changed[held.test] = changed[held.test][::-1]
+    np.save("changed.npy", changed)
+    streams = stream, open_stream("changed.npy", memory=MEMORY)
+    one, other = (state(fit(config, rows, split=held))[0] for rows in streams)
+    for name, t in one.items():
+        torch.testing.assert_close(t, other[name], rtol=1e-5, atol=1e-6)
+    rows, split = sample_rows(stream, held, 0)
+    assert set(rows[split.test]) == set(held.test) and set(rows[split.validation]) == set(held.validation)
 
 
 def test_scaling_start_and_figures_are_those_of_rows_in_memory(monkeypatch):
