@@ -128,7 +128,7 @@ class RowsRun(Run):
         reason, neighbours_reason = self._plan(before, processes)
         require_buildable(self.config, self.layout)
         self.reason = before.get("likelihood_reason", reason)
-        self.neighbours_reason = before.get("neighbours_reason", neighbours_reason)
+        self.neighbours_reason = before.get("data", {}).get("neighbours_reason", neighbours_reason)
         self.plan_text = (
             f"{self.data_size}; likelihood {self.config.likelihood}: {self.reason}; "
             f"neighbours {self.config.neighbours}: {self.neighbours_reason}"
@@ -143,6 +143,7 @@ class RowsRun(Run):
             "rows": self.rows,
             "features": int(data.x.shape[1]),
             "test": self.test,
+            "neighbours_reason": self.neighbours_reason,
             "shape": list(data.shape),
             "blocks": list(data.blocks),
             "notes": list(data.notes),
@@ -150,8 +151,7 @@ class RowsRun(Run):
             "label": data.label_name,
             "schema": self.schema.to_json(),
         }
-        reasons = {"likelihood_reason": self.reason, "neighbours_reason": self.neighbours_reason}
-        return {**reasons, "repeats": self.repeats, "data": facts}
+        return {"likelihood_reason": self.reason, "repeats": self.repeats, "data": facts}
 
     def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return extremes(self.data.x)
