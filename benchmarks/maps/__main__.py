@@ -3,7 +3,6 @@
 export   the data sets, to DATA (needs scanpy, MNIST in $CURVAE_DATA, and WordNet as benchmarks/wordnet.py says)
 others   maps by PCA, UMAP, t-SNE, PHATE and PaCMAP, to MAPS (needs these packages)
 ours     maps by Curvae, and Poincaré maps, to MAPS
-gain     what the neighbourhood term costs in likelihood, to MAPS
 lost     what rows lose that are held out, with five seeds, to MAPS
 score    figures of all maps, beside them
 results  results/maps.json and pictures; methods of which there are no figures in MAPS keep those of the file
@@ -48,12 +47,6 @@ def _ours(options: argparse.Namespace) -> None:
     )
 
 
-def _gain(options: argparse.Namespace) -> None:
-    from .gain import measure
-
-    measure(options.data, options.maps, options.seeds, options.jobs, options.device)
-
-
 def _lost(options: argparse.Namespace) -> None:
     from .lost import measure
 
@@ -84,7 +77,6 @@ STAGES: dict[str, Callable[[argparse.Namespace], None]] = {
     "export": _export,
     "others": _others,
     "ours": _ours,
-    "gain": _gain,
     "lost": _lost,
     "score": _score,
     "results": _results,

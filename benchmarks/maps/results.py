@@ -13,7 +13,6 @@ from curvae.training.evaluate import stability
 from curvae.training.paired import Paired, mean_interval
 from curvae.training.storage import versions
 
-from . import gain
 from . import lost as repeated
 from .cells import Cell
 from .data import CHOICE, FOLDS, SETS, VERDICT, Data, load
@@ -101,7 +100,6 @@ def _verdict(sets: Mapping[str, Found], folder: Path) -> dict[str, Any]:
     cells = sets.get("krumsiek11", {"maps": {}})["maps"]
     if OURS in cells:
         found["krumsiek11"] = {name: mean_interval(cells[OURS][name]) for name in ("qlocal_paths", "qglobal_paths")}
-        found["log_likelihood"] = gain.summary(folder)
     found["held_out_accuracy_lost_by_seeds"] = repeated.summary(folder)
     return found
 

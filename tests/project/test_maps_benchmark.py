@@ -19,7 +19,7 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import poincare_maps
-from benchmarks.maps import data, gain, lost, results, score
+from benchmarks.maps import data, lost, results, score
 from benchmarks.maps.cells import Cell, compute, whole_and_folds
 
 
@@ -100,17 +100,6 @@ def sets():
 
 def test_methods_that_are_better_in_everything_are_named(sets, tmp_path):
     assert results._verdict(sets, tmp_path)["better_in_all"] == {"digits": ["phate"], "wine": []}
-
-
-def test_gains_are_paired_by_seed_and_fold(sets, tmp_path):
-    known = {"likelihood": [[1.0, 2.0], [3.0, 4.0]], "term": [[1.5, 2.5], [3.25, 4.25]]}
-    (tmp_path / gain.NAME).write_text(json.dumps(known), encoding="utf-8")
-    found = results._verdict(sets, tmp_path)["log_likelihood"]
-    assert found["gained"] == [[0.5, 0.5], [0.25, 0.25]]
-    half = stats.t.ppf(0.975, 1) * np.std([0.5, 0.25], ddof=1) / np.sqrt(2)
-    assert found["over_seeds"] == pytest.approx((0.375, half))
-    half = stats.t.ppf(0.975, 3) * np.std([0.5, 0.5, 0.25, 0.25], ddof=1) * np.sqrt(1 / 4 + 1 / 4)
-    assert found["over_pairs"] == pytest.approx((0.375, half))
 
 
 def test_differences_are_to_the_better_of_two(sets, tmp_path):
