@@ -85,12 +85,12 @@ found = faithfulness(
 print(found.verdict)
 
 # %% [markdown]
-# If a map is meant for looking at, `neighbours="both"` holds it to the neighbourhoods
-# of the data as well as to the likelihood:
+# By default a map of two or three dimensions is held to the neighbourhoods of the data
+# as well as to the likelihood. The likelihood alone keeps fewer of them:
 
 # %%
-held = PoincareVAE(neighbours="both", random_state=0).fit(train[columns])
-print(faithfulness(scaled, held.embedding_, distance="poincare").verdict)
+alone = PoincareVAE(neighbours="off", random_state=0).fit(train[columns])
+print(faithfulness(scaled, alone.embedding_, distance="poincare").verdict)
 
 # %% [markdown]
 # ## Place new rows
