@@ -102,6 +102,7 @@ def test_groups_stay_together_as_in_memory():
     inside = np.isin(data.groups, np.unique(data.groups[few.validation]))
     np.testing.assert_array_equal(np.flatnonzero(inside), few.validation)
     assert 0 < len(few.validation) <= 60
+    assert not len(held_out_rows(replace(config, validation=0.0), stream).all)
     tested = held_out_rows(config, stream, test=0.1)
     parts = [set(data.groups[part]) for part in (tested.validation, tested.test)]
     assert all(parts) and parts[0].isdisjoint(parts[1]) and len(tested.test) < len(tested.validation)

@@ -75,13 +75,14 @@ def held_out_rows(config: Config, stream: Stream | Batches, test: float = 0.0) -
     most, share = min(HELD_OUT, stream.memory // (_SHARE * 8 * stream.features)), config.validation + test
     if stream.groups is None:
         held = hold_out(len(stream), share, most, config.seed).validation
-        of = np.arange(len(held))
+        group = np.arange(len(held))
     else:
-        groups = [stream.rows_of([name]) for name in hold_out_groups(stream.groups, share, most, config.seed)]
-        held, of = np.concatenate(groups), np.repeat(np.arange(len(groups)), [len(rows) for rows in groups])
-    if not test:
+        chosen = hold_out_groups(stream.groups, share, most, config.seed)
+        held = np.concatenate([np.empty(0, np.int64), *(stream.rows_of([name]) for name in chosen)])
+        group = np.repeat(np.arange(len(chosen)), [stream.groups[name] for name in chosen])
+    if not test or len(held) < 2:
         return HeldOut(len(stream), np.sort(held))
-    parts = random_split(len(held), test / share, seed=config.seed, groups=of)
+    parts = random_split(len(held), test / share, seed=config.seed, groups=group)
     return HeldOut(len(stream), np.sort(held[parts.train]), np.sort(held[parts.validation]))
 
 
