@@ -53,7 +53,7 @@ def summary(data: Path, maps: Path, timed: Path, before: Found) -> dict[str, Any
         "choice": CHOICE,
         "verdict": VERDICT,
         "sets": sets,
-        "found": _verdict(sets, maps),
+        "found": _verdict(sets, maps, before),
         "time": {name: times[name] for name in sets},
     }
 
@@ -93,14 +93,15 @@ def _mean(found: Found, name: str) -> float | None:
     return float(np.mean(found[name])) if name in found else None
 
 
-def _verdict(sets: Mapping[str, Found], folder: Path) -> dict[str, Any]:
+def _verdict(sets: Mapping[str, Found], folder: Path, before: Found) -> dict[str, Any]:
     """What was asked of the maps before they were drawn, and what came out."""
     maps = {name: sets[name]["maps"] for name in VERDICT if OURS in sets.get(name, {"maps": ()})["maps"]}
     found: dict[str, Any] = {"better_in_all": _better_in_all(maps), "median_difference": _medians(maps)}
     cells = sets.get("krumsiek11", {"maps": {}})["maps"]
     if OURS in cells:
         found["krumsiek11"] = {name: mean_interval(cells[OURS][name]) for name in ("qlocal_paths", "qglobal_paths")}
-    found["held_out_accuracy_lost_by_seeds"] = repeated.summary(folder)
+    lost = before.get("found", {}).get("held_out_accuracy_lost_by_seeds", {})
+    found["held_out_accuracy_lost_by_seeds"] = {**lost, **repeated.summary(folder)}
     return found
 
 

@@ -99,11 +99,11 @@ def sets():
 
 
 def test_methods_that_are_better_in_everything_are_named(sets, tmp_path):
-    assert results._verdict(sets, tmp_path)["better_in_all"] == {"digits": ["phate"], "wine": []}
+    assert results._verdict(sets, tmp_path, {})["better_in_all"] == {"digits": ["phate"], "wine": []}
 
 
 def test_differences_are_to_the_better_of_two(sets, tmp_path):
-    found = results._verdict(sets, tmp_path)["median_difference"]
+    found = results._verdict(sets, tmp_path, {})["median_difference"]
     assert found["qlocal"]["median"] == pytest.approx(-0.1)
     assert found["qglobal"]["median"] == pytest.approx(-0.1)
     assert found["accuracy"]["each"] == pytest.approx({"digits": 0.05, "wine": 0.05})
