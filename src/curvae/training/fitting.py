@@ -81,7 +81,7 @@ def fit(
         >>> x = np.random.default_rng(0).normal(size=(40, 3))
         >>> fitted = fit(Config(epochs=2, hidden=(8,)), x)
         >>> sorted(fitted.history[0])[:5]
-        ['c', 'elbo', 'epoch', 'kl', 'prior_scale']
+        ['c', 'elbo', 'epoch', 'kl', 'neighbours']
     """
     problem: Problem[RowsTask, Fitted]
     tasks: Sequence[RowsTask]
