@@ -18,7 +18,7 @@ from curvae import PoincareVAE
 from curvae.data import load
 from curvae.data.text import EXACT
 from curvae.errors import CurvaeError
-from curvae.runs.rows_run import test_share
+from curvae.runs.rows_run import choose_test_share
 from curvae.training import Config, pace, stacks
 from curvae.training.engine import BatchEngine
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
@@ -398,8 +398,8 @@ def test_without_a_choice_there_are_no_test_rows(more):
 def test_a_run_goes_on_with_the_test_rows_that_it_was_begun_with():
     """Those of earlier versions have none."""
     begun = {"data": {"test": 0.05}}
-    assert [test_share(Config(), 500, before) for before in ({}, begun, {"data": {}})] == [0.1, 0.05, 0.0]
-    assert test_share(Config(validation=0.04), 500, {}) == 0.04
+    assert [choose_test_share(Config(), 500, before) for before in ({}, begun, {"data": {}})] == [0.1, 0.05, 0.0]
+    assert choose_test_share(Config(validation=0.04), 500, {}) == 0.04
 
 
 def test_the_report_says_why_neighbours_count():

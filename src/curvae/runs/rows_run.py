@@ -57,7 +57,7 @@ from .sources import DataSource, Source
 from .spread import spread_figures, spread_pictures, spread_text, stability_section
 from .trees import known_tree
 
-__all__ = ["RowsRun", "test_share"]
+__all__ = ["RowsRun", "choose_test_share"]
 
 # Rows of a table from which on some are held out that choose nothing, the share of these, and the largest share of
 # validation rows beside which they are.
@@ -71,7 +71,7 @@ def _samples(rows: int) -> int:
     return min(SAMPLES, max(_FEWEST, _DRAWS // max(1, rows)))
 
 
-def test_share(config: Config, rows: int, before: Mapping[str, Any]) -> float:
+def choose_test_share(config: Config, rows: int, before: Mapping[str, Any]) -> float:
     """Share of the rows that are held out to be reported, where validation rows choose the epoch.
 
     Arguments:
@@ -159,7 +159,10 @@ class RowsRun(Run):
     def _plan(self, before: Mapping[str, Any], processes: int) -> tuple[str, str]:
         """Split the rows and make "auto" choices; returns why this likelihood, and why neighbours count or not."""
         data, config = self.data, self.config
-        split, self.test = partial(random_split, len(data), config.validation), test_share(config, len(data), before)
+        split, self.test = (
+            partial(random_split, len(data), config.validation),
+            choose_test_share(config, len(data), before),
+        )
         self.split = split(self.test, config.seed, data.groups)
         if not len(self.split.validation):
             self.test, self.split = 0.0, split(0.0, config.seed, data.groups)

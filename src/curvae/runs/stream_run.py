@@ -16,7 +16,7 @@ from ..training.rows_problem import choose_neighbours
 from ..training.stream_problem import IN_PIECES, held_out_rows, plan_stream
 from .pieces import embedded_tables, loaded, opened, sampled
 from .progress import Reporter
-from .rows_run import RowsRun, test_share
+from .rows_run import RowsRun, choose_test_share
 from .run import Outcome, Place
 from .sources import DataSource, Source, Step
 
@@ -62,7 +62,7 @@ class StreamRun(RowsRun):
         super().__init__(replace(source, memory=bound), config)
 
     def _load(self, source: Source) -> tuple[Dataset, Schema]:
-        self.test = test_share(self.config, len(self.stream), self._before)
+        self.test = choose_test_share(self.config, len(self.stream), self._before)
         self.held_out = held_out_rows(self.config, self.stream, self.test)
         data, self.split = sampled(self.stream, self.held_out, self.config.seed)
         return data, self.stream.schema
