@@ -167,15 +167,6 @@ def gains(cells: Mapping[str, Sequence[Mapping[str, Any]]], after: str, before: 
     return Paired([a[figure] - b[figure] for a, b in pairs], ratio=1 / (FOLDS - 1))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P values corrected for their number."""
-    adjusted, least = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(np.argsort(p_values)):
-        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = least
-    return adjusted
-
-
 def summary(cells: Path) -> dict[str, Any]:
     """Means of all tables, what the default gains over `off` and over `before`, and what `off` gains over `before`."""
     found = {
@@ -200,7 +191,7 @@ def summary(cells: Path) -> dict[str, Any]:
         rows.append(row)
     verdicts = {}
     for what in ("default - off", "default - before", "off - before"):
-        for row, p in zip(rows, holm([row[what]["p"] for row in rows]), strict=True):
+        for row, p in zip(rows, defaults.holm([row[what]["p"] for row in rows]), strict=True):
             row[what]["p_holm"] = p
         each = [row[what] for row in rows]
         verdicts[what] = {

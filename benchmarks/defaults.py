@@ -269,6 +269,15 @@ def chosen(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P values corrected for their number (Holm)."""
+    adjusted, least = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(np.argsort(p_values)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = least
+    return adjusted
+
+
 def judged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The defaults against those of before, on every table, with p values after Holm."""
     rows = []
@@ -280,11 +289,8 @@ def judged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         }
         facts = {name: now[name] for name in ("table", "rows", "columns")} | means
         rows.append({**facts, "gain": gain.mean, "interval": gain.interval, "p": gain.p_value})
-    order = sorted(range(len(rows)), key=lambda i: rows[i]["p"])
-    least = 0.0
-    for rank, i in enumerate(order):
-        least = max(least, min(1.0, (len(rows) - rank) * rows[i]["p"]))
-        rows[i]["p_holm"] = least
+    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row["p_holm"] = p
     return {
         "tables": rows,
         "worse": [row["table"] for row in rows if row["gain"] < 0 and row["p_holm"] < 0.05],

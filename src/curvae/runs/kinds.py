@@ -33,7 +33,7 @@ def training_run(
     if isinstance(source, Source) and isinstance(config, Config):
         needed = {
             "repeats": repeats not in (None, 1),
-            "neighbours": config.neighbours not in ("auto", "off"),
+            "neighbours": config.uses_neighbours,
             "init": config.init == "pca",
         }
         if (blocks := streamed_blocks(source, reporter.counter, others=needed)) is not None:

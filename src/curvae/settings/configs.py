@@ -165,9 +165,14 @@ class RowSettings(
         return dataclasses.replace(super().architecture, neighbours_weight=None)
 
     @property
+    def uses_neighbours(self) -> bool:
+        """Whether the map is held to the neighbourhoods of the data; no, while that is not decided."""
+        return self.neighbours not in ("auto", "off")
+
+    @property
     def keeps_neighbours(self) -> bool:
         """Whether an MLP is held to the neighbourhoods of the data: by default it starts with PCA."""
-        return self.neighbours not in ("auto", "off") and self.network == "mlp"
+        return self.uses_neighbours and self.network == "mlp"
 
     def _deep(self, rows: int) -> bool:
         """Whether a deeper encoder with dropout is the default."""

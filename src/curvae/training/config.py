@@ -39,7 +39,7 @@ class Config(RowSettings):
     @property
     def neighbour_weights(self) -> tuple[float, ...]:
         """Weights of the divergence between near rows and of the stress of far ones, of those that are asked for."""
-        if self.neighbours in ("auto", "off") or self.neighbours_weight is None:
+        if not self.uses_neighbours or self.neighbours_weight is None:
             return ()
         weights = {"near": self.neighbours_weight, "far": _FAR * self.neighbours_weight**_FAR_POWER}
         return tuple(weight for kind, weight in weights.items() if self.neighbours in (kind, "both"))

@@ -91,7 +91,7 @@ def require_shareable(count: int, config: Config, device: torch.device | str = "
         return
     if not distributed.is_available():
         raise CurvaeError("this PyTorch was built without torch.distributed, which processes=… needs; install another")
-    if config.neighbours not in ("auto", "off"):
+    if config.uses_neighbours:
         raise CurvaeError(
             f'neighbours="{config.neighbours}" needs all rows of a batch in one process, to compare them; use '
             'neighbours="off", or drop processes=…'

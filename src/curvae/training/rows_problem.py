@@ -174,7 +174,7 @@ def resolve_defaults(
         )
     if config.init == "auto":
         config = replace(config, init="pca" if config.keeps_neighbours else "random")
-    if config.neighbours != "off" and config.neighbours_weight is None:
+    if config.uses_neighbours and config.neighbours_weight is None:
         config = replace(config, neighbours_weight=_weight(features))
     return replace(config, likelihood=likelihood).layered(train)
 
@@ -350,7 +350,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
     def _neighbourhoods(self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: Pool) -> Neighbourhoods | None:
         """Who is near whom among the training rows; what is the same is looked for once."""
         config = tasks[0].config
-        if config.neighbours == "off":
+        if not config.uses_neighbours:
             return None
         found: dict[tuple[int, bytes], int] = {}
         each: list[Neighbourhood] = []

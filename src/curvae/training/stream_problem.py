@@ -115,7 +115,7 @@ def plan_stream(
     """
     tasks = []
     for place, config in enumerate(configs):
-        if config.neighbours not in ("auto", "off"):
+        if config.uses_neighbours:
             raise CurvaeError(
                 f'neighbours="{config.neighbours}" needs all rows in memory to know who is near whom; '
                 'use neighbours="off", or train on a sample of the rows'
