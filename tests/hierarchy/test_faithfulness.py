@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import networkx
 import numpy as np
 import pytest
@@ -18,9 +20,10 @@ from curvae import Lorentz, PoincareBall
 from curvae.data.neighbours import graph_of_table
 from curvae.errors import CurvaeError
 from curvae.geometry.pairs import distance_table
-from curvae.hierarchy import Rows, faithfulness
+from curvae.hierarchy import Faithfulness, Figures, Rows, faithfulness
 from curvae.hierarchy.coranking import Agreement, neighbour_ranks
 from curvae.hierarchy.map_distances import euclidean, places_of
+from curvae.hierarchy.verdicts import compare_kept
 from curvae.training import Embedding
 from curvae.training.embedding import PlacedFactor
 
@@ -177,7 +180,7 @@ def test_the_data_itself_is_a_perfect_map() -> None:
     found = faithfulness(x, 5 * rotated(x) + 3)
     assert found.map.qlocal == found.map.qglobal == found.map.trustworthiness == found.map.continuity == 1
     np.testing.assert_allclose(found.map.rank_correlation, 1)
-    assert not found.warnings
+    assert not found.behind
 
 
 def test_isometries_of_the_map_change_nothing() -> None:
@@ -248,8 +251,44 @@ def test_a_random_map_keeps_what_chance_keeps() -> None:
     assert abs(agreement.trustworthiness - 0.5) < 0.05
     found = faithfulness(x, z)
     assert found.behind == ("near", "far")
-    assert "less faithful than a linear map" in found.verdict
-    assert "more latent dimensions" in found.warnings[0]
+    assert found.verdict.startswith("The map keeps fewer near neighbours than PCA in 2 dimensions (")
+    assert " and fewer far ones (" in found.verdict
+
+
+def _kept(near: Sequence[float], far: Sequence[float]) -> Figures:
+    """Figures of a map that keeps these shares in groups of equal size."""
+    each = np.stack([near, far], 1)
+    return Figures(*each.mean(0), 0.5, 0.5, 0.5, 0.5, 0.5, None, 50, each)
+
+
+def test_a_difference_within_its_interval_is_none() -> None:
+    linear = _kept([0.53] * 5, [0.8] * 5)
+    noisy = _kept([0.41, 0.61, 0.45, 0.57, 0.51], [0.805] * 5)
+    assert compare_kept(noisy, linear) == {"near": 0, "far": 0}  # 51 % against 53 %, and a difference of half a point
+    found = Faithfulness(noisy, linear, None, None, 2, 50)
+    assert found.behind == ()
+    assert found.verdict == (
+        "The map keeps as many near neighbours as PCA in 2 dimensions (51% against 53%) and as many far ones "
+        "(80% against 80%)."
+    )
+    sure = _kept([0.511, 0.509, 0.510, 0.512, 0.508], [0.83, 0.82, 0.84, 0.83, 0.83])
+    assert compare_kept(sure, linear) == {"near": -1, "far": 1}
+
+
+def test_groups_of_rows_make_up_all_rows() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 5))
+    ranks = [neighbour_ranks(cdist(a, a), np.arange(50)) for a in (x, x[:, :2])]
+    agreement = Agreement(49, 15)
+    for part in (slice(0, 17), slice(17, 50)):
+        agreement.add(*(one[part] for one in ranks))
+    curve = agreement.curve
+    np.testing.assert_allclose(agreement.kept_by_group.mean(0), [curve.local, curve.far], rtol=1e-12)
+    alone = Agreement(49, 15)
+    alone.add(*(one[3::5] for one in ranks))
+    shares = alone.curve.shares
+    expected = shares[: curve.k_max].mean(), shares[curve.k_max :].mean()
+    np.testing.assert_allclose(agreement.kept_by_group[3], expected, rtol=1e-12)
 
 
 def test_a_map_of_one_point_keeps_what_chance_keeps() -> None:

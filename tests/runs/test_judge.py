@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -53,7 +56,7 @@ def test_another_map_is_judged_and_reported(data: pd.DataFrame) -> None:
     assert rest[-2:] == ["report: map.html", "next: curvae fit t.csv --label kind --id name"]
     assert "Coordinates: u1, u2." in told.err and "40 rows matched by id." in told.err
     page = Path("map.html").read_text()
-    assert first in page and "How faithful is map.csv to t.csv?" in page and "labels told by the 5 nearest" in page
+    assert first in page and "How faithful is map.csv to t.csv?" in page and "5-NN accuracy of labels" in page
     refused("judge", "t.csv", "map.csv", *NAMED, "-o", "map.html", says=["exists", "--force"])
 
 
@@ -120,9 +123,31 @@ def test_reports_say_how_faithful_the_map_is(data: pd.DataFrame) -> None:
     assert evaluated["held_out"]["rows"] == 4
     data.head(12).assign(a=0.5).to_csv("new.csv", index=False)
     new = curvae("evaluate", "run", "new.csv", "--samples", "10")
-    assert new.out.splitlines()[-2].startswith("The map keeps ")
+    assert " The map keeps " in new.out.splitlines()[-2]
     data.head(5).to_csv("few.csv", index=False)
     assert curvae("evaluate", "run", "few.csv", "--samples", "10", "--json").json["faithfulness"] is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "advised"), [((), "--dim 3"), (("--neighbours", "off"), "--neighbours both"), (("--dim", "5"), None)]
+)
+def test_advice_for_a_map_that_keeps_fewer_than_pca_can_be_followed(
+    data: pd.DataFrame, typed: tuple[str, ...], advised: str | None
+) -> None:
+    # It hardly learns, so that the map is a random one.
+    found = curvae("fit", "t.csv", *NAMED, *SMALL, "--learning-rate", "1e-7", *typed, "-o", "run")
+    assert "The map keeps fewer near neighbours than PCA" in found.err.replace("\n", " ")
+    following = next(line for line in found.out.splitlines() if line.startswith("next: "))
+    page = html.unescape(Path("run/report.html").read_text())
+    box = re.search(r'<p class="verdict neutral">(.*?)</p>', page, re.DOTALL)
+    assert box is not None and box[1].startswith("The 5-NN accuracy of the labels is ") and "nats" not in box[1]
+    command = following.removeprefix("next: ").partition("    ")[0]
+    assert command in box[1]
+    if advised is None:
+        assert command.startswith("curvae compare t.csv ")
+    else:
+        assert command.startswith("curvae fit t.csv ") and command.count(advised) == 1
+        assert curvae(*shlex.split(command)[1:], "-o", "followed").code == 0
 
 
 def test_gaps_count_as_means(data: pd.DataFrame) -> None:

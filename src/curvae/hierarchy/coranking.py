@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 __all__ = ["Agreement", "Curve", "neighbour_ranks"]
 
+_GROUPS = 5  # of rows, over which figures vary
+
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Ranks = NDArray[np.int32]
@@ -88,6 +90,9 @@ class Agreement:
     Arguments:
         candidates: among which each row has its neighbours, itself not counted.
         neighbours: of trustworthiness and continuity.
+
+    Attributes:
+        larger: histogram of the larger of the two ranks of a pair, for each of five groups of rows in turn.
     """
 
     candidates: int
@@ -98,12 +103,14 @@ class Agreement:
     larger: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.larger = np.zeros(self.candidates + 1, np.int64)
+        self.larger = np.zeros((_GROUPS, self.candidates + 1), np.int64)
 
     def add(self, data: Ranks, placed: Ranks) -> None:
         """Count some rows, given their ranks in the data and on the map."""
+        groups = (self.rows + np.arange(len(data))) % _GROUPS
+        places = np.maximum(data, placed) + self.larger.shape[1] * groups[:, None]
+        self.larger += np.bincount(places.ravel(), minlength=self.larger.size).reshape(self.larger.shape)
         self.rows += len(data)
-        self.larger += np.bincount(np.maximum(data, placed).ravel(), minlength=self.candidates + 1)
         k = self.neighbours
         for ranks, others, name in ((placed, data, "strangers"), (data, placed, "lost")):
             near = others[(ranks >= 1) & (ranks <= k)]
@@ -112,8 +119,18 @@ class Agreement:
     @property
     def curve(self) -> Curve:
         """Q_NX."""
-        common = np.cumsum(self.larger[1:])
+        common = np.cumsum(self.larger.sum(0)[1:])
         return Curve(common / (self.rows * np.arange(1, self.candidates + 1)))
+
+    @property
+    def kept_by_group(self) -> Array:
+        """Qlocal and Qglobal of each group of rows, (groups, 2), with the border of near and far of all rows."""
+        counts = (self.rows + np.arange(_GROUPS)[::-1]) // _GROUPS
+        common = np.cumsum(self.larger[counts > 0, 1:], axis=1)
+        shares = common / (counts[counts > 0, None] * np.arange(1, self.candidates + 1))
+        border = self.curve.k_max
+        beyond = shares[:, border:].mean(1) if border < self.candidates else np.ones(len(shares))
+        return np.stack([shares[:, :border].mean(1), beyond], 1)
 
     @property
     def trustworthiness(self) -> float:

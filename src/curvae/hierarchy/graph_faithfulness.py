@@ -21,7 +21,7 @@ from .distances import largest_component
 from .faithfulness import FEWEST, some_pairs
 from .map_distances import MapDistance, Places, places_of
 from .recovery import rank_correlation
-from .verdicts import kept_less, kept_sentence
+from .verdicts import compare_kept, describe_kept
 
 __all__ = ["GraphFaithfulness", "GraphFigures", "graph_faithfulness"]
 
@@ -40,6 +40,7 @@ class GraphFigures:
         qlocal, qglobal: shares of near and far nodes kept, by steps along edges.
         rank_correlation: Spearman's, of steps and distances on the map.
         nodes: whose neighbours were looked up.
+        kept_by_group: `qlocal` and `qglobal` of groups of nodes, (groups, 2), by which maps are compared.
         intervals: half-widths of 95 % intervals, where figures are means over groups of nodes.
     """
 
@@ -47,11 +48,12 @@ class GraphFigures:
     qglobal: float
     rank_correlation: float
     nodes: int
+    kept_by_group: Array = field(repr=False, compare=False)
     intervals: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, as JSON values."""
-        return {**vars(self), "intervals": dict(self.intervals)}
+        return {name: getattr(self, name) for name in (*_NUMBERS, "nodes")} | {"intervals": dict(self.intervals)}
 
 
 @dataclass(frozen=True)
@@ -70,17 +72,22 @@ class GraphFaithfulness:
     nodes: int
 
     @property
+    def behind(self) -> tuple[str, ...]:
+        """Which of "near" and "far" nodes the map keeps fewer of than a spectral embedding."""
+        return tuple(name for name, sign in compare_kept(self.map, self.spectral).items() if sign < 0)
+
+    @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        name = "a spectral embedding"
-        return kept_sentence(self.map, self.spectral, name, name, "neighbours by steps along edges")
+        return describe_kept(self.map, self.spectral, "a spectral embedding", self.dim, "nodes")
 
     @property
     def warnings(self) -> list[str]:
-        """A map that keeps less than a spectral embedding, with the remedy."""
-        less = " and ".join(f"{name} neighbours" for name in kept_less(self.map, self.spectral))
+        """A map that keeps fewer nodes than a spectral embedding, with the remedy."""
+        if not self.behind:
+            return []
         fix = "train longer, or use more latent dimensions"
-        return [f"the map keeps less of the {less} than a spectral embedding does; {fix}"] if less else []
+        return [f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding; {fix}"]
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, as JSON values."""
@@ -183,7 +190,7 @@ def _figures(
             drawn.append(apart[some])
     true, *shown = (np.concatenate(part) for part in pairs)
     return [
-        GraphFigures(tally.curve.local, tally.curve.far, rank_correlation(true, drawn), len(asked))
+        GraphFigures(tally.curve.local, tally.curve.far, rank_correlation(true, drawn), len(asked), tally.kept_by_group)
         for tally, drawn in zip(counts, shown, strict=True)
     ]
 
@@ -194,4 +201,5 @@ def _mean(each: Sequence[GraphFigures]) -> GraphFigures:
         return each[0]
     found = {name: mean_interval([getattr(one, name) for one in each]) for name in _NUMBERS}
     means, halves = ({name: pair[side] for name, pair in found.items()} for side in (0, 1))
-    return GraphFigures(**means, nodes=sum(one.nodes for one in each), intervals=halves)
+    groups = np.array([[one.qlocal, one.qglobal] for one in each])
+    return GraphFigures(**means, nodes=sum(one.nodes for one in each), kept_by_group=groups, intervals=halves)

@@ -4,43 +4,58 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Kept", "kept_less", "kept_sentence"]
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
 
-_LESS = 0.02  # by which a map may keep less than another without being called worse
+__all__ = ["Kept", "compare_kept", "describe_kept"]
+
+_LEAST = 0.01  # a difference in kept neighbours that is worth a word
+_WORDS = {1: ("more", "than"), 0: ("as many", "as"), -1: ("fewer", "than")}
 
 
 class Kept(Protocol):
-    """Shares of near and far neighbours that a map keeps."""
+    """Shares of near and far neighbours that a map keeps, of all rows and of groups of rows, (groups, 2)."""
 
     @property
     def qlocal(self) -> float: ...
     @property
     def qglobal(self) -> float: ...
+    @property
+    def kept_by_group(self) -> NDArray[np.float64]: ...
 
 
-def kept_less(ours: Kept, other: Kept) -> tuple[str, ...]:
-    """Which of "near" and "far" neighbours a map keeps less of than another."""
-    pairs = {"near": (ours.qlocal, other.qlocal), "far": (ours.qglobal, other.qglobal)}
-    return tuple(name for name, (own, its) in pairs.items() if own < its - _LESS)
+def compare_kept(ours: Kept, other: Kept) -> dict[str, int]:
+    """Say for "near" and "far" neighbours whether a map keeps more (1), as many (0) or fewer (−1) than another.
+
+    They are as many if the 95 % interval of the difference, paired over groups of rows, holds 0, or if the difference
+    is less than a point in a hundred.
+    """
+    differences = ours.kept_by_group - other.kept_by_group
+    groups = len(differences)
+    half = stdtrit(groups - 1, 0.975) * differences.std(0, ddof=1) / groups**0.5 if groups > 1 else np.full(2, np.inf)
+    found = {}
+    for name, difference, margin in zip(
+        ("near", "far"), (ours.qlocal - other.qlocal, ours.qglobal - other.qglobal), half, strict=True
+    ):
+        found[name] = int(np.sign(difference)) if abs(difference) > max(margin, _LEAST) else 0
+    return found
 
 
-def kept_sentence(ours: Kept, other: Kept, name: str, kind: str, things: str = "neighbours") -> str:
-    """Both maps in one sentence.
+def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "neighbours") -> str:
+    """Compare two maps in one sentence.
 
     Arguments:
         ours, other: what they keep.
-        name, kind: of the other map.
+        name: of the other map.
+        dim: of both maps.
         things: that are near or far.
     """
-    kept = (
-        f"The map keeps {ours.qlocal:.0%} of near and {ours.qglobal:.0%} of far {things}, "
-        f"{name} in as many dimensions {other.qlocal:.0%} and {other.qglobal:.0%}"
+    compared = compare_kept(ours, other)
+    (near, than), (far, _) = _WORDS[compared["near"]], _WORDS[compared["far"]]
+    dimensions = "1 dimension" if dim == 1 else f"{dim} dimensions"
+    return (
+        f"The map keeps {near} near {things} {than} {name} in {dimensions} "
+        f"({ours.qlocal:.0%} against {other.qlocal:.0%}) and {far} far ones "
+        f"({ours.qglobal:.0%} against {other.qglobal:.0%})."
     )
-    match kept_less(ours, other):
-        case ():
-            return f"{kept}: it shows no less than {kind} does."
-        case (less,):
-            more = "far" if less == "near" else "near"
-            return f"{kept}: trust it for {more} neighbours, {name} for {less} ones."
-        case _:
-            return f"{kept}: it is less faithful than {kind}."

@@ -39,7 +39,7 @@ _NAMES = {
     "trustworthiness": "trustworthiness",
     "continuity": "continuity",
     "rank_correlation": "rank correlation of distances",
-    "accuracy": "labels told by the 5 nearest rows",
+    "accuracy": "5-NN accuracy of labels",
 }
 
 
@@ -109,7 +109,7 @@ def faithful_section(found: Faithfulness | None) -> Section:
         "1 is best everywhere. Neighbours in the data are those by Euclidean distances of the scaled columns, or by "
         "path lengths in the graph of the 20 nearest neighbours, whose pieces are joined by their shortest bridges; on "
         f"the map, those by its own distances. PCA has {found.dim} dimensions too. Trustworthiness and continuity are "
-        "of 15 neighbours; labels are told in five folds."
+        "of 15 neighbours; the 5-NN accuracy is that of five folds."
     )
     if found.held_out is not None:
         note += " Held-out rows took part in no step of training; their neighbours are looked up among the others."

@@ -18,6 +18,7 @@ from ..data.covariates import average_context
 from ..data.missing import MissingValuesError, extremes
 from ..errors import CurvaeError
 from ..hierarchy import (
+    Faithfulness,
     Match,
     Metric,
     NamedTree,
@@ -53,7 +54,7 @@ from .pieces import loaded
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
-from .sources import DataSource, Source
+from .sources import DataSource, Source, Step
 from .spread import spread_figures, spread_pictures, spread_text, stability_section
 from .trees import known_tree
 
@@ -86,8 +87,13 @@ def choose_test_share(config: Config, rows: int, before: Mapping[str, Any]) -> f
 
 
 class RowsRun(Run):
-    """Rows, judged by the log-likelihood of those that were held out."""
+    """Rows, judged by the log-likelihood of those that were held out.
 
+    Attributes:
+        hindrance: why the map cannot be held to the neighbourhoods of the data, if it cannot.
+    """
+
+    hindrance = ""
     count = "repeats"
     fitted = Fitted
     trained = TrainedRows
@@ -125,7 +131,8 @@ class RowsRun(Run):
             raise CurvaeError(
                 f"nothing varies in {self.source.path}: every column is constant, so there is nothing to learn"
             )
-        reason, neighbours_reason = self._plan(before, processes)
+        reason = self._plan(before, processes)
+        neighbours_reason = choose_neighbours(config, self.layout, self._train_rows, self.hindrance)[1]
         require_buildable(self.config, self.layout)
         self.reason = before.get("likelihood_reason", reason)
         self.neighbours_reason = before.get("data", {}).get("neighbours_reason", neighbours_reason)
@@ -156,8 +163,8 @@ class RowsRun(Run):
     def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return extremes(self.data.x)
 
-    def _plan(self, before: Mapping[str, Any], processes: int) -> tuple[str, str]:
-        """Split the rows and make "auto" choices; returns why this likelihood, and why neighbours count or not."""
+    def _plan(self, before: Mapping[str, Any], processes: int) -> str:
+        """Split the rows and make "auto" choices; returns why this likelihood."""
         data, config = self.data, self.config
         split, self.test = (
             partial(random_split, len(data), config.validation),
@@ -166,9 +173,10 @@ class RowsRun(Run):
         self.split = split(self.test, config.seed, data.groups)
         if not len(self.split.validation):
             self.test, self.split = 0.0, split(0.0, config.seed, data.groups)
-        hindrance = "several processes share every batch, and it compares all rows of one" if processes > 1 else ""
-        self.config, self.layout, reason = resolve(config, data, self.split, hindrance)
-        return reason, choose_neighbours(config, self.layout, self._train_rows, hindrance)[1]
+        if processes > 1:
+            self.hindrance = "several processes share every batch, and it compares all rows of one"
+        self.config, self.layout, reason = resolve(config, data, self.split, self.hindrance)
+        return reason
 
     @property
     def _train_rows(self) -> int:
@@ -225,7 +233,7 @@ class RowsRun(Run):
         found = likelihoods(fitted, data.arrays.take(scored), _samples(len(scored)), advance=advance)
         parts = self.split.names(len(data))
         faithful = judge_rows(data, embedding, judged_rows(parts), seed=config.seed)
-        warnings = [*health(fitted, embedding), *([] if faithful is None else faithful.warnings)]
+        warnings = health(fitted, embedding)
         stable = stability(self.maps)
         frames, aligned = self.orient(embedding), None if stable is None else align_maps(self.maps)
         spread = {} if aligned is None else {"spread": aligned.spread}
@@ -264,17 +272,30 @@ class RowsRun(Run):
             pages.reconstruction_section(fitted, data, embedding, scored, found.log_prob, kind),
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
-        verdict = (
+        answer = "There are too few rows to judge the map." if faithful is None else faithful.verdict
+        advice = self._advise(named, faithful)
+        verdict = f"{answer} Next: {reporter.command(advice._replace(why=''))} ({advice.why})"
+        pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
+        report = f"Map of {named.path}", verdict, warnings, sections, pictures
+        figures = (
             f"{self.rows} rows on {place_text(embedding)}: "
             f"log-likelihood of {told} {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
         )
-        pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
-        report = f"Map of {named.path}", verdict, warnings, sections, pictures
-        said = [*([] if faithful is None else [faithful.verdict]), verdict]
-        if stable is not None:
-            said = [*sections[3].text, *said]
-        following = self.source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
-        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following)
+        said = [answer, *([] if stable is None else sections[3].text), figures]
+        good = faithful is None or not faithful.behind
+        following = self._advise(self.source, faithful)
+        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good)
+
+    def _advise(self, source: DataSource, faithful: Faithfulness | None) -> Step:
+        """What to do next with these data: make the map better where PCA keeps more, or compare curvatures."""
+        if faithful is not None and faithful.behind:
+            usual = replace(self.config, neighbours="auto"), self.layout, self._train_rows, self.hindrance
+            if self.config.neighbours == "off" and choose_neighbours(*usual)[0] != "off":
+                more = self.settings | {"neighbours": "both"}
+                return source.train_step("holds the map to the neighbourhoods of the data", **more)
+            if self.config.space is None and self.config.dim == 2:
+                return source.train_step("a third dimension keeps more neighbours", **self.settings | {"dim": 3})
+        return source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 

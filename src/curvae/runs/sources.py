@@ -60,9 +60,9 @@ class DataSource:
         """Something to do with these data, read in the same way."""
         return Step(action, (self.path,), {**self.options, **options}, why)
 
-    def train_step(self, **settings: Any) -> Step:
+    def train_step(self, why: str = "", **settings: Any) -> Step:
         """Train on them."""
-        return self.step(self.action, **settings)
+        return self.step(self.action, why, **settings)
 
     def compare_step(self, why: str = "", **settings: Any) -> Step:
         """Compare curvatures on them."""

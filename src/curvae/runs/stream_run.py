@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ..data import Dataset, Schema, memory
 from ..data.streams import Blocks
 from ..training import Config, Fitted, fit
-from ..training.rows_problem import choose_neighbours
 from ..training.stream_problem import IN_PIECES, held_out_rows, plan_stream
 from .pieces import embedded_tables, loaded, opened, sampled
 from .progress import Reporter
@@ -52,6 +51,8 @@ class StreamRun(RowsRun):
         before: description of the run that is resumed, or nothing.
     """
 
+    hindrance = IN_PIECES
+
     def __init__(
         self, source: Source, config: Config, blocks: Blocks, reporter: Reporter, before: Mapping[str, Any]
     ) -> None:
@@ -78,11 +79,10 @@ class StreamRun(RowsRun):
     def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.stream.known.low, self.stream.known.high
 
-    def _plan(self, before: Mapping[str, Any], processes: int) -> tuple[str, str]:
+    def _plan(self, before: Mapping[str, Any], processes: int) -> str:
         _, (task,) = plan_stream([self.config], self.stream, self.held_out)
-        _, neighbours_reason = choose_neighbours(self.config, task.layout, self._train_rows, IN_PIECES)
         self.config, self.layout = task.config, task.layout
-        return task.reason, neighbours_reason
+        return task.reason
 
     @property
     def _train_rows(self) -> int:
