@@ -289,13 +289,18 @@ class RowsRun(Run):
     def _advise(self, source: DataSource, faithful: Faithfulness | None) -> Step:
         """What to do next with these data: make the map better where PCA keeps more, or compare curvatures."""
         if faithful is not None and faithful.behind:
-            usual = replace(self.config, neighbours="auto"), self.layout, self._train_rows, self.hindrance
-            if self.config.neighbours == "off" and choose_neighbours(*usual)[0] != "off":
+            if self._leaves_neighbours_out(self.config):
                 more = self.settings | {"neighbours": "both"}
                 return source.train_step("holds the map to the neighbourhoods of the data", **more)
             if self.config.space is None and self.config.dim == 2:
                 return source.train_step("a third dimension keeps more neighbours", **self.settings | {"dim": 3})
         return source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
+
+    def _leaves_neighbours_out(self, config: Config) -> bool:
+        """Whether the map is not held to the neighbourhoods of the data, and could be."""
+        usual, layout = replace(config, neighbours="auto"), layout_of(Arrays.of(self.data))
+        held = choose_neighbours(usual, layout, len(self.data), self.hindrance)[0] != "off"
+        return held and config.neighbours in ("auto", "off")
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 
@@ -347,7 +352,8 @@ class RowsRun(Run):
             yardstick_section(found),
             pages.data_section(data, [pages.scaling_note(found.config)]),
         ]
-        return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
+        remedy = 'set neighbours="both"' if self._leaves_neighbours_out(found.config) else "train longer"
+        return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found, remedy), sections
 
     def _map_pictures(self, embedding: Embedding) -> list[Picture]:
         """The map of every factor."""
@@ -392,8 +398,8 @@ def _tested(data: Dataset, schema: Schema, metric: Metric = "euclidean") -> tupl
     return scaled_rows(Rows(data.x, metric, blocks=blocks))
 
 
-def _beaten(found: Comparison) -> list[str]:
-    """Warnings when a linear model describes the test rows better, or shows more of their neighbours."""
+def _beaten(found: Comparison, remedy: str) -> list[str]:
+    """Warn of a linear model that describes the test rows better, or, with a remedy, keeps more of their neighbours."""
     warnings = []
     best, linear = _beside_pca(found.repeats)
     if linear is not None and linear > best:
@@ -405,8 +411,8 @@ def _beaten(found: Comparison) -> list[str]:
         best, linear = _beside_pca(one.repeats)
         if linear is not None and linear > best:
             warnings.append(
-                f"PCA of the same dimension has more {one.name} ({linear:.3f} against {best:.3f}): "
-                'set neighbours="both" if it is off, or train longer, before asking about curvature'
+                f"PCA of the same dimension has more {one.name} ({linear:.3f} against {best:.3f}): {remedy} before "
+                "asking about curvature"
             )
     return warnings
 
