@@ -77,13 +77,8 @@ def figures(folder: Path) -> dict[str, list[float]]:
         pairs = [[0, i] for i in range(1, 15)]
         return {"link_probability": graph.link_probability(pairs).tolist(), "sigma": graph._embedding.sigma.tolist()}
     model = PoincareVAE.load(folder)
-    table = fixture_table(colour=True)
-    x = table[["a", "b", "c"]].assign(**{name: table["colour"] == name.split("=")[-1] for name in _coded(model)})
+    x = fixture_table(colour=True)[list(model.feature_names_in_)]
     return {"log_prob": model.score_samples(x).tolist(), "nearest": model.kneighbors(k=1)[0][:, 0].tolist()}
-
-
-def _coded(model: Any) -> list[str]:
-    return [name for name in model.feature_names_in_ if name not in "abc"]
 
 
 def _interrupted(_: Any) -> Callable[[dict[str, Any], int], None]:

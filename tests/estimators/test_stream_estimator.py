@@ -67,8 +67,10 @@ def test_covariates_are_those_of_the_stream():
     assert all((np.abs(placed - point) < 1e-6).all(1).any() for point in found.embedding_)
     table.to_parquet("x.parquet", row_group_size=100, index=False)
     stream = open_stream("x.parquet", covariates=["batch", "age"], categorical=["colour"], memory=MEMORY)
-    with pytest.raises(CurvaeError, match="an estimator knows no categorical=…; open the rows without"):
-        PoincareVAE(**HOW, covariates=["batch", "age"]).fit(stream)
+    found = PoincareVAE(**HOW, covariates=["batch", "age"]).fit(stream)
+    assert found.feature_names_in_.tolist() == ["a", "b", "colour"]
+    made = found.inverse_transform(found.transform(table), table[["batch", "age"]])
+    assert set(made["colour"]) <= set(table["colour"])
 
 
 def test_batches_of_a_loader():

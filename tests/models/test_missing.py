@@ -288,10 +288,10 @@ class TestEstimator:
 
     def test_what_is_refused(self):
         x = holes(correlated(60))
-        with pytest.raises(ValueError, match="contains NaN"):
+        with pytest.raises(CurvaeError, match='by column: .*; use missing="drop" or missing="mean", .*missing="model"'):
             PoincareVAE(**self.settings).fit(x)
-        with pytest.raises(CurvaeError, match="missing must be one of error, model; got 'mean'"):
-            PoincareVAE(missing="mean", **self.settings).fit(correlated(60))
+        with pytest.raises(CurvaeError, match="missing must be one of error, drop, mean, model; got 'median'"):
+            PoincareVAE(missing="median", **self.settings).fit(correlated(60))
         x[:, 2] = NAN
         with pytest.raises(CurvaeError, match="X has columns without a single value: 'x3'; remove them"):
             PoincareVAE(missing="model", **self.settings).fit(x)

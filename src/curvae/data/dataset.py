@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, issparse
 
 from ..errors import CurvaeError
 from .messages import Messages, count, quoted
-from .missing import resolve
+from .missing import masked_as_nan, resolve
 
 __all__ = ["Arrays", "Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays", "hash_rows"]
 
@@ -262,7 +262,7 @@ def from_arrays(
     """Make a data set from a numpy array or any scipy sparse matrix.
 
     Arguments:
-        x: finite values, (rows, features), or (rows, height, width) for images.
+        x: finite values, (rows, features), or (rows, height, width) for images; masked ones are missing.
         names: names of the features; x1, x2, … by default.
         labels: label of each row, (rows,).
         ids: unique name of each row, (rows,); row numbers by default.
@@ -273,7 +273,7 @@ def from_arrays(
         >>> len(data), data.names, data.x.dtype
         (2, ('x1', 'x2'), dtype('float64'))
     """
-    values: Any = x if issparse(x) else np.asarray(x)
+    values: Any = x if issparse(x) else np.asarray(masked_as_nan(x))
     if values.ndim > 2:
         shape = values.shape[1:] if shape is None else shape
         values = values.reshape(len(values), -1)

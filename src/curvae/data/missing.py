@@ -21,6 +21,7 @@ __all__ = [
     "extremes",
     "fill",
     "has_missing",
+    "masked_as_nan",
     "missing_by_column",
     "missing_counts",
     "places",
@@ -36,6 +37,18 @@ class MissingValuesError(CurvaeError):
     def __init__(self, found: str) -> None:
         super().__init__(f'{found}; use missing="drop" or missing="mean", or train with missing="model"')
         self.found = found
+
+
+def masked_as_nan(x: Any) -> Any:
+    """Replace the masked entries of a numpy masked array by NaN; return anything else as it is.
+
+    Example:
+        >>> masked_as_nan(np.ma.masked_equal([1, 2], 2))
+        array([ 1., nan])
+    """
+    if not isinstance(x, np.ma.MaskedArray):
+        return x
+    return np.ma.filled(x.astype(x.dtype if x.dtype.kind in "fO" else np.float64), np.nan)
 
 
 def has_missing(x: Any) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from . import memory
 
-__all__ = ["Column", "Kind", "NumberColumns", "PixelNames", "Schema", "one_hot"]
+__all__ = ["Column", "Kind", "NumberColumns", "PixelNames", "Schema", "one_hot", "source_columns"]
 
 Kind: TypeAlias = Literal["table", "matrix", "images"]
 _KINDS: tuple[Kind, ...] = ("table", "matrix", "images")
@@ -247,6 +247,26 @@ def one_hot(x: Any, columns: Sequence[Column], source: str) -> NDArray[np.float6
             features[known.nonzero()[0], start + x[known, j].astype(np.intp)] = 1.0
             features[~known, start : start + len(column.features)] = np.nan
     return features
+
+
+def source_columns(x: NDArray[np.float64], columns: Sequence[Column]) -> dict[str, Any]:
+    """Convert features back to the columns of the source, by name: of categories the most probable one, as text.
+
+    Example:
+        >>> source_columns(np.array([[1.5, 0.2, 0.8]]), [Column("size"), Column("colour", ("blue", "red"))])
+        {'size': array([1.5]), 'colour': array(['red'], dtype='<U4')}
+    """
+    found: dict[str, Any] = {}
+    start = 0
+    for column in columns:
+        block = x[:, start : start + len(column.features)]
+        if column.categories is not None:
+            found[column.name] = np.array(column.categories)[block.argmax(1)]
+        else:
+            whole = column.binary and bool(np.isin(block, (0, 1)).all())
+            found[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
+        start += len(column.features)
+    return found
 
 
 def _names(columns: Sequence[Column]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -12,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
+from ..geometry import PoincareBall
 from ..settings import DistributionKind, EdgeKind, EncoderKind, PairKind, PopularityKind
 from ..training.device import choose_device
 from ..training.evaluate import Embedding, map_health
@@ -148,17 +150,22 @@ class PoincareGraphVAE(MapEstimator):
         require(self.output)
         config, graph = config_of(GraphConfig, self.get_params()), self._graph(X)
         fitted = fit_graph(config, graph, device=choose_device(self.device)).double()
-        self._restore(fitted, graph)
+        self.graph_, self.nodes_ = graph, graph.names
         self._take(fitted, embed_graph(fitted, graph).require_finite(graph.names, "node"))
         return self
 
-    def _restore(self, fitted: FittedGraph, data: Graph) -> None:
+    def _restore(self, fitted: FittedGraph, data: Graph, description: Mapping[str, Any]) -> None:
         require(self.output)
         self.graph_, self.nodes_ = data, data.names
 
     def _take(self, fitted: FittedGraph, embedding: Embedding) -> None:
         super()._take(fitted, embedding)
         self.warnings_ = [*self.graph_.warnings, *map_health(embedding, fitted.last["kl"], self.prior_scale_)]
+
+    def _draw(self, ax: Any, ball: PoincareBall, points: torch.Tensor, labels: ArrayLike | None) -> None:
+        from ..plotting import graph_map
+
+        graph_map(ax, ball, points, self.graph_.edges, self.graph_.labels if labels is None else labels)
 
     def _described(self) -> tuple[dict[str, Any], Graph]:
         return {}, self.graph_

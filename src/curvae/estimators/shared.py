@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
@@ -113,11 +115,18 @@ def row_shape(asked: Any, network: str, features: int) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def weighted(data: Arrays, sample_weight: ArrayLike | None) -> Arrays:
-    """The rows to train on, with their weights; those of weight 0 are left out."""
+def weighted(data: Arrays, x: Any, sample_weight: ArrayLike | None, kept: NDArray[np.int64]) -> Arrays:
+    """Select the rows to train on, with their weights: those of weight 0 are left out.
+
+    Arguments:
+        data: the rows.
+        x: all rows that were given, which have the weights.
+        sample_weight: weights, or None.
+        kept: positions in x of the rows of `data`.
+    """
     if sample_weight is None:
         return data
-    weight = _check_sample_weight(sample_weight, data.x, dtype=np.float64, ensure_non_negative=True)
+    weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)[kept]
     if (weight > 0).sum() < 2:
         raise CurvaeError("sample_weight must be positive for at least 2 rows")
     return replace(data, weight=weight).take(weight > 0)
@@ -171,6 +180,18 @@ def nearest(table: Array, k: int, own: bool) -> tuple[Array, Array]:
     return np.take_along_axis(table, index, 1), index
 
 
+def _unknown(estimator: type[BaseEstimator], params: Mapping[str, Any]) -> str:
+    """Say which parameters do not exist, and which were probably meant; "" if all exist."""
+    known = estimator._get_param_names()
+    unknown = [name for name in params if name.partition("__")[0] not in known]
+    if not unknown:
+        return ""
+    renamed = [own for own, name in _RENAMED.items() if name == unknown[0]]
+    near = renamed or get_close_matches(unknown[0], known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+    return f"{estimator.__name__} has no parameter {unknown[0]!r}; {hint}"
+
+
 def _empty_folder(path: str | os.PathLike[str]) -> Path:
     """A folder to write to."""
     folder = Path(path)
@@ -189,13 +210,58 @@ class MapEstimator(BaseEstimator):
     output: Output
     device: str
 
+    def __new__(cls, *args: Any, **params: Any) -> Self:
+        """Refuse an unknown parameter; `__init__` keeps the signature that scikit-learn reads."""
+        if hint := _unknown(cls, params):
+            raise TypeError(hint)
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; an unknown one is an error that says which was meant."""
+        if hint := _unknown(type(self), params):
+            raise CurvaeError(hint)
+        return super().set_params(**params)
+
+    def plot(self, labels: ArrayLike | None = None, ax: Any = None) -> Any:
+        """Draw the map: every row or node of `embedding_` on the Poincaré disc, or at curvature 0 on the plane.
+
+        More than two dimensions are projected to the disc, and a line above it says what that keeps.
+
+        Arguments:
+            labels: one label for each point: categories, which get a legend, or numbers, which get a colour bar. A
+                graph with labels of its own shows these by default.
+            ax: matplotlib axes to draw on; of a product of spaces, one for each factor. By default in a new figure.
+
+        Returns:
+            The axes.
+        """
+        check_is_fitted(self)
+        from matplotlib import pyplot as plt  # takes long to import, as does what follows
+
+        from ..plotting import project_to_disc
+
+        parts = self._embedding.parts
+        ax = plt.subplots(1, len(parts), figsize=(5.2 * len(parts), 4.6))[1] if ax is None else ax
+        if np.size(ax) != len(parts):
+            raise CurvaeError(f"the map needs {len(parts)} axes, one for each factor of the space; got {np.size(ax)}")
+        for part, one in zip(parts, np.ravel(ax), strict=True):
+            seen = project_to_disc(part.ball, part.c)
+            self._draw(one, PoincareBall(2, part.c), seen.points, labels)
+            if part.dim > 2:
+                one.set_title(textwrap.fill(seen.sentence, 70), fontsize=7)
+        return ax
+
+    def _draw(self, ax: Any, ball: PoincareBall, points: torch.Tensor, labels: ArrayLike | None) -> None:
+        """Draw the map on a disc."""
+        raise NotImplementedError
+
     def _take(self, fitted: Any, embedding: Embedding) -> None:
         """Become the trained model."""
         self._fitted, self._embedding, self.history_ = fitted.double(), embedding, fitted.history
         self.curvature_, self.prior_scale_ = _learned_numbers(self._fitted.model.space)
         self.embedding_ = coordinates(embedding, self.output)
 
-    def _restore(self, fitted: Any, data: Any) -> None:
+    def _restore(self, fitted: Any, data: Any, description: Mapping[str, Any]) -> None:
         """Take parameters and attributes from a run folder: what the model was trained on, and how."""
         raise NotImplementedError
 
@@ -215,7 +281,7 @@ class MapEstimator(BaseEstimator):
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
         fitted, embedding, description, data = load_fitted(Path(path), cls._kind)
         new = cls(**_parameters(list(cls().get_params()), fitted.config, description, cls._extra, path))
-        new._restore(fitted, data)
+        new._restore(fitted, data, description)
         fitted.model.to(choose_device(new.device))
         new._take(fitted, embedding)
         return new

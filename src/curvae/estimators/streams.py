@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..data import Arrays, Batches, Column, Stream
+from ..data import Arrays, Batches, Schema, Stream
+from ..data.dataset import feature_names
+from ..data.schema import NumberColumns
 from ..errors import CurvaeError
 from ..training.evaluate import Embedding, embed
 from ..training.fitted import Fitted
 from ..training.fitting import fit
 from ..training.splits import HeldOut, Split
 from ..training.stream_problem import sample_rows
+from .columns import restore_dtypes
 
 __all__ = ["IN_PIECES", "fit_stream", "refuse_stream"]
 
@@ -30,7 +33,7 @@ def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, devic
     """Train an estimator on a stream, and place a sample of it: the rows held out and at most 10,000 others, or of
     batches those held out, or else the first of them.
 
-    Sets `n_features_in_`, `feature_names_in_` and `covariates_`.
+    Sets `n_features_in_`, `feature_names_in_`, `covariates_` and `notes_`.
     """
     needed = {
         "sample_weight": sample_weight is not None,
@@ -44,29 +47,32 @@ def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, devic
         raise CurvaeError(
             f"missing is {estimator.missing!r} of the estimator and {rows.missing!r} of the rows; give both the same"
         )
-    covariates = _covariates(estimator, rows)
+    schema = _schema(estimator, rows)
     config = estimator._config()
     fitted = fit(config, rows, device=device).double()
-    estimator.covariates_, estimator.n_features_in_ = covariates, rows.features
-    if isinstance(rows, Stream) and rows.schema.kind == "table":
-        estimator.feature_names_in_ = np.array(rows.schema.names, dtype=object)
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
+    for name in ("feature_names_in_", "sample_indices_"):
+        vars(estimator).pop(name, None)
+    estimator._schema, estimator._dtypes = schema, restore_dtypes(schema, {})
+    estimator.covariates_, estimator.n_features_in_ = schema.covariates, len(schema.columns)
+    estimator.notes_ = estimator._data_warnings = ()
+    if schema.kind == "table":
+        estimator.feature_names_in_ = np.array(schema.column_names, dtype=object)
     sample, split = _sample(rows, fitted.split, config.seed)
     return replace(fitted, split=split), embed(fitted, sample).require_finite()
 
 
-def _covariates(estimator: Any, rows: Stream | Batches) -> tuple[Column, ...]:
-    """Those of the rows, which must be those of the estimator; raises for roles that an estimator does not know."""
-    schema = rows.schema if isinstance(rows, Stream) else None
-    found = () if schema is None else schema.covariates
-    names, asked = [column.name for column in found], list(estimator.covariates or ())
+def _schema(estimator: Any, rows: Stream | Batches) -> Schema:
+    """The schema of the rows; raises where it does not suit the estimator."""
+    if isinstance(rows, Stream):
+        schema = rows.schema
+    else:
+        schema = Schema("matrix", NumberColumns(feature_names(rows.features)), (rows.features,))
+    names, asked = [column.name for column in schema.covariates], list(estimator.covariates or ())
     if names != asked:
         raise CurvaeError(f"covariates is {asked} of the estimator and {names} of the rows; give both the same")
-    if schema is not None and (schema.categorical or schema.exposure is not None):
-        role = "categorical" if schema.categorical else "exposure"
-        raise CurvaeError(f"an estimator knows no {role}=…; open the rows without, or train with curvae.training.fit")
-    return found
+    if schema.exposure is not None:
+        raise CurvaeError("an estimator knows no exposure=…; open the rows without, or train with curvae.training.fit")
+    return schema
 
 
 def _sample(rows: Stream | Batches, split: Split, seed: int) -> tuple[Arrays, Split]:

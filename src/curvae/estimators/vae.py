@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..data import Arrays, Column, Schema, memory
-from ..data.covariates import average_context, code_covariates, code_values, fit_covariates
-from ..data.dataset import feature_names
-from ..data.messages import Messages, quoted
-from ..data.missing import empty_columns, empty_rows
+from ..data import Arrays, Schema, memory
+from ..data.covariates import average_context, code_values
+from ..data.messages import quoted
+from ..data.missing import Missing, MissingValuesError, extremes, has_missing
 from ..errors import CurvaeError
+from ..geometry import PoincareBall
 from ..hierarchy.drivers import Drivers, explain
+from ..models.likelihoods import choose_likelihood
 from ..nn.networks import DecoderKind, NetworkKind
 from ..settings import DistributionKind, InitKind, NeighbourKind
 from ..training.config import Config, require_count
@@ -29,8 +30,9 @@ from ..training.evaluate import Embedding, embed, health, likelihoods, reconstru
 from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
+from ..training.rows import layout_of
 from ..training.splits import random_split
-from .covariates import take_apart
+from .columns import read_rows, restore_columns, restore_dtypes
 from .shared import (
     Array,
     MapEstimator,
@@ -62,8 +64,12 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
             and 1 as yes and no, the others as numbers).
-        missing: "error" refuses NaN; with "model" they are missing values, which are not scored, and the encoder is
-            told which they are.
+        missing: what to do about NaN, infinite and masked values. "error" refuses them. "model" leaves them out of the
+            likelihood, and the encoder gets which values are missing. "mean" fills in the mean of the column, or its
+            most frequent category. "drop" leaves out the rows in `fit`, see `sample_indices_`; `transform` refuses
+            such rows.
+        categorical: columns that hold categories, by name or position; "auto" takes those of a data frame that hold
+            text or pandas categories, None takes none. In a data frame, booleans and columns of 0 and 1 are binary.
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones. None takes
@@ -114,12 +120,15 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     Attributes:
         embedding_: training rows in the coordinates of `output`; of those read in pieces only a sample.
+        sample_indices_: positions in X of the rows of `embedding_`: all of them, unless `missing="drop"` left some out.
+            Not for rows read in pieces, and not stored by `save`.
         history_: one record an epoch.
         curvature_, prior_scale_, identifiable_: c, σ0 and c·σ0² as trained; arrays, one for each factor, of a product.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
         covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
             columns are counted by `n_features_in_` and named by `feature_names_in_`.
-        warnings_: what looks wrong with the map, each with its remedy.
+        notes_: what was done to the data, such as booleans that became 0 and 1, and which columns are constant.
+        warnings_: what looks wrong with the data or the map, each with its remedy.
 
     Example:
         >>> from curvae.data import branching_diffusion
@@ -130,7 +139,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     """
 
     _kind = Fitted
-    _extra = ("output", "importance_samples", "n_init", "covariates")
+    _extra = ("output", "importance_samples", "n_init", "covariates", "categorical", "missing")
 
     def __init__(
         self,
@@ -144,7 +153,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         image_shape: tuple[int, int] | None = None,
         prior_scale: float | Literal["auto"] = "auto",
         likelihood: str = "auto",
-        missing: Literal["error", "model"] = "error",
+        missing: Missing = "error",
+        categorical: Sequence[Any] | Literal["auto"] | None = "auto",
         hidden: int | tuple[int, ...] | None = None,
         output: Output = "auto",
         epochs: int | None = None,
@@ -189,6 +199,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self.prior_scale = prior_scale
         self.likelihood = likelihood
         self.missing = missing
+        self.categorical = categorical
         self.hidden = hidden
         self.output = output
         self.epochs = epochs
@@ -228,7 +239,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.missing == "model"
+        tags.input_tags.allow_nan = self.missing in ("mean", "model")
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -239,57 +250,59 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def _config(self) -> Config:
         return config_of(Config, self.get_params())
 
-    def _rows(self, X: Any, reset: bool = False, decode: bool = False) -> Arrays:
-        """Features and covariates; these may be absent where neither the encoder nor, to `decode`, the decoder needs
-        them."""
+    def _rows(self, X: Any, decode: bool = False) -> Arrays:
+        """Read features and covariates of new rows; covariates may be absent where neither the encoder nor, to
+        `decode`, the decoder needs them."""
+        check_is_fitted(self)
         refuse_stream(X)
-        X, told = take_apart(X, self.covariates, None if reset else self.n_features_in_)
-        x = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan" if self.missing == "model" else True,
-            ensure_min_samples=2 if reset else 1,
-        )
-        if self.missing == "model" and (empty := empty_rows(x)).size:
-            raise CurvaeError(f"X has rows without a single value: {quoted(empty)}; remove them")
-        if reset and (empty := empty_columns(x)).size:
-            raise CurvaeError(f"X has columns without a single value: {quoted(self._names()[empty])}; remove them")
-        source = Path("X")
-        if reset:
-            self.covariates_ = () if told is None else fit_covariates(source, told, told.columns, (), Messages())
-        data = Arrays(x, shape=row_shape(self.image_shape, self.network, x.shape[1]), missing=self.missing == "model")
-        if told is not None:
-            return replace(data, context=code_covariates(source, told, self.covariates_))
-        if self.covariates_ and (decode or self.encode_covariates):
+        missing: Missing = "error" if self.missing == "drop" else self.missing
+        try:
+            data = read_rows(self, X, self._schema).arrays(self._schema, missing)
+        except MissingValuesError as error:
+            raise CurvaeError(
+                f'X has {error.found}; leave these rows out, or fit with missing="mean" or missing="model"'
+            ) from None
+        if self.covariates_ and data.context is None and (decode or self.encode_covariates):
             names = quoted(column.name for column in self.covariates_)
             raise CurvaeError(f"X needs the covariates that the model was trained with: {names}; add them")
-        return data
+        if self._schema.blocks:
+            choose_likelihood(data.x, self.likelihood_, replace(self._fitted.layout, names=self._schema.names))
+        return self._shaped(data)
 
-    def _names(self) -> Array:
-        """Of the columns."""
-        names = getattr(self, "feature_names_in_", None)
-        return np.array(feature_names(int(self.n_features_in_)) if names is None else names)
+    def _shaped(self, data: Arrays) -> Arrays:
+        return replace(data, shape=row_shape(self.image_shape, self.network, data.features))
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Train on the rows of X, a matrix or what `curvae.data.open_stream` or `open_batches` opened; y is ignored.
+        """Train on the rows of X; y is ignored.
 
-        A row of `sample_weight` 2 counts as two in loss and validation, and one of 0 is not trained on, but placed.
+        Arguments:
+            X: a data frame, an array, a sparse matrix, or what `curvae.data.open_stream` or `open_batches` opened.
+            sample_weight: a row of weight 2 counts as two in loss and validation, and one of 0 is not trained on, but
+                placed.
         """
         self._check()
+        device = choose_device(self.device)
         if isinstance(X, IN_PIECES):
-            self._take(*fit_stream(self, X, sample_weight, choose_device(self.device)))
+            self._take(*fit_stream(self, X, sample_weight, device))
             return self
-        data = self._rows(X, reset=True)
-        fitted = self._best(weighted(data, sample_weight)).double()
-        self._take(fitted, embed(fitted, data).require_finite())
+        config, raw = self._config(), read_rows(self, X, None)
+        data, self._schema = raw.finish(None, self.missing)
+        low, high = extremes(data.x)
+        if not (low < high).any():
+            raise CurvaeError(
+                f"nothing varies in X: every column is constant ({quoted(self._schema.column_names)}), so there is "
+                "nothing to learn; give columns that vary"
+            )
+        self.covariates_, self.notes_, self._data_warnings = self._schema.covariates, data.notes, data.warnings
+        self.sample_indices_ = data.ids.astype(np.int64)
+        rows = self._shaped(data.arrays)
+        choose_likelihood(rows.x, config.likelihood, replace(layout_of(rows), names=self._schema.names))
+        fitted = self._best(config, weighted(rows, raw.x, sample_weight, self.sample_indices_), device).double()
+        self._take(fitted, embed(fitted, rows).require_finite())
         return self
 
-    def _best(self, data: Arrays) -> Fitted:
+    def _best(self, config: Config, data: Arrays, device: torch.device) -> Fitted:
         """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""
-        config, device = self._config(), choose_device(self.device)
         if self.n_init == 1:
             return fit(config, data, device=device)
         split = random_split(len(data), config.validation, seed=config.seed)
@@ -304,21 +317,28 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def _check(self) -> None:
         """Raise for parameters that no configuration holds."""
         require(self.output, n_init=self.n_init, importance_samples=self.importance_samples)
-        if self.missing not in ("error", "model"):
-            raise CurvaeError(f"missing must be one of error, model; got {self.missing!r}")
+        if self.missing not in get_args(Missing):
+            raise CurvaeError(f"missing must be one of {', '.join(get_args(Missing))}; got {self.missing!r}")
+        if isinstance(self.categorical, str) and self.categorical != "auto":
+            raise CurvaeError(f'categorical is the text {self.categorical!r}; give a list of columns, "auto" or None')
 
     def _take(self, fitted: Fitted, embedding: Embedding) -> None:
         super()._take(fitted, embedding)
-        self.warnings_ = health(fitted, embedding)
+        self.warnings_ = [*self._data_warnings, *health(fitted, embedding)]
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 
     def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Any:
-        """Train, and return the embedding of the rows of X."""
+        """Train, and return the embedding of the rows of X, of which `missing="drop"` may leave out none."""
+        refuse_stream(X)
+        if self.missing == "drop" and has_missing(read_rows(self, X, None).x):
+            raise CurvaeError(
+                'fit_transform returns a point for every row, and missing="drop" leaves out rows with gaps; call fit, '
+                "and read embedding_ and sample_indices_"
+            )
         return self.fit(X, y, sample_weight).transform(X)
 
     def _embed(self, X: ArrayLike) -> tuple[Embedding, Any]:
-        check_is_fitted(self)
         data = self._rows(X)
         return embed(self._fitted, data).require_finite(), data.x.dtype
 
@@ -330,15 +350,23 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         require_finite("embedding", [points])
         return points
 
-    def inverse_transform(self, X: ArrayLike, covariates: Mapping[str, Any] | None = None) -> Array:
+    def _restored(self, x: Array, index: Any = None) -> Any:
+        """Convert features to a frame of the original columns if some hold categories or booleans."""
+        if not self._dtypes:
+            return x
+        labels = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return restore_columns(x, self._schema.columns, self._dtypes, labels, index)
+
+    def inverse_transform(self, X: ArrayLike, covariates: Mapping[str, Any] | None = None) -> Any:
         """Expected rows, in original units, at points in the coordinates of `output`.
 
+        A model of categories or booleans gives a frame with the original columns, and in these the most probable value.
         A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
         """
         check_is_fitted(self)
         points = space_parts(np.array(check_array(X, dtype=np.float64)), self.output, self._embedding)
         context = code_values(self.covariates_, covariates, len(points))
-        return reconstruct(self._fitted, points, context=context)
+        return self._restored(reconstruct(self._fitted, points, context=context))
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 
@@ -347,7 +375,6 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
         Of a row with missing values, that of the values that are there.
         """
-        check_is_fitted(self)
         found = likelihoods(self._fitted, self._rows(X, decode=True), self.importance_samples, shared=True)
         return found.require_finite().original.log_prob
 
@@ -356,20 +383,28 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         return float(self.score_samples(X).mean())
 
     def impute(self, X: ArrayLike) -> Any:
-        """X with the expected value of every missing entry, NaN, given the others of its row."""
+        """X with the expected value of every missing entry given the others of its row; of categories and booleans, the
+        most probable one. Needs a model that was fitted with `missing="model"`."""
         check_is_fitted(self)
-        return impute(self._fitted, self._rows(X, decode=True), self.importance_samples)
+        if self.missing == "mean" and has_missing(read_rows(self, X, self._schema).x):
+            raise CurvaeError('the model was fitted with missing="mean", so it knows no gaps; use missing="model"')
+        filled = impute(self._fitted, self._rows(X, decode=True), self.importance_samples)
+        return self._restored(filled, X.index if isinstance(X, pd.DataFrame) else None)
 
-    def sample(self, n_samples: int = 1, random_state: Any = 0, covariates: Mapping[str, Any] | None = None) -> Array:
-        """New rows from the model, in original units; `covariates` as of `inverse_transform`."""
+    def sample(self, n_samples: int = 1, random_state: Any = 0, covariates: Mapping[str, Any] | None = None) -> Any:
+        """New rows from the model, in original units, as a frame where `inverse_transform` gives one; `covariates` as
+        of `inverse_transform`."""
         check_is_fitted(self)
         require_count("n_samples", plain(n_samples))
-        memory.require(64.0 * n_samples * self.n_features_in_, f"a table of {n_samples:,} samples", fix="draw fewer")
+        memory.require(
+            64.0 * n_samples * len(self._schema.names), f"a table of {n_samples:,} samples", fix="draw fewer"
+        )
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
         model = self._fitted.model
         context = torch.from_numpy(code_values(self.covariates_, covariates, n_samples)).to(model.device, model.dtype)
-        return self._fitted.scaling.invert(model.sample(n_samples, generator, context=context).cpu().numpy())
+        drawn = model.sample(n_samples, generator, context=context).cpu().numpy()
+        return self._restored(self._fitted.scaling.invert(drawn))
 
     # --- distances --------------------------------------------------------------------------------------------------
 
@@ -398,22 +433,45 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     # --- files ------------------------------------------------------------------------------------------------------
 
+    def _draw(self, ax: Any, ball: PoincareBall, points: torch.Tensor, labels: ArrayLike | None) -> None:
+        from ..plotting import latent_map
+
+        latent_map(ax, ball, points, labels)
+
     def _described(self) -> tuple[dict[str, Any], None]:
-        named, features = hasattr(self, "feature_names_in_"), int(self.n_features_in_)
-        columns = tuple(Column(str(name)) for name in self._names())
-        schema = Schema("table" if named else "matrix", columns, (features,), covariates=self.covariates_)
-        facts = {"features": features, "shape": [features], "blocks": [], "schema": schema.to_json()}
+        kind: Any = "table" if hasattr(self, "feature_names_in_") else "matrix"
+        schema = replace(self._schema, kind=kind)
+        facts = {
+            "features": len(schema.names),
+            "shape": list(schema.shape),
+            "blocks": list(schema.blocks),
+            "schema": schema.to_json(),
+            "dtypes": {name: str(dtype) for name, dtype in self._dtypes.items()},
+            "notes": list(self.notes_),
+            "warnings": list(self._data_warnings),
+        }
         return {"data": facts}, None
 
-    def _restore(self, fitted: Fitted, data: Schema) -> None:
-        self.missing = "model" if fitted.layout.missing else "error"
+    def _restore(self, fitted: Fitted, data: Schema, description: Mapping[str, Any]) -> None:
+        facts, source = description["data"], description.get("source")
+        if fitted.layout.missing:
+            self.missing = "model"
+        elif isinstance(source, dict):  # a run of the command line
+            self.missing = source.get("missing", "error")
         if len(fitted.layout.shape) == 2:
             height, width = fitted.layout.shape
             self.image_shape = height, width
         self._check()
-        self.covariates_ = data.covariates
+        self._schema, self.covariates_ = data, data.covariates
         if data.covariates and self.covariates is None:
             self.covariates = [column.name for column in data.covariates]
-        self.n_features_in_: int = len(data.names)
+        categorical = (
+            [column.name for column in data.columns if column.categories is not None] if data.categorical else []
+        )
+        if categorical and isinstance(source, dict):
+            self.categorical = categorical
+        self._dtypes = restore_dtypes(data, facts.get("dtypes", {}))
+        self.notes_, self._data_warnings = tuple(facts.get("notes", ())), tuple(facts.get("warnings", ()))
+        self.n_features_in_: int = len(data.columns)
         if data.kind == "table":
-            self.feature_names_in_ = np.array(data.names, dtype=object)
+            self.feature_names_in_ = np.array(data.column_names, dtype=object)

@@ -14,11 +14,11 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data import Column, Dataset, Schema, load, memory, open_stream
+from ..data import Dataset, Schema, load, memory, open_stream
 from ..data.covariates import code_values
 from ..data.messages import quoted
 from ..data.missing import Missing, places
-from ..data.schema import one_hot
+from ..data.schema import one_hot, source_columns
 from ..data.streams import surveyed
 from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood
@@ -305,7 +305,7 @@ def _beside(data: Dataset, schema: Schema) -> dict[str, Any]:
         found[schema.exposure] = data.exposure
     if data.context is not None:
         for column in schema.covariates:
-            values = _columns(data.context, schema.covariates)[column.name]
+            values = source_columns(data.context, schema.covariates)[column.name]
             if column.categories is None:  # without what rounding left when it was standardised
                 values = [float(f"{value * column.scale + column.fill:.12g}") for value in values]
             found[column.name] = values
@@ -314,25 +314,10 @@ def _beside(data: Dataset, schema: Schema) -> dict[str, Any]:
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
     """Features as columns of the source: categories by name, yes and no as 1 and 0, counts for an exposure of 1."""
-    columns = _columns(rows, schema.columns)
+    columns = source_columns(rows, schema.columns)
     if schema.exposure is not None:
         columns[schema.exposure] = 1.0
     return pd.DataFrame(columns)
-
-
-def _columns(rows: NDArray[np.float64], columns: Sequence[Column]) -> dict[str, Any]:
-    """Columns of the source by name, from the numbers that they became."""
-    found: dict[str, Any] = {}
-    start = 0
-    for column in columns:
-        block = rows[:, start : start + len(column.features)]
-        if column.categories is not None:
-            found[column.name] = np.array(column.categories)[block.argmax(1)]
-        else:
-            whole = column.binary and bool(np.isin(block, (0, 1)).all())
-            found[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
-        start += len(column.features)
-    return found
 
 
 def _npy(array: Any) -> bytes:
