@@ -182,7 +182,10 @@ def restore_dtypes(schema: Schema, stored: Mapping[str, str]) -> dict[str, Any]:
         if name == "category":
             found[column.name] = pd.CategoricalDtype(list(column.categories or ()))
         elif name is not None:
-            found[column.name] = pd.api.types.pandas_dtype(name)
+            try:
+                found[column.name] = pd.api.types.pandas_dtype(name)
+            except TypeError:
+                raise CurvaeError(f"column {column.name!r} is stored with the type {name!r}; train again") from None
     return found
 
 

@@ -65,6 +65,14 @@ def test_columns_come_back_as_they_were(model, tmp_path, stored):
     assert PoincareVAE(**FAST).fit(table[["a", "b"]]).sample(3).shape == (3, 2)  # numbers alone stay an array
 
 
+def test_a_stored_type_that_is_none_is_refused(model, tmp_path):
+    model.save(tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"smokes": "bool"', '"smokes": "maybe"'))
+    with pytest.raises(CurvaeError, match="column 'smokes' is stored with the type 'maybe'; train again"):
+        PoincareVAE.load(tmp_path / "run")
+
+
 def test_the_most_probable_value_is_given(model):
     expected = {"ward": ["east", "south"], "smokes": [False, True]}
     features = np.zeros((2, 10))
