@@ -20,7 +20,7 @@ import click
 from .errors import CurvaeError
 from .flags import SettingOption, in_flags, shell_command
 from .options import SHARED, option, printed
-from .terminal import BROKEN_PIPE, Signals, one_line, steady_output
+from .terminal import BROKEN_PIPE, Signals, SteadyStream, one_line, steady_output
 
 if TYPE_CHECKING:
     from .runs import Step
@@ -82,6 +82,8 @@ class Answer:
 
             encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
             print(json_text(self.result, ascii_only="utf" not in encoding.lower()))
+            if isinstance(sys.stdout, SteadyStream) and sys.stdout.absent:  # the result is all that was asked for
+                raise click.exceptions.Exit(BROKEN_PIPE)
             return
         for line in (*self.lines, *([f"next: {shell_command(self.following)}"] if self.following else [])):
             print(one_line(line))

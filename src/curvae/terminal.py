@@ -34,10 +34,14 @@ class SteadyStream:
     """A stream on which writing never raises: after a first failure, which it keeps, it takes no more.
 
     A terminal that is gone, or a full disk, is no reason to lose a training.
+
+    Arguments:
+        stream: to write to.
+        absent: whether it stands for a stream that was closed before the program started.
     """
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, absent: bool = False) -> None:
+        self._stream, self.absent = stream, absent
         self.error: OSError | ValueError | None = None
 
     def write(self, text: str) -> int:
@@ -76,9 +80,10 @@ class SteadyStream:
 @contextmanager
 def steady_output() -> Iterator[SteadyStream]:
     """Make `sys.stdout` and `sys.stderr` steady; characters that the terminal does not have are replaced."""
+    absent = sys.stdout is None
     _open_closed()
     with ExitStack() as ended:
-        streams = SteadyStream(sys.stdout), SteadyStream(sys.stderr)
+        streams = SteadyStream(sys.stdout, absent), SteadyStream(sys.stderr)
         for stream, redirect in zip(streams, (redirect_stdout, redirect_stderr), strict=True):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")

@@ -129,6 +129,10 @@ def test_closed_streams_lose_nothing():
         found = program(*words, shell=">&- 2>&- <&-")
         assert (found.returncode, found.stdout, found.stderr) == (code, b"", b"")
 
+    # The result is all that --json is asked for.
+    found = program("cite", "--json", shell=">&-")
+    assert (found.returncode, found.stdout, found.stderr) == (141, b"", b"")
+
     def work():
         os.closerange(0, 3)
         sys.stdin = sys.stdout = sys.stderr = None  # as in an interpreter that is started so

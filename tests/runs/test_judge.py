@@ -86,6 +86,24 @@ def test_distances_of_hyperbolic_maps(data: pd.DataFrame) -> None:
     refused("judge", "t.csv", "map.csv", *NAMED, "--distance", "poincare", says=says)
 
 
+@pytest.mark.parametrize("scale", [1e-310, 1e200])
+def test_the_unit_of_coordinates_does_not_matter(data: pd.DataFrame, scale: float) -> None:
+    np.save("map.npy", data[["a", "b"]].to_numpy())
+    np.save("other.npy", data[["a", "b"]].to_numpy() * scale)
+    one, two = (curvae("judge", "t.csv", name, *NAMED, "--json").json for name in ("map.npy", "other.npy"))
+    assert one["map"]["qlocal"] == pytest.approx(two["map"]["qlocal"], abs=1e-3)
+    assert one["map"]["rank_correlation"] == pytest.approx(two["map"]["rank_correlation"], abs=1e-3)
+    says = ["too large or too small", "use --distance euclidean"]
+    refused("judge", "t.csv", "other.npy", *NAMED, "--distance", "lorentz", says=says)
+
+
+def test_what_is_no_map_is_refused(data: pd.DataFrame) -> None:
+    np.save("point.npy", np.full((40, 2), 0.1))
+    refused("judge", "t.csv", "point.npy", *NAMED, says=["all rows lie in one point of point.npy"])
+    np.save("cube.npy", np.zeros((40, 2, 3)))
+    refused("judge", "t.csv", "cube.npy", *NAMED, says=["40 arrays of shape (2, 3)", "(rows, coordinates)"])
+
+
 @pytest.mark.parametrize("space", [("--curvature", "0.7"), ("--curvature", "0"), ("--space", "h2,e1")])
 def test_maps_of_runs_have_their_own_distances(data: pd.DataFrame, space: tuple[str, str]) -> None:
     assert curvae("fit", "t.csv", *NAMED, *SMALL, *space, "-o", "run").code == 0

@@ -22,6 +22,7 @@ MapDistance: TypeAlias = Literal["euclidean", "poincare", "lorentz"] | Callable[
 
 _WIDE = 32  # columns from which on distances come from inner products
 _SAME = 2.0**-40  # of squares, below which rounded inner products cannot tell rows apart
+_EXPONENT = 500  # of two, of the largest coordinate of a hyperbolic map: beyond it squares overflow or vanish
 _TIME = 1e-3  # relative error with which a first coordinate may be the time of a point on the hyperboloid
 
 
@@ -95,8 +96,16 @@ def places_of(places: Any, distance: MapDistance = "euclidean") -> Places:
         raise CurvaeError(f"row {int(np.argmin(finite)) + 1} of the map has no finite coordinates; leave it out")
     if callable(distance):
         return Places(points, distance)
+    # Units of a power of two close to the largest coordinate: exact, and squares neither overflow nor vanish.
+    exponent = int(np.frexp(np.abs(points).max(initial=0.0))[1])
     if distance == "euclidean":
-        return Places(points - points.mean(0), euclidean)
+        scaled = np.ldexp(points, -exponent)
+        return Places(scaled - scaled.mean(0), euclidean)
+    if abs(exponent) > _EXPONENT:
+        raise CurvaeError(
+            f"the largest coordinate of the map is {np.abs(points).max():.2g}, and distances on the hyperboloid of such "
+            'coordinates are too large or too small for a computer\'s numbers; use distance="euclidean"'
+        )
     if distance == "poincare":
         if not (inside := (points**2).sum(1) < 1).all():
             raise CurvaeError(

@@ -79,6 +79,7 @@ def judge_map(request: JudgeRequest, reporter: Reporter = Reporter()) -> Faithfu
     own = loaded(request.source, request.seed, reporter)
     found = _read(request, own)
     data, places, held, note = _matched(own, found, request.embedding)
+    _require_apart(places, request.embedding)
     distance = {} if request.distance is None else {"distance": request.distance}
     judged = judge_rows(data, places, held, seed=request.seed, rows=_EXACT, **distance)
     if judged is None:
@@ -117,7 +118,13 @@ def _of_file(request: JudgeRequest) -> _Map:
     path = request.embedding
     require_file(path)
     if not any(path.name.lower().endswith(ending) for ending in TABLES):
-        matrix = load(path)[0].x
+        data, schema = load(path)
+        if schema.kind == "images":
+            raise CurvaeError(
+                f"{path.name} holds {len(data):,} arrays of shape {schema.shape}, not a map; give one of shape "
+                "(rows, coordinates)"
+            )
+        matrix = data.x
         return _Map(matrix if isinstance(matrix, np.ndarray) else matrix.toarray(), None, None, "Coordinates: all.")
     frame = read_frame(path, {"id"}, {"id", "label", *_roles(request.source)}, Messages())
     if is_embedding(list(map(str, frame.columns))):
@@ -215,6 +222,13 @@ def _matched(own: InMemory, found: _Map, path: Path) -> tuple[Dataset, Any, NDAr
     taken, held = _taken(found, rows[kept])
     left = f"; {count(len(data) - len(kept), 'row')} without a place left out" if len(kept) < len(data) else ""
     return data.take(kept), taken, held, f"{count(len(kept), 'row')} matched by id{left}."
+
+
+def _require_apart(places: Any, path: Path) -> None:
+    """Raise where all rows lie in one point of a map: none of its neighbours is nearer than another."""
+    points = places.tangent if isinstance(places, Embedding) else np.asarray(places)
+    if (points == points[:1]).all():
+        raise CurvaeError(f"all rows lie in one point of {path.name}, so there are no neighbours to judge; check the map")
 
 
 def _taken(found: _Map, rows: NDArray[np.intp]) -> tuple[Any, NDArray[np.bool_] | None]:
