@@ -13,7 +13,7 @@ from .console import Answer, Later, command, program, run_program
 from .errors import CurvaeError
 from .flags import setting_options
 from .model_commands import explain, export
-from .options import FILE, option, refuse
+from .options import FILE, files, option, refuse
 from .settings import GraphSettings, RowSettings, described
 
 if TYPE_CHECKING:
@@ -121,10 +121,7 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
 )
 def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
-    path = runs.embed_run(run, data, reporter=reporter, **asked)
-    following = runs.Step("evaluate", (str(run), data), {"missing": asked["missing"]})
-    if summaries.covariate_values(run):  # new data need them to be evaluated, but not to be embedded
-        following = runs.Step("view", (str(run),))
+    path, following = runs.embed_run(run, data, reporter=reporter, **asked)
     return Answer({"embedding": str(path)}, [f"embedding: {path}"], following)
 
 
@@ -259,6 +256,8 @@ def paper(
 @command(
     "run",
     option("-o", "--output", type=FILE, help="Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html)."),
+    option("--rows", help="Table of new rows to mark on the map.", metavar="FILE", shell_complete=files),
+    "missing_as_run",
     option("--show", help="Column to put in; repeatable.", metavar="COLUMN", multiple=True),
     option("--label", help="Column to colour by (the run's label)."),
     option("--anonymous", is_flag=True, help="Leave out ids and the order of the rows."),
@@ -276,14 +275,17 @@ def paper(
         "--find", help="Id of a row to have on the map, where it is a sample; repeatable.", metavar="ID", multiple=True
     ),
     "force",
-    example="view runs/cells-1 --data cells.csv --show age --show donor",
+    example="view runs/cells-1 --rows new-cells.csv -o new.html",
 )
 def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     """The map of a run as one page to move about in, or as a picture."""
+    if asked["rows"] is None:
+        refuse("without --rows", ("missing",))
     path, shown = runs.view_run(runs.ViewRequest(run, **asked), reporter)
     picture = f"{run.resolve().name}-map.pdf" if path.suffix == ".html" else None
     why = "the same as a picture" if picture else "the same to move about in"
-    same = {"output": picture, "factor": asked["factor"], "anonymous": asked["anonymous"] or None}
+    same = {"output": picture, **{name: asked[name] for name in ("rows", "missing", "factor")}}
+    same["anonymous"] = asked["anonymous"] or None
     following = runs.Step("view", (str(run),), same, why)
     return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
 

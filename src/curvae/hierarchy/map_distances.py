@@ -103,8 +103,8 @@ def places_of(places: Any, distance: MapDistance = "euclidean") -> Places:
         return Places(scaled - scaled.mean(0), euclidean)
     if abs(exponent) > _EXPONENT:
         raise CurvaeError(
-            f"the largest coordinate of the map is {np.abs(points).max():.2g}, and distances on the hyperboloid of such "
-            'coordinates are too large or too small for a computer\'s numbers; use distance="euclidean"'
+            f"the largest coordinate of the map is {np.abs(points).max():.2g}, too large or too small for distances on "
+            'the hyperboloid; use distance="euclidean"'
         )
     if distance == "poincare":
         if not (inside := (points**2).sum(1) < 1).all():

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,10 @@ from .style import SEQUENTIAL, Colouring, colour_bar, colouring, inches, plain, 
 __all__ = ["EDGES_DRAWN", "edges_drawn", "graph_map", "gyroplane_heat", "latent_map"]
 
 
+_FAINT = 0.5  # opacity of the other points beside new rows
+_NEW = 26.0  # least area of a new row
+
+
 def latent_map(
     ax: Axes,
     ball: PoincareBall,
@@ -30,6 +35,7 @@ def latent_map(
     labels: ArrayLike | Tensor | Colouring | None = None,
     *,
     sizes: ArrayLike | None = None,
+    new: ArrayLike | None = None,
     samples: Points | None = None,
     hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None,
     gyroplanes: tuple[Points, Points] | None = None,
@@ -44,6 +50,8 @@ def latent_map(
         labels: N categories or numbers. Text, booleans and whole numbers of at most 20 different values are
             categories with a legend, other numbers get a colour bar. Or a `Colouring` made before.
         sizes: relative areas of the points, N numbers; all 1 by default.
+        new: which points are new rows, N booleans. They are larger than the others, outlined and on top, and the others
+            are faint.
         samples: draws from the posterior of each point, shape (N, K, 2), as faint dots.
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn as geodesics under the points.
         gyroplanes: points p and normals a of hyperplanes, each of shape (H, 2), drawn as thin lines; those of a
@@ -51,7 +59,7 @@ def latent_map(
         title: above the map.
 
     Returns:
-        The points as drawn, in an order that hides no label behind another.
+        The points as drawn, in an order that hides no label behind another; without new rows.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -84,10 +92,17 @@ def latent_map(
     size, opacity = _marker(len(z))
     # One area for all keeps files of vector graphics small.
     area = size * zoom**2
-    drawn = _dots(ax, z, colours.colours, area if sizes is None else area * np.asarray(sizes, float), opacity, 2.0)
+    fresh = np.zeros(len(z), bool) if new is None else np.asarray(new, bool)
+    old, marks = ~fresh, {}
+    areas = area if sizes is None else area * np.asarray(sizes, float)[old]
+    drawn = _dots(ax, z[old], colours.colours[old], areas, opacity if old.all() else _FAINT * opacity, 2.0)
+    if fresh.any():
+        dots = _dots(ax, z[fresh], colours.colours[fresh], max(2 * area, _NEW * zoom**2), 1.0, 2.4)
+        dots.set(edgecolor=INK, linewidth=0.9 * zoom)
+        marks["new rows"] = Line2D([], [], marker="o", linestyle="", markersize=5, mfc="none", mec=INK, mew=0.9)
     if size > 12:
         drawn.set(edgecolor="white", linewidth=0.4 * zoom)
-    colours.explain(ax)
+    colours.explain(ax, marks)
     if title:
         ax.set_title(title, fontsize=9, color=INK)
     return drawn

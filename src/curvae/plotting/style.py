@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -77,13 +78,14 @@ class Colouring:
     scale: ScalarMappable | None = None
     title: str = ""
 
-    def explain(self, ax: Axes) -> None:
-        """Add the legend or the colour bar beside the axes."""
+    def explain(self, ax: Axes, marks: Mapping[str, Line2D] = MappingProxyType({})) -> None:
+        """Add the legend or the colour bar beside the axes; `marks` are more entries of the legend, by name."""
         if self.scale is not None:
             colour_bar(ax, self.scale, plain(self.title))
-        elif self.names:
-            dots = [Line2D([], [], marker="o", linestyle="", markersize=4, color=colour) for _, colour in self.names]
-            legend(ax, dots, [name for name, _ in self.names], plain(self.title))
+        dots = [Line2D([], [], marker="o", linestyle="", markersize=4, color=colour) for _, colour in self.names]
+        if dots or marks:
+            names = [*(name for name, _ in self.names), *marks]
+            legend(ax, [*dots, *marks.values()], names, plain(self.title) if dots else "")
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,8 @@ class TrainedGraph(TrainedRun):
             places = _places(own, graph)
             labels = np.where(places < 0, "", own.labels[places])
         table = embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node", self.frames)
-        return EmbeddedData([table], len(table))
+        following = Step("evaluate", (str(self.folder), path), {"missing": missing})
+        return EmbeddedData([table], len(table), following)
 
     def _feature_columns(self, features_file: str | None) -> dict[str, Any]:
         """Which columns of a table are features, and which categories text columns have, as in the graph of the run."""

@@ -14,6 +14,7 @@ from .folders import output_file, table_ending, write_tables
 from .kinds import open_run
 from .progress import Reporter
 from .run import Imputed, Sampled
+from .sources import Step
 
 __all__ = ["embed_run", "evaluate_run", "impute_run", "sample_run"]
 
@@ -32,18 +33,18 @@ def embed_run(
     features_file: str | None = None,
     memory: str | None = None,
     reporter: Reporter = _SILENT,
-) -> Path:
-    """Embed data with a trained run; returns the file, whose columns are those of `embedding.csv`.
+) -> tuple[Path, Step]:
+    """Embed data with a trained run; returns the file, whose columns are those of `embedding.csv`, and what to do next.
 
     It is a CSV file, or a Parquet file if that is asked for or there are a million rows. `nodes` is a table of nodes
     and `features_file` has their features, where the run is one of a graph. Rows that would take more than so much
     `memory` are read in pieces.
     """
-    tables, rows = open_run(run, device).embed(path, nodes, features_file, missing, reporter, memory)
-    name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
+    found = open_run(run, device).embed(path, nodes, features_file, missing, reporter, memory)
+    name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(found.rows)}"
     target = output_file(output, Path(name), force, (".csv", ".parquet"))
-    write_tables(target, tables)
-    return target
+    write_tables(target, found.tables)
+    return target, found.following
 
 
 def impute_run(

@@ -228,7 +228,9 @@ def _require_apart(places: Any, path: Path) -> None:
     """Raise where all rows lie in one point of a map: none of its neighbours is nearer than another."""
     points = places.tangent if isinstance(places, Embedding) else np.asarray(places)
     if (points == points[:1]).all():
-        raise CurvaeError(f"all rows lie in one point of {path.name}, so there are no neighbours to judge; check the map")
+        raise CurvaeError(
+            f"all rows lie in one point of {path.name}, so there are no neighbours to judge; check the map"
+        )
 
 
 def _taken(found: _Map, rows: NDArray[np.intp]) -> tuple[Any, NDArray[np.bool_] | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,15 +54,18 @@ def open_places(
 
 
 def open_thinned(
-    run: Path, description: Mapping[str, Any], most: int, wanted: Collection[str]
+    run: Path, description: Mapping[str, Any], most: int, wanted: Collection[str], new: Sequence[pd.DataFrame] = ()
 ) -> tuple[pd.DataFrame, Embedding, int]:
-    """The same of at most so many rows, those with the wanted ids among them, and how many there are in all."""
+    """The same of at most so many rows, those with the wanted ids among them, and how many there are in all.
+
+    Tables of `new` rows are put below those of the run, and do not count.
+    """
     rows = 0
 
     def read(path: Path) -> pd.DataFrame:
         nonlocal rows
         table, rows = read_thinned(path, most, float(np.atleast_1d(description["summary"]["c"])[0]), wanted)
-        return table
+        return pd.concat([table, *new], ignore_index=True) if new else table
 
     return *_opened(run, description, read), rows
 
@@ -108,7 +111,7 @@ def _placed(table: pd.DataFrame, summary: Mapping[str, Any], units: bool) -> Emb
     tangent = table.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
     if tangent.shape[1] != len(places) or not tangent.size or not np.isfinite(tangent).all():
         raise ValueError("it has no coordinates")
-    sigmas = table[sigma].to_numpy(np.float64)
+    sigmas = table[sigma].to_numpy(np.float64, copy=True)  # not that of the table, which cannot be written to
     embedding = Embedding.from_tangent(tangent, sigmas if len(factors) > 1 else sigmas[:, 0], factors)
     if not all(np.allclose(table[name], values) for name, values in coordinate_columns(embedding).items()):
         raise ValueError("its coordinates contradict one another")

@@ -37,7 +37,10 @@ from .progress import Reporter
 from .run import EmbeddedData, Imputed, Sampled, TrainedRun, missing_as_run
 from .sources import Source, Step, streamed_blocks
 
-__all__ = ["TrainedRows"]
+__all__ = ["NEW_ROWS", "TrainedRows"]
+
+NEW_ROWS = 100_000
+"""new rows that a map shows at most"""
 
 _SAMPLES = 5000  # importance samples a row
 
@@ -80,14 +83,19 @@ class TrainedRows(TrainedRun):
                 raise CurvaeError(f"{self.folder} holds a model of a table, which has no nodes; leave out {name}=…")
         fitted, schema = self.loaded.fitted, self.loaded.data
         if (blocks := streamed_blocks(Source(path, memory=memory), reporter.counter, schema)) is not None:
-            missing = missing_as_run(missing, self.loaded.description)
-            stream = open_stream(blocks, schema=schema, memory=memory, missing=missing)
+            how = missing_as_run(missing, self.loaded.description)
+            stream = open_stream(blocks, schema=schema, memory=memory, missing=how)
             checked = partial(self._checked, path, decode=False)
             tables = embedded_tables(fitted, stream, self.frames, reporter, checked=checked)
-            return EmbeddedData(tables, len(stream))
+            return EmbeddedData(tables, len(stream), self._view_step(path, missing, len(stream)))
         data = self._read(path, missing, reporter, decode=False)
         table = embedding_table(embed(fitted, data), data.ids, data.labels, "new", frames=self.frames)
-        return EmbeddedData([table], len(table))
+        return EmbeddedData([table], len(table), self._view_step(path, missing, len(table)))
+
+    def _view_step(self, path: str, missing: Missing | None, rows: int) -> Step:
+        """Show new rows on the map, unless they are too many."""
+        shown = {"rows": path, "missing": missing} if rows <= NEW_ROWS else {}
+        return Step("view", (str(self.folder),), shown)
 
     def impute(
         self,

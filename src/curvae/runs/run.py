@@ -354,10 +354,11 @@ class TrainedRun(ABC):
 
 
 class EmbeddedData(NamedTuple):
-    """Tables with the rows of a map, one below the other, and the number of rows of all of them."""
+    """Tables with the rows of a map, one below the other, the number of rows of all of them, and what to do next."""
 
     tables: Iterable[pd.DataFrame]
     rows: int
+    following: Step
 
 
 class Sampled(NamedTuple):

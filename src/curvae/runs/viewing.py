@@ -18,6 +18,7 @@ from ..data.column_values import texts_of
 from ..data.covariates import average_context
 from ..data.files import require_file
 from ..data.messages import Messages, count, quoted
+from ..data.missing import Missing
 from ..data.sources import BUILT_IN
 from ..data.tables import read_frame
 from ..data.text_tables import UNNAMED
@@ -35,6 +36,7 @@ from .folders import output_file
 from .kinds import open_run, run_of
 from .maps import deviations, open_thinned
 from .progress import Reporter
+from .rows_trained import NEW_ROWS
 from .run import stored_frames
 
 __all__ = ["ViewRequest", "view_run"]
@@ -72,17 +74,24 @@ class ViewRequest:
     """whether two clicks show which columns change between two rows"""
     find: tuple[str, ...] = ()
     """ids of rows that are on the map whatever sample of the rows it shows"""
+    rows: str | None = None
+    """new rows to mark on the map, with the columns of the data that the run was trained on"""
+    missing: Missing | None = None
+    """what to do with new rows that lack values; as the run did by default"""
     force: bool = False
 
 
 def view_run(request: ViewRequest, reporter: Reporter = Reporter()) -> tuple[Path, View]:  # noqa: B008 - frozen
     """Write the map of a run to a page or a picture, by the ending of the file."""
     run = request.run
-    name = "-".join(filter(None, (run.resolve().name, "map", request.factor)))
+    new = request.rows and Path(request.rows).name.split(".")[0]
+    name = "-".join(filter(None, (run.resolve().name, "map", request.factor, new)))
     target = output_file(request.output, Path(f"{name}.html"), request.force, _WRITERS)
     description = read_description(run)
     if request.find and request.anonymous:
         raise CurvaeError("anonymous=True leaves out ids; give find=… or anonymous=True, not both")
+    if target.suffix.lower() != ".html":
+        _check_picture(request)
     if request.names:
         _check_names(request, description, target)
     view = _view(request, description, reporter)
@@ -90,6 +99,18 @@ def view_run(request: ViewRequest, reporter: Reporter = Reporter()) -> tuple[Pat
         reporter.say(f"inside the page: {'; '.join(view.inside)}")
     write_bytes(target, _WRITERS[target.suffix.lower()](view, request.names))
     return target, view
+
+
+def _check_picture(request: ViewRequest) -> None:
+    """Raise for what only a page can show."""
+    if request.explain:
+        raise CurvaeError(
+            "explain=True is for pages, on which rows can be clicked; leave it out, or write an .html file"
+        )
+    if request.show:
+        raise CurvaeError("show=… is for pages; a picture has the colours of one column, given with label=…")
+    if request.find:
+        raise CurvaeError("find=… is for pages, which show ids; leave it out, or write an .html file")
 
 
 def _check_names(request: ViewRequest, description: Mapping[str, Any], target: Path) -> None:
@@ -104,17 +125,19 @@ def _check_names(request: ViewRequest, description: Mapping[str, Any], target: P
 
 
 def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Reporter) -> View:
-    table, whole, rows = open_thinned(request.run, description, LARGEST, request.find)
-    if rows > len(table) and (request.thumbnails or request.explain):
+    new = [] if request.rows is None else _new_rows(request, description, reporter)
+    table, whole, rows = open_thinned(request.run, description, LARGEST, request.find, new)
+    own = len(table) - sum(map(len, new))  # rows of the run that are shown
+    if rows > own and (request.thumbnails or request.explain):
         option = "thumbnails" if request.thumbnails else "explain"
         raise CurvaeError(f"{request.run} has {rows:,} rows, of which a map shows a sample; leave out {option}=True")
     embedding = _factor(whole, request.factor)
     stored = description.get("data", {}).get("schema")
     schema = None if stored is None else Schema.from_json(stored)
-    columns = _columns(request, table, schema, str(description.get("data", {}).get("label") or "label"))
+    columns = _columns(request, table, own, schema, str(description.get("data", {}).get("label") or "label"))
     images = _images(request, description, schema) if request.thumbnails else None
     projection = _projection(description, whole, embedding)
-    edges = None if rows > len(table) else run_of(description).edges(request.run, len(table))
+    edges = None if rows > own else run_of(description).edges(request.run, own)
     size = count(rows, "node" if run_of(description).has_edges else "row")
     if edges is not None:
         size += f", {count(edges.shape[1], 'edge')}"
@@ -122,8 +145,10 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
     if edges is not None and edges.shape[1] > _MOST_EDGES:
         edges = edges_drawn(edges.T, _MOST_EDGES).T
         about.append(f"{_MOST_EDGES:,} of the edges are drawn, chosen at random")
-    if rows > len(table):
-        sample = f"a sample by density is shown: {len(table):,} of {rows:,} rows"
+    if new:
+        about.append(f"{count(len(table) - own, 'new row')} of {Path(str(request.rows)).name} marked")
+    if rows > own:
+        sample = f"a sample by density is shown: {own:,} of {rows:,} rows"
         reporter.say(f"{sample}; to have a row in it for sure, give find=…")
         about.append(f"{pages.capital(sample)}, all of them where there are few and fewer where there are many")
     if request.find:
@@ -143,12 +168,23 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
         columns=columns,
         ids=table["id"].to_numpy(),
         images=images,
-        expected=_expected(request, rows) if request.explain else {},
+        expected=_expected(request, whole, rows) if request.explain else {},
+        new=np.arange(len(table)) >= own if new else None,
         edges=edges,
         anonymous=request.anonymous,
         title=str(description.get("source", {}).get("name", request.run.resolve().name)),
         about=about,
     )
+
+
+def _new_rows(request: ViewRequest, description: Mapping[str, Any], reporter: Reporter) -> list[pd.DataFrame]:
+    """Where the model places new rows: tables with the columns of `embedding.csv`."""
+    if run_of(description).has_edges:
+        raise CurvaeError(f"{request.run} holds a model of a graph, whose map shows its nodes; leave out rows=…")
+    found = open_run(request.run).embed(str(request.rows), None, None, request.missing, reporter)
+    if found.rows > NEW_ROWS:
+        raise CurvaeError(f"{request.rows} has {found.rows:,} rows, and a map marks at most {NEW_ROWS:,}; give fewer")
+    return list(found.tables)
 
 
 def _projection(description: Mapping[str, Any], whole: Embedding, shown: Embedding) -> Projection:
@@ -171,14 +207,14 @@ def _factor(embedding: Embedding, asked: str | None) -> Embedding:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _columns(request: ViewRequest, table: pd.DataFrame, schema: Schema | None, name: str) -> dict[str, Any]:
-    """Those to colour by: the label, called `name`, first, then those asked for."""
-    own: dict[str, Any] = {column: table[column] for column in (*_OWN, *deviations(table)) if column in table}
+def _columns(request: ViewRequest, table: pd.DataFrame, own: int, schema: Schema | None, name: str) -> dict[str, Any]:
+    """Those to colour by: the label, called `name`, first, then those asked for; the first `own` rows are the run's."""
+    stored: dict[str, Any] = {column: table[column] for column in (*_OWN, *deviations(table)) if column in table}
     if (table["label"] != "").any():
-        own[name] = own["label"] = _numbers(table["label"])
-    matched = _matched(request, table, schema)
-    known = matched | {column: values for column, values in own.items() if column not in matched}
-    asked = [name for name in (request.label or (name if name in own else None), *request.show) if name is not None]
+        stored[name] = stored["label"] = _numbers(table["label"])
+    matched = _matched(request, table, own, schema)
+    known = matched | {column: values for column, values in stored.items() if column not in matched}
+    asked = [name for name in (request.label or (name if name in stored else None), *request.show) if name is not None]
     if "spread" in table and "spread" not in asked:
         asked.append("spread")
     for column in asked:
@@ -197,25 +233,33 @@ def _numbers(texts: pd.Series[Any]) -> pd.Series[Any]:
     return numbers if bool((numbers.notna() == labels.notna()).all()) else labels
 
 
-def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -> dict[str, Any]:
-    """Columns of the table given as data, its rows in the order of the run's."""
+def _matched(request: ViewRequest, table: pd.DataFrame, own: int, schema: Schema | None) -> dict[str, Any]:
+    """Columns of the table given as data, its rows in the order of the run's; of new rows, columns of their table."""
     if request.data is None or (schema is not None and schema.kind == "images"):
         return {}
-    path = Path(request.data)
+    found = _table_columns(Path(request.data), table["id"][:own], schema)
+    if request.rows is None:
+        return found
+    new, unknown = _table_columns(Path(request.rows), table["id"][own:], schema), [None] * (len(table) - own)
+    return {name: pd.Series([*values, *new.get(name, unknown)]) for name, values in found.items()}
+
+
+def _table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> dict[str, Any]:
+    """Columns of a table, for the rows with these ids."""
     try:
         require_file(path)
     except FileNotFoundError:
         raise CurvaeError(f"there is no table {path}; check the name") from None
     named = {schema.id} if schema is not None and schema.id is not None else set()
     frame = read_frame(path, named, named, Messages())
-    wanted = pd.Index(table["id"])
+    wanted = pd.Index(ids)
     if schema is None:  # nodes of a graph, which any column may name
         named = set(frame.columns)
     columns = [name for name in frame.columns if name in named or str(name).startswith(UNNAMED)]
     # Names of nodes have no blanks around them.
     candidates = [texts_of(frame[name], strip) for strip in (False, True) for name in columns]
-    for ids in (*candidates, np.arange(len(frame)).astype(np.str_)):
-        rows = pd.Index(ids)
+    for texts in (*candidates, np.arange(len(frame)).astype(np.str_)):
+        rows = pd.Index(texts)
         if rows.is_unique and (places := rows.get_indexer(wanted)).min() >= 0:
             return {str(name): frame[name].take(places).reset_index(drop=True) for name in frame.columns}
     by = f"column {schema.id!r}" if schema is not None and schema.id is not None else "the numbers of the rows"
@@ -225,8 +269,8 @@ def _matched(request: ViewRequest, table: pd.DataFrame, schema: Schema | None) -
     )
 
 
-def _expected(request: ViewRequest, rows: int) -> dict[str, Any]:
-    """What the model expects at every row, of the columns that differ most."""
+def _expected(request: ViewRequest, whole: Embedding, rows: int) -> dict[str, Any]:
+    """What the model expects at every point, of the columns that differ most; `rows` is the number of the run's."""
     loaded = open_run(request.run).explained()
     if len(loaded.embedding) < rows:
         raise CurvaeError(
@@ -238,7 +282,7 @@ def _expected(request: ViewRequest, rows: int) -> dict[str, Any]:
             f"{request.run} has {len(loaded.embedding):,} rows, and changes between rows are shown of up to "
             f"{_MOST_EXPLAINED:,}; leave out explain=True"
         )
-    found = expected_rows(loaded.fitted, loaded.embedding, context=average_context(loaded.data.covariates))
+    found = expected_rows(loaded.fitted, whole, context=average_context(loaded.data.covariates))
     return {
         str(loaded.data.names[feature]): (found.mean[:, i], found.deviation[:, i], float(found.unit[i]))
         for i, feature in enumerate(found.features)
@@ -259,4 +303,5 @@ def _images(request: ViewRequest, description: Mapping[str, Any], schema: Schema
     data, _ = load(request.data or name, schema=schema, missing=missing)
     if data.fingerprint != description["data"]["fingerprint"]:
         raise CurvaeError(f"{request.data or name} holds not the images that the run was trained on; give those")
-    return np.asarray(data.x).reshape(-1, *schema.shape)
+    images = [data.x] if request.rows is None else [data.x, load(request.rows, schema=schema, missing=missing)[0].x]
+    return np.concatenate(images).reshape(-1, *schema.shape)

@@ -62,7 +62,9 @@ class Painter {
     this.texture(2);
 
     const nodes = Uint32Array.from({ length: total - store.count }, (_, k) => store.count + k);
-    this.order = this.attributes(shuffled(store.count), 1, 0);
+    const order = shuffled(store.count);
+    this.order = this.attributes(order.filter((i) => !store.fresh?.[i]), 1, 0);
+    this.fresh = store.fresh && this.attributes(order.filter((i) => store.fresh[i]), 1, 0);
     this.nodes = nodes.length && this.attributes(nodes, 1, 0);
     if (this.halos) this.instances = this.attributes(Uint32Array.from({ length: store.count }, (_, i) => i), 1, 1);
     if (this.lines) {
@@ -195,7 +197,7 @@ class Painter {
       gl.drawArrays(gl.POINTS, 0, this.nodes.length);
     }
     gl.uniform1f(places.u_size, diameter);
-    gl.uniform1f(places.u_opacity, opacity);
+    gl.uniform1f(places.u_opacity, this.fresh ? 0.5 * opacity : opacity); // as in plotting/maps.py
     gl.uniform1i(places.u_nodes, 0);
     gl.uniform4f(places.u_outline, ...rgb(theme.face), diameter > 7 * density ? 1 : 0);
     gl.uniform1f(places.u_line, 0.7 * density);
@@ -203,6 +205,15 @@ class Painter {
     // The order is random, so that the first of them show the same picture, only thinner.
     this.drawn = Math.min(most, this.order.length);
     gl.drawArrays(gl.POINTS, 0, this.drawn);
+    if (this.fresh) {
+      gl.uniform1f(places.u_size, Math.max(11 * density, 1.5 * diameter));
+      gl.uniform1f(places.u_opacity, 1);
+      gl.uniform4f(places.u_outline, ...rgb(theme.ink), 1);
+      gl.uniform1f(places.u_line, 1.6 * density);
+      gl.bindVertexArray(this.fresh.array);
+      gl.drawArrays(gl.POINTS, 0, this.fresh.length);
+      this.drawn += this.fresh.length;
+    }
     this.draws++;
   }
 }

@@ -218,7 +218,8 @@ class DiscMap {
     let least = PICK;
     store.around(geometry, geometry.locate(this.camera, z), geometry.flat ? size : Math.max(size, 1e-9), (i) => {
       const at = this.pixelOf(i, pole);
-      const distance = Math.hypot(at[0] - pixel[0], at[1] - pixel[1]);
+      // New rows are larger and lie on top.
+      const distance = Math.hypot(at[0] - pixel[0], at[1] - pixel[1]) * (store.fresh?.[i] ? 0.5 : 1);
       if (distance < least && this.visible(i)) [found, least] = [i, distance];
     });
     return found;
@@ -258,13 +259,15 @@ class DiscMap {
     await store.names();
     const { columns } = store;
     for (const column of columns) await column.load();
-    const lines = [[...(ids ? ["id"] : []), ...columns.map((column) => column.name), "x", "y", "radius"]];
+    const { fresh } = store;
+    const lines = [[...(ids ? ["id"] : []), ...(fresh ? ["new"] : []), ...columns.map((column) => column.name), "x", "y", "radius"]];
     for (let i = 0; i < store.count; i++) {
       if (!this.selected?.[i]) continue;
       const at = polar(geometry.toDisc(store.radius[i]) / this.unit, TAU * store.turn[i]);
       const name = ids ? [ids === "numbers" ? String(i) : store.name(i)] : [];
       const numbers = [...at, store.radius[i] / this.unit].map((value) => String(Number(value.toPrecision(9))));
-      lines.push([...name, ...columns.map((column) => column.text(i)), ...numbers]);
+      const isNew = fresh ? [fresh[i] ? "yes" : "no"] : [];
+      lines.push([...name, ...isNew, ...columns.map((column) => column.text(i)), ...numbers]);
     }
     return lines.map((line) => `${line.map(csvCell).join(",")}\r\n`).join("");
   }

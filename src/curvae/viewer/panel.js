@@ -56,6 +56,7 @@ class Panel {
     }
     if (this.whole && facts.ids) parts.push(this.search());
     if (store.columns.length) parts.push(this.colouring(), this.legend);
+    if (store.fresh) parts.push(this.newRows());
     parts.push(this.selection, this.change, this.switches());
     const inside = this.root.querySelector(".inside");
     if (inside) parts.push(inside);
@@ -98,7 +99,7 @@ class Panel {
     }
     if (this.field.value !== text) return; // typed on meanwhile
     this.suggested = found;
-    const rows = found.map((i) => element("li", {}, element("button", { onclick: () => this.visit(i) }, store.name(i))));
+    const rows = found.map((i) => element("li", {}, element("button", { onclick: () => this.visit(i) }, store.title(i))));
     if (text && !found.length) rows.push(element("li", { class: "none" }, "not found"));
     this.found.replaceChildren(...rows);
   }
@@ -139,9 +140,9 @@ class Panel {
     });
     rows.sort((a, b) => b.size - a.size);
     const signed = (value) => (value < 0 ? "−" : "+") + figures(Math.abs(value), 3);
-    const [from, to] = [store.name(i), store.name(j)];
+    const [from, to] = [store.title(i), store.title(j)];
     this.change.replaceChildren(
-      element("strong", {}, from === null ? "What changes between the points" : `From ${from} to ${to}`),
+      element("strong", {}, store.name(i) === null ? "What changes between the points" : `From ${from} to ${to}`),
       ...rows.slice(0, 8).map(({ name, change, error }) =>
         element(
           "div",
@@ -207,6 +208,23 @@ class Panel {
       );
     });
     return element("div", { class: "names" }, ...buttons);
+  }
+
+  /** How new rows are marked, and how many there are; a click selects them. */
+  newRows() {
+    const { map, store } = this;
+    const { new: count } = store.facts;
+    return element(
+      "div",
+      { class: "names" },
+      element(
+        "button",
+        { title: "Click to select", onclick: () => map.setSelection(store.fresh, count) },
+        element("span", { class: "swatch ring" }),
+        element("span", { class: "name" }, "new rows"),
+        element("span", { class: "count" }, grouped(count)),
+      ),
+    );
   }
 
   /** A scale of colours with two handles; points outside them, and those without a value, are hidden. */
@@ -290,7 +308,7 @@ class Panel {
     for (const column of store.columns) await column.load();
     if (this.told !== i) return;
     const rows = [];
-    const name = store.name(i);
+    const name = store.title(i);
     if (name !== null) rows.push(element("strong", {}, name));
     for (const column of store.columns) {
       const text = column.text(i);

@@ -40,6 +40,7 @@ class Store {
       this.sigma = Float32Array.from(levels, (level) => Math.exp(sigma.low + sigma.step * level));
     }
     this.sizes = this.facts.sizes ? await this.numbers("size", Uint8Array) : null;
+    this.fresh = this.facts.new ? await this.numbers("new", Uint8Array) : null; // 1 for new rows
     this.edges = this.facts.edges ? [await this.numbers("edge_from"), await this.numbers("edge_to")] : null;
     this.columns = this.facts.columns.map((facts, k) => new Column(this, facts, `column${k}`));
     const numbers = (block) => new Column(this, { kind: "numbers" }, block);
@@ -58,6 +59,13 @@ class Store {
   name(i) {
     if (this.facts.ids === "numbers") return `row ${i}`;
     return this.ids ? this.ids[i] : null;
+  }
+
+  /** The name of a point as it is shown; null where it has none. */
+  title(i) {
+    const name = this.name(i);
+    if (!this.fresh?.[i]) return name;
+    return name === null ? "new row" : `${name} (new row)`;
   }
 
   /** Sort the points into rings, and each ring into cells of equal angle with a few points each. */

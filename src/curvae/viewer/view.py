@@ -41,6 +41,7 @@ from .packing import (
 
 __all__ = ["View", "page"]
 
+_OF_POINTS = ("sigma", "sizes", "new", "images")  # what there is one of a point, besides names and columns
 _STILL = 2000  # points of the picture that stands where there are no scripts
 _BUDGET = 19_000_000  # letters of coordinates, label and ids together
 Format = Literal["svg", "png", "pdf"]
@@ -57,7 +58,8 @@ class View:
         ids: names of the points; their numbers by default.
         sigma: standard deviation of the posterior of each point, shown as discs of that radius.
         sizes: a number a point, which is drawn the larger the higher it is, such as the popularity of a node.
-        edges: indices of points that are joined by geodesics, shape (2, E).
+        new: which points are new rows, N booleans: they are larger than the others, outlined and on top.
+        edges: indices of points that are joined by geodesics, shape (2, E); not together with new rows.
         hierarchy: nodes of shape (M, 2) and edges as pairs of their indices, drawn under the points.
         images: shown beside the pointer, shape (N, height, width).
         expected: what a model expects of a column at each point, the standard deviations of that, and the unit in which
@@ -81,6 +83,7 @@ class View:
     ids: ArrayLike | None = None
     sigma: ArrayLike | None = None
     sizes: ArrayLike | None = None
+    new: ArrayLike | None = None
     edges: ArrayLike | None = None
     hierarchy: tuple[Points, Sequence[tuple[int, int]]] | None = None
     images: NDArray[Any] | None = None
@@ -93,13 +96,14 @@ class View:
         if self.manifold.dim != 2:
             raise CurvaeError(f"a map needs points of dimension 2, got {self.manifold}; see project_to_disc")
         count = len(self._space)
-        given: dict[str, Any] = {"ids": self.ids, "sigma": self.sigma, "sizes": self.sizes, "images": self.images}
-        given |= self.columns
+        given: dict[str, Any] = {name: getattr(self, name) for name in ("ids", *_OF_POINTS)} | dict(self.columns)
         given |= {f"values of {name}": values for name, pair in self.expected.items() for values in pair[:2]}
         for name, values in given.items():
             if values is not None and len(values) != count:
                 raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
         if self.edges is not None:
+            if self.new is not None:
+                raise CurvaeError("new rows have no edges; give new=… or edges=…, not both")
             _check_edges("edges", np.asarray(self.edges), count)
         if self.hierarchy is not None:
             _check_edges("edges of the hierarchy", np.asarray(self.hierarchy[1]).reshape(-1, 2).T, len(self._nodes))
@@ -120,8 +124,7 @@ class View:
             "columns": columns,
             "ids": None,
         }
-        given = {"sigma": self.sigma, "sizes": self.sizes, "images": self.images}
-        hidden |= {name: _taken(values, order) for name, values in given.items() if values is not None}
+        hidden |= {name: _taken(values, order) for name in _OF_POINTS if (values := getattr(self, name)) is not None}
         if self.edges is not None:
             ends = np.argsort(order)[np.asarray(self.edges, np.int64)]
             ends = ends[:, _secret_order(ends.shape[1])]
@@ -197,6 +200,10 @@ class View:
         if self.sizes is not None:
             facts["sizes"] = pack_sizes(blocks, np.asarray(self.sizes, np.float64))
             inside.append("sizes of the points")
+        if self.new is not None:
+            facts["new"] = int(np.sum(self.new))
+            blocks.add_numbers("new", np.asarray(self.new, bool), 1)
+            inside.append(f"{counted(facts['new'], 'new row')} among the points")
         facts["columns"] = [
             pack_column(blocks, f"column{k}", name, _array(values), count)
             for k, (name, values) in enumerate(self.columns.items())
@@ -305,13 +312,17 @@ class View:
 
         Arguments:
             format: of the file.
-            most: draw at most so many points, chosen at random, and neither edges nor images of more.
+            most: draw at most so many points, chosen at random, besides new rows, and neither edges nor images of more.
             hubs: how many points to name, those with the most edges.
         """
         count = len(self._space)
         some = np.arange(count)
         if most is not None and count > most:
             some = np.sort(np.random.default_rng(0).choice(count, most, replace=False))
+        new = None
+        if self.new is not None:
+            some = np.union1d(some, np.flatnonzero(self.new))
+            new = _taken(self.new, some)
         ball, z = PoincareBall(2, self.c), self._ball(self._space)
         name, first = next(iter(self.columns.items()), ("", None))
         labels = None if first is None else replace(colouring(_taken(first, some), len(some)), title=name)
@@ -327,7 +338,7 @@ class View:
             names = None if self.anonymous or self.ids is None else np.asarray(self.ids).astype(np.str_)
             graph_map(ax, ball, z, np.transpose(self.edges), labels, names=names, hubs=hubs, hierarchy=hierarchy)
         else:
-            latent_map(ax, ball, z[some], labels, hierarchy=hierarchy)
+            latent_map(ax, ball, z[some], labels, new=new, hierarchy=hierarchy)
         return figure_bytes(figure, format, dpi=300)
 
 
@@ -337,7 +348,8 @@ def page(points: Points, manifold: Manifold | None = None, **more: Any) -> str:
     Arguments:
         points: coordinates of N points in the manifold, shape (N, 2).
         manifold: a `PoincareBall` (of curvature −1 by default), `Lorentz` or `Euclidean` of dimension 2.
-        more: as for `View`: columns to colour by, ids, sigma, sizes, edges, hierarchy, images, anonymous, title, about.
+        more: as for `View`: columns to colour by, ids, sigma, sizes, new, edges, hierarchy, images, anonymous, title,
+            about.
 
     Example:
         >>> page([[0.1, 0.2], [-0.3, 0.1]], ids=["left", "right"]).startswith("<!DOCTYPE html>")
