@@ -178,14 +178,33 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
 @command(
     "run",
     "data",
+    option(
+        "-o",
+        "--output",
+        type=FILE,
+        help="CSV or Parquet file with the log-likelihood of every row, to find unusual ones.",
+    ),
+    option(
+        "--training",
+        help="With -o, the data that the run was trained on (the file of that name).",
+        metavar="FILE",
+        shell_complete=files,
+    ),
     option("--samples", help="Importance samples per row (5000).", type=int),
     "missing_as_run",
+    "force",
     "seed",
     "device",
-    example="evaluate runs/cells-1 held-out.csv --samples 5000",
+    example="evaluate runs/cells-1 new-cells.csv -o scores.csv",
 )
 def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **asked: Any) -> Answer:
-    """Marginal log-likelihood of data under the model of a run; of a graph, how well its edges are found."""
+    """Marginal log-likelihood of data under the model of a run; of a graph, how well its edges are found.
+
+    The file of -o has a line for each row: the log-likelihood of its standardised columns, the standard error of that,
+    and the percentage of training rows that are less likely.
+    """
+    if asked["output"] is None:
+        refuse("without -o", ("training",))
     found = runs.evaluate_run(run, data, samples, reporter=reporter, **asked)
     rows = "samples" in found
     lines = summaries.likelihood_lines(found) if rows else summaries.link_lines(found)

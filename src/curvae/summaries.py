@@ -25,6 +25,10 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
                 f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
                 "estimated too low or by luck; raise --samples"
             )
+    if "scores" in found:
+        rows = sum(part["rows"] for part in found["parts"].values())
+        low = f"{found['rows_below_1_percent']:,} of {rows:,} rows below the 1st percentile"
+        lines.append(f"scores: {found['scores']}; {low} of {found['training_rows']:,} training rows")
     return [*lines, *_faithful(found)]
 
 

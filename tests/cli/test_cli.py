@@ -283,6 +283,46 @@ def test_other_options_that_cannot_be(run):
     untouched("cite", "--xyz", says=["--xyz", "curvae cite --help"])
 
 
+# --- scores of rows ---------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_ranked_among_the_training_rows(run):
+    words = ("evaluate", run, "cells.csv", "--samples", "20")
+    own = curvae(*words, "-o", "own.csv", "--json").json
+    scores = pd.read_csv("own.csv")
+    assert list(scores) == ["id", "split", "log_likelihood", "standard_error", "training_percentile"]
+    assert own["scores"] == "own.csv" and own["training_rows"] == 36
+    for name, part in own["parts"].items():
+        mean = scores.loc[scores["split"] == name, "log_likelihood"].mean()
+        assert mean == pytest.approx(part["log_likelihood"], rel=1e-9)
+    trained = scores.loc[scores["split"] == "train", "log_likelihood"].to_numpy()
+    lower = [100 * (trained < value).mean() for value in scores["log_likelihood"]]
+    np.testing.assert_allclose(scores["training_percentile"], lower, atol=1e-4)
+    assert (scores["standard_error"] > 0).all()
+    # New rows: the training rows are read from the file that the run was trained on.
+    table = pd.read_csv("cells.csv").head(3)
+    table.assign(a=[0.0, 30.0, 0.0], b=0.0, c=0.0).to_csv("new.csv", index=False)
+    found = curvae("evaluate", run, "new.csv", "--samples", "20", "-o", "new-scores.csv")
+    assert "scores: new-scores.csv; 1 of 3 rows below the 1st percentile of 36 training rows\n" in found.out
+    ranks = pd.read_csv("new-scores.csv").set_index("id")["training_percentile"]
+    assert list(ranks.index) == ["cell0", "cell1", "cell2"] and ranks["cell1"] == 0 and ranks.drop("cell1").min() > 10
+
+
+def test_ranks_need_the_training_rows(run):
+    Path("elsewhere").mkdir()
+    Path("cells.csv").rename("elsewhere/cells.csv")
+    write_table(Path("new.csv"), 3, name=list("abc"))
+    words = ("evaluate", run, "new.csv", "--samples", "5", "-o", "scores.csv")
+    untouched(*words, says=["ranks need the data", "cells.csv", "--training"])
+    untouched(*words, "--training", "new.csv", says=["new.csv is not the data that run was trained on", "--training"])
+    untouched("evaluate", run, "new.csv", "--training", "new.csv", says=["--training has no meaning without -o"])
+    assert curvae(*words, "--training", "elsewhere/cells.csv").code == 0
+    untouched(*words, "--training", "elsewhere/cells.csv", says=["scores.csv exists", "--force"])
+    shutil.copy("new.csv", "elsewhere/new.csv")  # beside the data of the run
+    assert curvae("evaluate", run, "elsewhere/new.csv", *words[3:], "--force").code == 0
+    untouched(*words[:4], "5", "-o", "scores.txt", says=["scores.txt should end in .csv, .parquet"])
+
+
 # --- folders --------------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,18 @@ def test_examples_name_options_that_exist():
         assert typed[:2] == ["curvae", name] and {word for word in typed if word.startswith("-")} <= known
 
 
+def test_examples_with_a_trained_run_work_as_printed():
+    with_gap = [None, *range(39)]
+    write_table(Path("cells.csv"), type=["B", "T"] * 20, barcode=[f"cell{i}" for i in range(40)], d=with_gap)
+    write_table(Path("new-cells.csv"), 5, seed=1, barcode=list("vwxyz"), d=20)
+    fit = ("fit", "cells.csv", "--label", "type", "--id", "barcode", "--missing", "model", "-o", "runs/cells-1")
+    assert curvae(*fit, *SMALL).code == 0
+    for name in ("embed", "view", "evaluate", "sample", "explain", "impute"):
+        typed = app.commands[name].epilog.partition("Example: curvae ")[2].split()
+        found = curvae(*typed, *(("--samples", "5") if name in ("evaluate", "impute") else ()))
+        assert found.code == 0, found.err
+
+
 def test_the_version():
     assert curvae("--version").out == f"{__version__}\n"
 

@@ -365,12 +365,14 @@ def test_a_saved_model_does_for_the_command_line(x, tmp_path, monkeypatch):
     found = PoincareVAE(**FAST).fit(frame)
     found.save("run")
     frame[list("dcba")].assign(other=1.0).to_csv("t.csv", index=False)
-    assert curvae("embed", "run", "t.csv", "-q").code == 0
+    assert curvae("embed", "run", "t.csv").out.endswith("next: curvae evaluate run t.csv\n")  # it has no map
     table = pd.read_csv("t-embedding.csv")[["ball_1", "ball_2"]]
     np.testing.assert_allclose(table, found.transform(frame), rtol=1e-12)
     assert curvae("sample", "run", "-n", "4", "-q").code == 0
     assert pd.read_csv("run-samples.csv").shape == (4, 4)
     assert set(curvae("evaluate", "run", "t.csv", "--samples", "5", "--json").json["parts"]) == {"new"}
+    scored = curvae("evaluate", "run", "t.csv", "--samples", "5", "-o", "scores.csv")
+    assert scored.code == 2 and "rows have no rank; leave out -o" in scored.err
 
 
 def test_saving_overwrites_nothing(model, tmp_path):

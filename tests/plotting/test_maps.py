@@ -24,6 +24,7 @@ from curvae.plotting import (
     project_to_disc,
     regular_tree,
 )
+from curvae.plotting.disc import INK
 from curvae.plotting.style import GREY, colouring
 
 CURVATURES = [0.0, 1e-4, 0.3, 1.0, 7.0]
@@ -264,3 +265,15 @@ def test_projection_of_small_cases():
 def test_window_of_points():
     assert fit_window([[1.0, -4.0]], torch.ones(3, 2)) == pytest.approx(4.2)
     assert fit_window(torch.zeros(1, 2)) > 0
+
+
+def test_new_rows_are_larger_outlined_and_on_top():
+    ax, new = axes(), np.arange(50) >= 47
+    old = latent_map(ax, PoincareBall(2), points(1.0), ["a", "b"] * 25, new=new)
+    marked = ax.collections[-1]
+    assert len(old.get_offsets()) == 47 and len(marked.get_offsets()) == 3
+    assert marked.get_zorder() > old.get_zorder() and marked.get_sizes()[0] > old.get_sizes()[0]
+    assert to_hex(marked.get_edgecolor()[0]) == INK and old.get_alpha() < 0.5 < marked.get_alpha()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "new rows"]
+    latent_map(ax := axes(), PoincareBall(2), points(1.0), np.linspace(0, 1, 50), new=new)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["new rows"]

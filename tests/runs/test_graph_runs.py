@@ -513,6 +513,8 @@ def test_evaluation_against_brute_force(run):
     write_edges("else.csv", [("x", "y")])
     refused("evaluate", run, "else.csv", says=["no edge of else.csv", "call nodes alike"])
     refused("evaluate", run, "more.csv", "--samples", "5", says=["model of a graph", "leave out --samples"])
+    refused("evaluate", run, "more.csv", "-o", "s.csv", says=["model of a graph", "leave out -o"])
+    refused("view", run, "--rows", "more.csv", says=["model of a graph", "leave out --rows"])
 
 
 def test_each_kind_of_run_says_what_it_is(run):

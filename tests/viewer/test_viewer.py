@@ -448,6 +448,81 @@ def test_view_writes_pictures(home, name, start):
     assert Path(name).read_bytes().startswith(start)
 
 
+def test_new_rows_are_marked():
+    new = np.arange(40) >= 37
+    for anonymous in (False, True):
+        view = View(cloud(40), Lorentz(2), {"k": np.where(new, 5.5, 0.5)}, new=new, anonymous=anonymous)
+        seen = Page(view.html())
+        assert seen.facts["new"] == 3 and "3 new rows among the points" in view.inside
+        marked = seen.numbers("column0").astype(np.uint32).view(np.float32) > 5
+        np.testing.assert_array_equal(seen.numbers("new"), marked)
+    with pytest.raises(CurvaeError, match="2 new for 40 points"):
+        View(cloud(40), Lorentz(2), new=[True, False])
+    with pytest.raises(CurvaeError, match="new rows have no edges"):
+        View(cloud(40), Lorentz(2), new=new, edges=[[0], [1]])
+
+
+def test_the_still_picture_has_all_new_rows(monkeypatch):
+    drawn = []
+    monkeypatch.setattr("curvae.viewer.view.latent_map", lambda *given, **more: drawn.append(more["new"]))
+    View(cloud(40), Lorentz(2), new=np.arange(40) >= 35).picture("svg", most=10)
+    assert drawn[0].sum() == 5 and len(drawn[0]) < 16
+
+
+def test_view_marks_new_rows(home):
+    frame = pd.read_csv(home / "more.csv").head(5)
+    frame = frame.assign(name=[f"new{i}" for i in range(5)], kind="z")
+    frame.to_csv("new.csv", index=False)
+    embedded = curvae("embed", home / "run", "new.csv")
+    assert embedded.out.splitlines()[-1] == f"next: curvae view {home / 'run'} --rows new.csv"
+    placed = pd.read_csv("new-embedding.csv")
+    found = curvae("view", home / "run", "--rows", "new.csv", "--data", home / "more.csv", "--show", "age")
+    assert found.code == 0, found.err
+    assert found.out.splitlines() == [
+        "map: run-map-new.html",
+        f"next: curvae view {home / 'run'} -o run-map.pdf --rows new.csv    the same as a picture",
+    ]
+    seen = Page(Path("run-map-new.html").read_text(encoding="utf-8"))
+    assert seen.facts["about"] == ["40 rows, c = 1 (curvature −1)", "Marked: 5 new rows of new.csv"]
+    np.testing.assert_array_equal(seen.numbers("new"), np.arange(45) >= 40)
+    assert seen.bytes("ids").decode().split("\n")[40:] == placed["id"].tolist() == frame["name"].tolist()
+    radius, _ = seen.points()
+    np.testing.assert_allclose(radius[40:], 2 * np.arctanh(np.hypot(placed["map_1"], placed["map_2"])), atol=1e-5)
+    ages = seen.numbers("column1").astype(np.uint32).view(np.float32)
+    np.testing.assert_array_equal(ages[40:], frame["age"])
+    # Without the label, and without a column that is shown.
+    frame.drop(columns=["kind", "age"]).to_csv("new.csv", index=False)
+    words = ("view", home / "run", "--rows", "new.csv", "--data", home / "more.csv", "--show", "age", "--explain")
+    assert curvae(*words, "--force").code == 0
+    seen = Page(Path("run-map-new.html").read_text(encoding="utf-8"))
+    assert set(seen.numbers("column0")[40:]) == {0} and len(seen.facts["expected"]) == 3
+    assert np.isnan(seen.numbers("column1").astype(np.uint32).view(np.float32)[40:]).all()
+    frame.drop(columns="b").to_csv("new.csv", index=False)
+    refused("view", home / "run", "--rows", "new.csv", "-o", "m.html", says=["new.csv has no columns 'b'"])
+    refused("view", home / "run", "--missing", "drop", says=["--missing has no meaning without --rows"])
+    frame.assign(b=[None, *frame["b"][1:]]).to_csv("new.csv", index=False)
+    shown = curvae("view", home / "run", "--rows", "new.csv", "--missing", "drop", "-o", "m.html")
+    assert "--rows new.csv --missing drop" in shown.out
+    assert Page(Path("m.html").read_text(encoding="utf-8")).facts["new"] == 4
+
+
+def test_new_images_have_thumbnails(home):
+    np.save("new.npy", np.ones((2, 4, 5), np.float32))
+    words = ("--rows", "new.npy", "--thumbnails", "--data", home / "images.npy", "-o", "i.html")
+    assert curvae("view", home / "pictured", *words).code == 0
+    seen = Page(Path("i.html").read_text(encoding="utf-8"))
+    assert seen.facts["count"] == 32 and seen.facts["new"] == 2
+
+
+def test_a_picture_refuses_what_only_a_page_has(home):
+    for words, says in (
+        (["--explain"], "--explain is for pages"),
+        (["--show", "split"], "given with --label"),
+        (["--find", "cell1"], "--find is for pages"),
+    ):
+        refused("view", home / "run", "-o", "m.png", *words, says=[says])
+
+
 def test_what_view_refuses(home, tmp_path):
     refused("view", home / "run", "-o", "m.gif", says=["m.gif should end in .html, .svg, .png, .pdf"])
     refused("view", home / "run", "--show", "age", says=["no column 'age'", "with --data"])

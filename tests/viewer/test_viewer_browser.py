@@ -491,3 +491,24 @@ def test_without_scripts_or_webgl_there_is_a_picture(browser, written):
         assert browser.run("return document.querySelector('.still').offsetHeight") > 200
     finally:
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=found["identifier"])
+
+
+def test_new_rows_stand_out(browser, tmp_path):
+    path = tmp_path / "new.html"
+    new = np.arange(len(SIX)) == 2
+    view = View(SIX, Lorentz(2, BALL.c), {"kind": KINDS[:6]}, [f"r{k}" for k in range(6)], new=new)
+    path.write_text(view.html(), encoding="utf-8")
+    browser.open(path)
+    image = pixels(browser)
+    x, y = browser.run("return curvae.maps[0].map.pixelOf(2)")
+    column = image[round(y) - 12 : round(y) + 12, round(x)]
+    assert (column.sum(-1) < 200).any()  # the outline
+    assert np.abs(column - 255 * np.array(to_rgb(PALETTE[2]))).sum(-1).min() < 30  # not faint
+    assert not is_dot(image[:, :590], PALETTE[0]).any()  # as the others are
+    legend = browser.run("return [...document.querySelectorAll('.names')].at(-1).textContent")
+    assert legend == "new rows1"
+    browser.run("await curvae.maps[0].panel.tell(2)")
+    assert browser.run("return document.querySelector('.card strong').textContent") == "r2 (new row)"
+    browser.run("document.querySelector('.ring').parentElement.click()")
+    table = browser.run("return curvae.maps[0].map.csv()").splitlines()
+    assert table[0].startswith("id,new,kind") and len(table) == 2 and table[1].startswith("r2,yes,kind 2")

@@ -24,7 +24,7 @@ from ..training.graphs.evaluate import embed_graph, neighbourhood
 from .folders import embedding_table, output_file, write_table
 from .link_figures import remark
 from .progress import Reporter
-from .run import EmbeddedData, Sampled, TrainedRun, missing_as_run
+from .run import EmbeddedData, Sampled, ScoreFile, TrainedRun, missing_as_run
 from .sources import GraphSource, Step
 
 __all__ = ["TrainedGraph"]
@@ -136,7 +136,13 @@ class TrainedGraph(TrainedRun):
         )
 
     def evaluate(
-        self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
+        self,
+        path: str,
+        samples: int | None,
+        missing: Missing | None,
+        seed: int,
+        reporter: Reporter,
+        scores: ScoreFile | None = None,
     ) -> dict[str, Any]:
         """How well the edges of a file between nodes of the run are told from random pairs that are not edges.
 
@@ -146,6 +152,8 @@ class TrainedGraph(TrainedRun):
         run, own, embedding = self.folder, self.loaded.data, self.loaded.embedding
         if samples is not None:
             raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave out samples=…")
+        if scores is not None:
+            raise CurvaeError(f"{run} holds a model of a graph, which has no rows to score; leave out output=…")
         graph = _read(GraphSource(path), own, reporter)
         places = _places(own, graph)
         edges, _ = _moved(graph, places)

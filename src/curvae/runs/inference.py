@@ -13,7 +13,7 @@ from ..errors import CurvaeError
 from .folders import output_file, table_ending, write_tables
 from .kinds import open_run
 from .progress import Reporter
-from .run import Imputed, Sampled
+from .run import Imputed, Sampled, ScoreFile
 from .sources import Step
 
 __all__ = ["embed_run", "evaluate_run", "impute_run", "sample_run"]
@@ -87,12 +87,19 @@ def evaluate_run(
     *,
     seed: int = 0,
     missing: Missing | None = None,
+    output: Path | None = None,
+    training: str | None = None,
+    force: bool = False,
     device: torch.device | str = "cpu",
     reporter: Reporter = _SILENT,
 ) -> dict[str, Any]:
     """How well a trained run describes data, for each part of the data that the run knows apart.
 
     Of rows the marginal log-likelihood, with so many importance samples; of a graph, how well its edges are told from
-    other pairs.
+    other pairs. `output` is a file for the log-likelihood of every row and its rank among the rows of `training`, the
+    data that the run was trained on; by default the file of that name beside the data or in the working directory.
     """
-    return open_run(run, device).evaluate(path, samples, missing, seed, reporter)
+    scores = None
+    if output is not None:
+        scores = ScoreFile(output_file(output, Path("scores.csv"), force, (".csv", ".parquet")), training)
+    return open_run(run, device).evaluate(path, samples, missing, seed, reporter, scores)

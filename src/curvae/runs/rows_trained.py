@@ -24,17 +24,17 @@ from ..errors import CurvaeError
 from ..models.likelihoods import choose_likelihood
 from ..training import Fitted, impute
 from ..training.config import require_count
-from ..training.evaluate import embed, likelihoods
+from ..training.evaluate import Likelihoods, embed, likelihoods
 from ..training.files import write_bytes
 from ..training.portable import Part, portable
 from ..training.splits import HeldOut, judged_rows
 from ..training.stream_problem import held_out_rows
 from . import pages
 from .faithful import judge_rows
-from .folders import embedding_table, output_file, write_table, write_tables
+from .folders import embedding_path, embedding_table, output_file, write_table, write_tables
 from .pieces import embedded_tables, sampled
 from .progress import Reporter
-from .run import EmbeddedData, Imputed, Sampled, TrainedRun, missing_as_run
+from .run import EmbeddedData, Imputed, Sampled, ScoreFile, TrainedRun, missing_as_run
 from .sources import Source, Step, streamed_blocks
 
 __all__ = ["NEW_ROWS", "TrainedRows"]
@@ -43,6 +43,7 @@ NEW_ROWS = 100_000
 """new rows that a map shows at most"""
 
 _SAMPLES = 5000  # importance samples a row
+_TRAINING_ROWS = 2000  # at most, among which other rows are ranked
 
 
 class TrainedRows(TrainedRun):
@@ -93,9 +94,10 @@ class TrainedRows(TrainedRun):
         return EmbeddedData([table], len(table), self._view_step(path, missing, len(table)))
 
     def _view_step(self, path: str, missing: Missing | None, rows: int) -> Step:
-        """Show new rows on the map, unless they are too many."""
-        shown = {"rows": path, "missing": missing} if rows <= NEW_ROWS else {}
-        return Step("view", (str(self.folder),), shown)
+        """Show new rows on the map, unless they are too many or the folder, saved from Python, has no map."""
+        if rows > NEW_ROWS or not embedding_path(self.folder).exists():
+            return Step("evaluate", (str(self.folder), path), {"missing": missing})
+        return Step("view", (str(self.folder),), {"rows": path, "missing": missing})
 
     def impute(
         self,
@@ -216,9 +218,11 @@ class TrainedRows(TrainedRun):
             },
         }
 
-    def _judged(self, path: str, missing: Missing | None, reporter: Reporter) -> tuple[Dataset, NDArray[np.str_]]:
+    def _judged(
+        self, path: str, missing: Missing | None, reporter: Reporter, every: bool = False
+    ) -> tuple[Dataset, NDArray[np.str_]]:
         """Rows whose likelihood is wanted, and which part of the data each belongs to: of data that are read in pieces,
-        a sample.
+        a sample, or an error if `every` row is needed.
 
         The run's own data are reported by part: rows that were trained on say nothing about new ones.
         """
@@ -230,6 +234,11 @@ class TrainedRows(TrainedRun):
             data = self._read(path, missing, reporter, decode=True)
             same = data.fingerprint == own
             return data, fitted.split.names(len(data)) if same else np.full(len(data), "new")
+        if every:
+            raise CurvaeError(
+                f"{Path(path).name} is read in pieces, of which a sample is evaluated; leave out output=…, or give a "
+                "smaller file"
+            )
         advance = reporter.counter("reading", len(blocks))
         how: dict[str, Any] = {"memory": bound, "missing": missing_as_run(missing, known)}
         stream = open_stream(blocks, **how, schema=self.loaded.data)
@@ -244,16 +253,71 @@ class TrainedRows(TrainedRun):
         reporter.tell(data.notes, data.warnings)
         return data, split.names(len(data)) if same else np.full(len(data), "new")
 
+    def _training_rows(self, beside: str, given: str | None, seed: int) -> Dataset:
+        """Rows that the run was trained on: all, or of many a random choice.
+
+        Arguments:
+            beside: data in whose folder the file of the run is looked for, if not in the working directory.
+            given: the file, if it is known.
+            seed: of the choice.
+        """
+        description = self.loaded.description
+        source = description.get("source")
+        name = source.get("name") if isinstance(source, dict) else None
+        file = given or name
+        if file is None or description["data"].get("fingerprint") is None:
+            raise CurvaeError(
+                f"{self.folder} does not know the data that it was trained on, so rows have no rank; leave out output=…"
+            )
+        if given is None and not Path(file).exists() and Path(beside).with_name(file).exists():
+            file = str(Path(beside).with_name(file))
+        try:
+            data, names = self._judged(file, None, Reporter())
+        except CurvaeError as error:
+            if given is not None:
+                raise
+            raise CurvaeError(
+                f"ranks need the data that the run was trained on, {name}; give them with training=…"
+            ) from error
+        trained = np.flatnonzero(names == "train")
+        if not len(trained):
+            raise CurvaeError(f"{file} is not the data that {self.folder} was trained on; give those with training=…")
+        chosen = np.random.default_rng([seed, 19]).permutation(trained)[:_TRAINING_ROWS]
+        return data.take(np.sort(chosen))
+
     def evaluate(
-        self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
+        self,
+        path: str,
+        samples: int | None,
+        missing: Missing | None,
+        seed: int,
+        reporter: Reporter,
+        scores: ScoreFile | None = None,
     ) -> dict[str, Any]:
         """Marginal log-likelihoods by importance sampling, with 5000 samples a row by default, and faithfulness."""
         samples = _SAMPLES if samples is None else samples
         require_count("samples", samples, "importance_samples")
         fitted = self.loaded.fitted
-        data, names = self._judged(path, missing, reporter)
-        found = likelihoods(fitted, data, samples, seed, advance=reporter.counter("likelihood", len(data)))
-        found.require_finite(data.ids)
+        data, names = self._judged(path, missing, reporter, every=scores is not None)
+        training = None  # rows to rank others among, unless they are among these
+        if scores is not None and "train" not in names:
+            training = self._training_rows(path, scores.training, seed)
+
+        def estimated(rows: Dataset, what: str) -> Likelihoods:
+            advance = reporter.counter(what, len(rows))
+            return likelihoods(fitted, rows, samples, seed, advance=advance).require_finite(rows.ids)
+
+        found = estimated(data, "likelihood")
+        ranked = {}
+        if scores is not None:
+            among = found.take(names == "train") if training is None else estimated(training, "training rows")
+            table = _score_table(data, names, found, among)
+            write_table(scores.path, table)
+            ranked = {
+                "scores": str(scores.path),
+                "training_rows": len(among.log_prob),
+                "rows_below_1_percent": int((table["training_percentile"] < 1).sum()),
+            }
         parts = {}
         for name in dict.fromkeys(names.tolist()):
             chosen = names == name
@@ -275,7 +339,22 @@ class TrainedRows(TrainedRun):
             "seed": seed,
             "parts": parts,
             "faithfulness": None if faithful is None else faithful.to_json(),
+            **ranked,
         }
+
+
+def _score_table(data: Dataset, split: NDArray[np.str_], found: Likelihoods, among: Likelihoods) -> pd.DataFrame:
+    """Log-likelihoods of rows, with the percentage of training rows whose log-likelihood is lower."""
+    lower = np.searchsorted(np.sort(among.log_prob), found.log_prob)
+    return pd.DataFrame(
+        {
+            "id": data.ids,
+            "split": split,
+            "log_likelihood": found.log_prob,
+            "standard_error": found.error,
+            "training_percentile": np.round(100 * lower / len(among.log_prob), 4),
+        }
+    )
 
 
 def _filled_table(x: NDArray[np.float64], data: Dataset, schema: Schema, fitted: Fitted) -> pd.DataFrame:

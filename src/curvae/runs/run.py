@@ -37,6 +37,7 @@ __all__ = [
     "Place",
     "Run",
     "Sampled",
+    "ScoreFile",
     "TrainedRun",
     "comparable",
     "geometry",
@@ -327,9 +328,16 @@ class TrainedRun(ABC):
 
     @abstractmethod
     def evaluate(
-        self, path: str, samples: int | None, missing: Missing | None, seed: int, reporter: Reporter
+        self,
+        path: str,
+        samples: int | None,
+        missing: Missing | None,
+        seed: int,
+        reporter: Reporter,
+        scores: ScoreFile | None = None,
     ) -> dict[str, Any]:
-        """How well the model describes data, for each part of the data that the run knows apart."""
+        """How well the model describes data, for each part of the data that the run knows apart; of every row, if a
+        file for `scores` is given."""
 
     @abstractmethod
     def impute(
@@ -359,6 +367,13 @@ class EmbeddedData(NamedTuple):
     tables: Iterable[pd.DataFrame]
     rows: int
     following: Step
+
+
+class ScoreFile(NamedTuple):
+    """The file for the likelihood of every row, and the data that the run was trained on, if they are given."""
+
+    path: Path
+    training: str | None
 
 
 class Sampled(NamedTuple):

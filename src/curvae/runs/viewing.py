@@ -146,7 +146,7 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
         edges = edges_drawn(edges.T, _MOST_EDGES).T
         about.append(f"{_MOST_EDGES:,} of the edges are drawn, chosen at random")
     if new:
-        about.append(f"{count(len(table) - own, 'new row')} of {Path(str(request.rows)).name} marked")
+        about.append(f"Marked: {count(len(table) - own, 'new row')} of {Path(str(request.rows)).name}")
     if rows > own:
         sample = f"a sample by density is shown: {own:,} of {rows:,} rows"
         reporter.say(f"{sample}; to have a row in it for sure, give find=…")
