@@ -171,7 +171,11 @@ def test_new_rows_are_embedded_in_pieces(monkeypatch):
     assert table("bare.csv")["id"].tolist() == list(map(str, range(700)))
     np.testing.assert_array_equal(table("bare.csv")["radius"], table("pieces.csv")["radius"])
     monkeypatch.setattr(folders, "PARQUET_ROWS", 700)
-    assert "new-embedding.parquet" in curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
+    monkeypatch.setattr("curvae.runs.rows_trained.NEW_ROWS", 10)
+    embedded = curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
+    assert "new-embedding.parquet" in embedded and "next: curvae evaluate run new.parquet" in embedded
+    monkeypatch.setattr("curvae.runs.viewing.NEW_ROWS", 10)
+    refused("view", "run", "--rows", "new.parquet", says=["a map marks at most 10; give fewer"])
     pd.testing.assert_frame_equal(table("new-embedding.parquet"), table("plain.csv"), rtol=1e-12)
 
 
@@ -188,6 +192,8 @@ def test_own_rows_are_evaluated_by_part():
     found = curvae("evaluate", "run", "x.npy", "--samples", "5", "--json").json["parts"]
     assert found["validation"]["rows"] == found["test"]["rows"] == 15
     np.save("y.npy", numbered(ROWS, seed=1))
+    says = ["x.npy is read in pieces", "leave out -o"]
+    refused("evaluate", "run", "x.npy", "--samples", "5", "--quiet", "-o", "scores.csv", says=says)
     found = curvae("evaluate", "run", "y.npy", "--samples", "5", "--json").json["parts"]
     assert {name: part["rows"] for name, part in found.items()} == {"new": 30}
 
