@@ -1,4 +1,4 @@
-"""Tables of docs/graphs.md from results/graphs.json, which `benchmarks.graph_census` writes."""
+"""Tables of docs/graphs.md and graphs-tables.md from results/graphs.json, which `benchmarks.graph_census` writes."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def _equal_degrees(half: str, result: Mapping[str, Any]) -> str:
     return "\n".join(table_lines(Table(["graph", "d", "ball", "plane", "best other method"], rows, "")))
 
 
-def _methods(result: Mapping[str, Any]) -> str:
-    """AUC of every method at its best dimension."""
+def _methods(half: str, result: Mapping[str, Any]) -> str:
+    """AUC of every method at its best dimension, on the graphs of a half."""
     graphs = result["graphs"]
     every = (*BASELINES, "spectral", "node2vec", "poincare", "vgae", *OURS)
     methods = [one for one in every if any(_splits(entry, one, dim) for entry in graphs.values() for dim in DIMS)]
     rows = []
-    for name in (name for name in GRAPHS if name in graphs):
+    for name in (name for name, source in GRAPHS.items() if source.half == half and name in graphs):
         entry = graphs[name]
         size = f"{entry['nodes']:,} nodes, {entry['edges']:,} edges"
         best = [max((m for d in DIMS if (m := _mean(_splits(entry, method, d)))), default=None) for method in methods]
@@ -170,6 +170,7 @@ TABLES = {
     "graphs_rules_choice": lambda result: _against_rules("choice", result),
     "graphs_degrees": lambda result: _equal_degrees("verdict", result),
     "graphs_degrees_choice": lambda result: _equal_degrees("choice", result),
-    "graphs_methods": _methods,
+    "graphs_methods": lambda result: _methods("verdict", result),
+    "graphs_methods_choice": lambda result: _methods("choice", result),
     "graphs_whole": _whole,
 }

@@ -214,7 +214,9 @@ def maps_table(result: Found) -> str:
             for method, one in found["maps"].items()
         ]
         header = ["map", "Qlocal", "Qglobal", "Qlocal, paths", "Qglobal, paths", "trustworthiness", "continuity"]
-        parts.append(f"**{name}** ({size}; {half})\n\n" + _rows([*header, "5-NN", "agreement", "CPU s"], lines))
+        parts.append(
+            f"**{name}** ({size}; {half})\n\n" + _rows([*header, "5-NN accuracy", "agreement", "CPU s"], lines)
+        )
     return "\n\n".join(parts)
 
 
@@ -229,7 +231,7 @@ def held_out_table(result: Found) -> str:
             figures = ("qlocal", "qglobal", "trustworthiness", "accuracy", "accuracy_of_trained")
             cells = [_cell(held.get(figure), ".3f") for figure in figures]
             lines.append([name, NAMES[method], *cells, _points(held), _cell(held.get("log_likelihood"))])
-    header = ["data", "map", "Qlocal", "Qglobal", "trustworthiness", "5-NN", "5-NN of trained rows", "points lost"]
+    header = ["data", "map", "Qlocal", "Qglobal", "trustworthiness", "5-NN accuracy", "of trained rows", "points lost"]
     return _rows([*header, "log-likelihood"], lines)
 
 
@@ -257,7 +259,7 @@ def verdict_table(result: Found) -> str:
     """Ours less the better of UMAP and t-SNE on the data sets that no choice has seen."""
     found = result["found"]
     medians, better = found["median_difference"], found["better_in_all"]
-    header = ["data", "Qlocal", "Qglobal", "5-NN", "better in all three"]
+    header = ["data", "Qlocal", "Qglobal", "5-NN accuracy", "better in all three"]
     lines = []
     for name, methods in better.items():
         cells = [medians[figure]["each"].get(name) for figure in COMPARED]
