@@ -1,7 +1,7 @@
-"""Does a map forget the batches that it is told of? `python -m benchmarks.covariates`
+"""Does a map forget batches that the model is given? `python -m benchmarks.covariates`
 
 Half of the rows, chosen at random, are moved by 3 standard deviations in every column, up or down at random. Models of
-the data as they were, and of the moved data without the batch, with the batch told to the decoder, and to the encoder
+the data as they were, and of the moved data without the batch, with the batch given to the decoder, and to the encoder
 too. From the map of all rows the 5 nearest neighbours of a row, itself left out, predict its batch and its label; the
 log-likelihood is that of rows kept apart, in original units. Writes `results/covariates.json`.
 """
@@ -32,10 +32,10 @@ EPOCHS = {"branching diffusion": 70, "wine": 240}
 KINDS = {
     "without the shift": (False, False, False),
     "shifted": (True, False, False),
-    "shifted, decoder told": (True, True, False),
-    "shifted, encoder told too": (True, True, True),
+    "shifted, given to the decoder": (True, True, False),
+    "shifted, given to the encoder too": (True, True, True),
 }
-"""whether rows are shifted, the decoder is told their batch, and the encoder"""
+"""whether rows are shifted, and whether decoder and encoder are given their batch"""
 
 
 def rows_of(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
