@@ -1,5 +1,7 @@
 """The pictures and figures of docs/gallery.md. `python -m benchmarks.gallery [NAME…]`, all unless some are named.
 
+`python -m benchmarks.gallery front` draws `docs/images/front.png`, the picture of the README and the home page.
+
 Every entry is a list of commands, run as they stand in the gallery, in a folder of its own below `runs/gallery/`. Their
 pictures become `docs/images/gallery-NAME.png`, what they print as JSON goes to `results/gallery.json`, and the page is
 filled from there by `python -m benchmarks.tables`. MNIST and the diseases graph are found through CURVAE_DATA.
@@ -17,18 +19,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from PIL import Image
 
+from curvae import PoincareBall, PoincareVAE
+from curvae.plotting import disc, geodesics
+from curvae.plotting.style import colouring
 from curvae.training.storage import versions
 
 from . import wordnet
 from .examples import IMAGES, ROOT, run_command, shrink
+from .maps.data import SETS
 
 __all__ = ["ENTRIES", "Entry", "main", "table"]
 
 RESULTS = ROOT / "results" / "gallery.json"
 WIDTH = 1000  # pixels of a picture
-STRIP = 240  # pixels a side of a map in the README
 
 Found = Mapping[str, Any]  # what a command printed
 Rows = list[tuple[str, ...]]
@@ -41,12 +49,10 @@ class Entry:
     Arguments:
         commands: as they are typed; one of them writes `map.png`.
         rows: from what the commands printed, by command, to a table, its header first.
-        from_right: the map for the README is at the right of the picture.
     """
 
     commands: Sequence[str]
     rows: Callable[[Mapping[str, Found]], Rows]
-    from_right: bool = False
 
 
 def _recovery(models: Sequence[Found]) -> Rows:
@@ -152,7 +158,7 @@ ENTRIES = {
         ),
         _tree_rows,
     ),
-    "mnist": Entry((_MNIST, "curvae view runs/mnist --thumbnails -o map.png"), _mnist_rows, from_right=True),
+    "mnist": Entry((_MNIST, "curvae view runs/mnist --thumbnails -o map.png"), _mnist_rows),
     "diseases": Entry((_DISEASES, "curvae view runs/diseases --label sigma -o map.png"), _diseases_rows),
     "mammals": Entry(
         (
@@ -165,6 +171,47 @@ ENTRIES = {
         _mammal_rows,
     ),
 }
+
+# --- the first picture ------------------------------------------------------------------------------------------------
+
+_NAMES = {  # of the branches, short enough for a picture 350 pixels wide
+    "canine": "dogs",
+    "feline": "cats",
+    "carnivore": "other carnivores",
+    "odd-toed ungulate": "horses",
+    "even-toed ungulate": "cattle, deer",
+    "rodent": "rodents",
+    "primate": "primates",
+    "bat": "bats",
+    "aquatic mammal": "whales, seals",
+    "marsupial": "marsupials",
+    "lagomorph": "rabbits",
+}
+
+
+def front() -> None:
+    """Draw the mammals of WordNet as the default model places them, with the lines of the true hierarchy."""
+    x, branches, likelihood = SETS["mammals"]()
+    with wordnet.find().open(encoding="ascii") as lines:
+        above = wordnet.read(lines).above
+    model = PoincareVAE(likelihood=likelihood, random_state=0).fit(x)
+    places, labels, ball = model.embedding_, np.array(branches), PoincareBall(2, model.curvature_)
+    colours = colouring(labels, len(x))
+    figure = Figure(figsize=(3.9, 3.9))
+    ax = disc(figure.add_axes((0.0, 0.0, 1.0, 1.0)), ball)
+    lower = [noun for noun, parents in enumerate(above) if parents]
+    upper = [above[noun][0] for noun in lower]
+    geodesics(ax, ball, places[upper], places[lower], colors=colours.colours[lower], linewidths=0.6, alpha=0.6)
+    ax.scatter(*places.T, s=7, c=colours.colours, linewidths=0, zorder=2)
+    for branch, name in _NAMES.items():
+        own = places[labels == branch]
+        place = (own[:, 0].mean(), own[:, 1].min() - 0.01)
+        halo = [withStroke(linewidth=3, foreground="white")]
+        ax.annotate(name, place, ha="center", va="top", fontsize=10.5, path_effects=halo, zorder=3)
+    stream = io.BytesIO()
+    figure.savefig(stream, dpi=200)
+    shrink(Image.open(stream), IMAGES / "front.png")
+
 
 # --- running them -----------------------------------------------------------------------------------------------------
 
@@ -206,17 +253,6 @@ def _printed(command: str) -> dict[str, Any]:
     return printed
 
 
-def strip() -> None:
-    """The maps of all entries in one row, for the README."""
-    row = Image.new("RGB", (STRIP * len(ENTRIES), STRIP), "white")
-    for place, (name, entry) in enumerate(ENTRIES.items()):
-        picture = Image.open(IMAGES / f"gallery-{name}.png").convert("RGB")
-        left = picture.width - picture.height if entry.from_right else 0
-        square = picture.crop((left, 0, left + picture.height, picture.height))
-        row.paste(square.resize((STRIP - 8, STRIP - 8), Image.Resampling.LANCZOS), (place * STRIP + 4, 4))
-    shrink(row, IMAGES / "gallery.png")
-
-
 def table(name: str, result: Mapping[str, Any]) -> str:
     """The commands of an entry and its figures, as they stand in the gallery."""
     stored = result["entries"][name]
@@ -226,6 +262,9 @@ def table(name: str, result: Mapping[str, Any]) -> str:
 
 
 def main(names: Sequence[str]) -> None:
+    if names == ["front"]:
+        front()
+        return
     if unknown := set(names) - set(ENTRIES):
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(ENTRIES)}")
     for name in names or ENTRIES:
@@ -237,8 +276,6 @@ def main(names: Sequence[str]) -> None:
             "entries": {k: entries[k] for k in ENTRIES if k in entries},
         }
         RESULTS.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    if all((IMAGES / f"gallery-{name}.png").exists() for name in ENTRIES):
-        strip()
 
 
 if __name__ == "__main__":

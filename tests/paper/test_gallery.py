@@ -42,8 +42,8 @@ def test_pictures_are_small_and_shown():
     for name in gallery.ENTRIES:
         assert (IMAGES / f"gallery-{name}.png").stat().st_size < 200_000
         assert f"(images/gallery-{name}.png)" in page and f"<!-- table:gallery_{name} -->" in page
-    assert (IMAGES / "gallery.png").stat().st_size < 200_000
-    assert "docs/images/gallery.png" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (IMAGES / "front.png").stat().st_size < 200_000
+    assert "docs/images/front.png" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_commands_are_those_that_were_run():

@@ -157,7 +157,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "guide-table": _tables,
     "scale": _pieces,
     "data": _sources,
-    "README": str,
+    "README": _labelled,
     "index": _labelled,
     "install": str,
     "gallery": _gallery,
@@ -198,6 +198,7 @@ def _dask(words: str) -> str:
 
 ELSEWHERE: dict[str, Callable[[str], str]] = {
     "make": _make,
+    "pip": lambda words: "",  # what is installed already
     "torchrun": lambda words: "",  # by a test of its own
     "dask": _dask,
     "python": lambda words: f"{sys.executable} {words}",
