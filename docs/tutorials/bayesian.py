@@ -92,7 +92,7 @@ points = ax.scatter(*places.T, zorder=3)
 
 # %% [markdown]
 # Lines join the items that are neighbours in the tree. Turning the disc changes no
-# distance, so the data tell nothing about how it is turned. The noise that is found is
+# distance, so the data say nothing about how it is turned. The noise that is found is
 # above the 0.2 that was added: the search ends in a local optimum, where some leaves
 # may lie too near each other. Another seed gives another one; keep the lowest loss.
 #

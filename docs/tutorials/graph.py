@@ -73,9 +73,9 @@ print("likeliest to meet:", *apart[int(np.argmax(chance))])
 # %% [markdown]
 # ## How good is it?
 #
-# The map was fitted to all edges. How well hidden edges are found is measured by other
-# models, which do not see them, beside rules that need no model. Figures are areas
-# under the ROC curve: 1 is best, ½ is chance.
+# The map was fitted to all edges. How well hidden edges are predicted is measured with
+# other models, which do not see them, and compared with rules that need no model.
+# Scores are areas under the ROC curve: 1 is best, ½ is chance.
 
 # %%
 links = model.link_prediction(miserables, n_splits=3)
@@ -84,8 +84,8 @@ for name in ("auc", "degree product", "common neighbours", "singular vectors"):
 
 # %% [markdown]
 # On so small a graph common neighbours do as well as a model in two dimensions, or
-# better. Figures of [twenty graphs](../graphs.md) say where a model gains. How much the
-# map keeps of the steps between nodes, beside a spectral embedding:
+# better. Scores on [twenty graphs](../graphs.md) show where a model gains. How much the
+# map keeps of the steps between nodes, compared with a spectral embedding:
 
 # %%
 print(graph_faithfulness(graph, model.embedding_, distance="poincare").verdict)

@@ -78,7 +78,7 @@ print(sum(p.numel() for p in model.parameters()), "parameters")
 # %%
 optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)
 losses = []
-for _ in range(600):
+for _ in range(300):
     batch = train[torch.randint(len(train), (128,))]
     loss = -model.elbo(batch).mean()
     optimiser.zero_grad()

@@ -74,8 +74,8 @@ drawn = latent_map(
 # %% [markdown]
 # ## Is the map faithful?
 #
-# How many neighbours in the data are neighbours on the map, beside PCA with two
-# dimensions ([the figures](../guide-faithful.md)):
+# How many neighbours in the data are neighbours on the map, compared with PCA in two
+# dimensions ([the scores](../guide-faithful.md)):
 
 # %%
 scaled = StandardScaler().fit_transform(train[columns])
@@ -85,8 +85,8 @@ found = faithfulness(
 print(found.verdict)
 
 # %% [markdown]
-# By default a map of two or three dimensions is held to the neighbourhoods of the data
-# as well as to the likelihood. The likelihood alone keeps fewer of them:
+# By default a map in two or three dimensions is trained to keep neighbours as well as
+# to describe the data. Training for the likelihood alone keeps fewer of them:
 
 # %%
 alone = PoincareVAE(neighbours="off", random_state=0).fit(train[columns])
@@ -105,7 +105,7 @@ distance, nearest = model.kneighbors(new[columns], k=5)
 votes = train["cultivar"].to_numpy()[nearest]
 guess = [max(set(row), key=list(row).count) for row in votes]
 right = np.mean(guess == new["cultivar"])
-print(f"cultivar of new wines told by their 5 nearest on the map: {right:.0%}")
+print(f"5-NN accuracy of the cultivar of new wines: {right:.0%}")
 
 figure, ax = plt.subplots(figsize=(5, 4.5))
 drawn = latent_map(
@@ -131,7 +131,8 @@ for k in range(len(way.features)):
 # ## Is curvature worth it?
 #
 # `compare` trains flat and curved models on several splits and tests the difference on
-# rows that no choice has seen. Few repeats give a first impression, ten a result.
+# rows that took no part in any choice. Few repeats give a first impression, ten a
+# result.
 
 # %%
 found = compare(Config(epochs=60), train[columns].to_numpy(), (1.0,), repeats=3)
@@ -140,7 +141,7 @@ print(found.verdict)
 # %% [markdown]
 # Wines of three kinds are not a hierarchy, so no gain is to be expected, and if none is
 # found the flat model is the one to take: `PoincareVAE(curvature=0)`. When curvature
-# does help, and by how much, is in [choose c·σ0² and dimension](../guide-choosing.md).
+# does help, and by how much, is in [curvature and dimension](../guide-choosing.md).
 #
 # ## Keep it
 #
@@ -154,5 +155,5 @@ print(np.abs(again.transform(new[columns]) - places).max() < 1e-6)
 
 # %% [markdown]
 # Next: [the guide to tables](../guide-table.md) with text columns, batches and
-# refusals, [missing values](../guide-missing.md), and [the map as a
-# page](../guide-view.md).
+# refusals, [missing values](../guide-missing.md), and [the interactive
+# map](../guide-view.md).

@@ -137,7 +137,7 @@ def faithfulness(
     seed: int = 0,
     rows: int = 5000,
 ) -> Faithfulness:
-    """How much of the neighbours and distances in data a map keeps, beside PCA of the same dimension.
+    """How much of the neighbours and distances in data a map keeps, compared with PCA of the same dimension.
 
     Qlocal and Qglobal are means of Q_NX(K), the share of the K nearest neighbours in the data that are among the K
     nearest on the map, for K up to and beyond the K at which it is highest above that of a random map. Neighbours in

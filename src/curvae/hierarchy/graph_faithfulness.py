@@ -98,7 +98,7 @@ class GraphFaithfulness:
 def graph_faithfulness(
     graph: Graph, places: Any, *, distance: MapDistance = "euclidean", seed: int = 0, nodes: int = 2000
 ) -> GraphFaithfulness | None:
-    """How much of the steps between nodes a map of a graph keeps, beside a spectral embedding of the same dimension.
+    """How much a map keeps of the steps between nodes, compared with a spectral embedding of the same dimension.
 
     Qlocal and Qglobal are those of `faithfulness`, with steps along edges as distances in the data. Many nodes are
     equally many steps away; these may come in any order on the map. Nodes outside of the largest component, to which no
