@@ -104,17 +104,17 @@ def _equal_degrees(half: str, result: Mapping[str, Any]) -> str:
 def _methods(half: str, result: Mapping[str, Any]) -> str:
     """AUC of every method at its best dimension, on the graphs of a half."""
     graphs = result["graphs"]
-    every = (*BASELINES, "spectral", "node2vec", "poincare", "vgae", *OURS)
+    every = (*OURS, *BASELINES, "spectral", "node2vec", "poincare", "vgae")
     methods = [one for one in every if any(_splits(entry, one, dim) for entry in graphs.values() for dim in DIMS)]
     rows = []
     for name in (name for name, source in GRAPHS.items() if source.half == half and name in graphs):
         entry = graphs[name]
-        size = f"{entry['nodes']:,} nodes, {entry['edges']:,} edges"
+        size = f"{entry['nodes']:,} / {entry['edges']:,}"
         best = [max((m for d in DIMS if (m := _mean(_splits(entry, method, d)))), default=None) for method in methods]
         top = max((value for value in best if value is not None), default=None)
         cells = [f"**{_percent(value)}**" if value is not None and value == top else _percent(value) for value in best]
         rows.append([name, size, *cells])
-    return "\n".join(table_lines(Table(["graph", "size", *methods], rows, "")))
+    return "\n".join(table_lines(Table(["graph", "nodes / edges", *methods], rows, "")))
 
 
 def _whole(result: Mapping[str, Any]) -> str:

@@ -59,5 +59,5 @@ def test_other_tables():
         "| davis | 2 | 55.0 | 65.0 | singular vectors 80.0 |"
     )
     karate = graph_tables.TABLES["graphs_methods_choice"](RESULT).splitlines()[2]
-    assert karate == "| karate | 1,000 nodes, 2,000 edges | **50.3** | **50.3** |  |  |  |"
+    assert karate == "| karate | 1,000 / 2,000 |  |  | **50.3** | **50.3** |  |"
     assert graph_tables.TABLES["graphs_whole"](RESULT).splitlines()[2:] == ["| birds | ball | 0.90 (2.0) |  |  |"]
