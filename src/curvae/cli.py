@@ -26,7 +26,8 @@ __all__ = ["app", "main"]
 
 _TABLE = ("label", "id", "group", "categorical")
 _ROWS = (*_TABLE, "covariates", "exposure")
-_GRAPH = ("nodes", "features", "no_features", "features_file", "weighted", "isolated", "header")
+_EDGES = ("source_column", "target_column", "header")
+_GRAPH = ("nodes", "features", "no_features", "features_file", "weighted", "isolated", *_EDGES)
 
 
 @command(
@@ -312,7 +313,7 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
 # Options of `diagnose` that have no meaning for distances, a graph or a run.
 _OF_VALUES = ("metric", "missing", "covariates", "memory")
 _OF_TABLES = (*_OF_VALUES, "label", "id", "group", "categorical")
-_OF_DATA = (*_OF_TABLES, "output", "distances", "graph", "header")
+_OF_DATA = (*_OF_TABLES, "output", "distances", "graph", *_EDGES)
 
 
 @command(
@@ -326,7 +327,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", "header")
     ),
     option("--distances", is_flag=True, help="The data are a matrix of distances."),
     option("--graph", is_flag=True, help="The data are a graph."),
-    "header",
+    *_EDGES,
     option(
         "--tree",
         help="Of a run: compare with a tree (Newick, columns child and parent, or branching-diffusion).",
@@ -346,13 +347,13 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     if tree is not None or newick is not None or runs.is_run(data):
         refuse("with a run", _OF_DATA)
         return Answer(*runs.diagnose_run(Path(data), tree, newick, asked["seed"], asked["force"], reporter))
-    graph, header = asked.pop("graph"), asked.pop("header")
-    refuse(*(("with --graph", (*_OF_TABLES, "distances")) if graph else ("without --graph", ("header",))))
+    graph, reading = asked.pop("graph"), {name: asked.pop(name) for name in _EDGES}
+    refuse(*(("with --graph", (*_OF_TABLES, "distances")) if graph else ("without --graph", _EDGES)))
     if asked["distances"]:
         refuse("with --distances", _OF_VALUES)
     source, asked = _split(runs.Source, data, asked)
     if graph:
-        source = runs.GraphSource(data, header=header)
+        source = runs.GraphSource(data, **reading)
     request = runs.DiagnoseRequest(source, **asked)
     found = runs.diagnose_data(request, reporter)
     report = None if request.output is None else str(request.output)

@@ -23,7 +23,13 @@ __all__ = ["SettingOption", "command_line", "flag", "in_flags", "setting_options
 
 
 # Parameters whose option is called otherwise: short ones, and those that are given once for each entry.
-_FLAGS = {"covariates": "--covariate", "output": "-o", "count": "-n"}
+_FLAGS = {
+    "covariates": "--covariate",
+    "output": "-o",
+    "count": "-n",
+    "source_column": "--source",
+    "target_column": "--target",
+}
 
 
 def flag(name: str) -> str:

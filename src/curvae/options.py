@@ -109,6 +109,13 @@ SHARED: dict[str, click.Parameter] = {
         shell_complete=files,
         help="Features of nodes: matrix (.npz, .npy, .mtx) or table (.csv, .parquet).",
     ),
+    "source_column": option(
+        "--source",
+        "source_column",
+        metavar="COLUMN",
+        help="Column with the first node of an edge; without a header its number, from 1 (detected).",
+    ),
+    "target_column": option("--target", "target_column", metavar="COLUMN", help="Column with the second (detected)."),
     "header": option(
         "--header/--no-header",
         default=None,

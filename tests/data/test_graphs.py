@@ -11,6 +11,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -265,11 +266,13 @@ def test_names_with_blanks_and_other_marks(tmp_path: Path) -> None:
 
 def test_weights_among_more_columns(tmp_path: Path) -> None:
     rows = "ann,ben,2001,7\nben,cem,2002,8\ncem,ann,2003,9\n"
-    graph = load_graph(write(tmp_path, "who,whom,time,weight\n" + rows), weighted=True)
+    named: Any = {"weighted": True, "source_column": "who", "target_column": "whom"}
+    graph = load_graph(write(tmp_path, "who,whom,time,weight\n" + rows), **named)
     assert sorted(weights(graph).values()) == [7, 8, 9]
-    message = refusal(write(tmp_path, "who,whom,time,size\n" + rows), weighted=True)
+    message = refusal(write(tmp_path, "who,whom,time,size\n" + rows), **named)
     assert "several columns beside the names, 'time', 'size'" in message
-    assert sorted(weights(load_graph(write(tmp_path, rows), weighted=True)).values()) == [2001, 2002, 2003]
+    numbered = named | {"source_column": "1", "target_column": "2"}
+    assert sorted(weights(load_graph(write(tmp_path, rows), **numbered)).values()) == [2001, 2002, 2003]
     swapped = "time,target,weight,source\n1,ben,7,ann\n2,cem,8,ben\n3,ann,9,cem\n"
     assert weights(load_graph(write(tmp_path, swapped), weighted=True)) == weights(graph)
 
@@ -281,6 +284,31 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     assert load_graph(write(tmp_path, gephi)).notes[1] == (
         "left out: 3 columns beside the names; use weighted=True to read weights."
     )
+
+
+def test_tables_of_many_columns_name_their_nodes(tmp_path: Path) -> None:
+    rows = [("ann", "x", "ben", 1), ("ben", "y", "cem", 2), ("cem", "x", "dan", 3)]
+    frame = pd.DataFrame(rows, columns=["who", "how", "to whom", "year"])
+    frame.to_csv(table := tmp_path / "t.csv", index=False)
+    frame.to_parquet(parquet := tmp_path / "t.parquet")
+    frame.to_csv(bare := tmp_path / "bare.csv", index=False, header=False)
+    for source in (table, parquet, frame):
+        message = refusal(source)
+        assert "has 4 columns" in message and 'source_column="who" target_column="how"' in message
+        assert ("PoincareVAE" if source is frame else f"curvae fit {source} ") in message
+        graph = load_graph(source, source_column="to whom", target_column="who", directed=True)
+        named = [tuple(pair) for pair in graph.names[graph.edges].tolist()]
+        assert sorted(named) == [("ben", "ann"), ("cem", "ben"), ("dan", "cem")]
+        assert any("left out: 2 columns" in note for note in graph.notes)
+        assert "did you mean 'to whom'?" in refusal(source, source_column="who", target_column="too whom")
+    assert 'source_column="1" target_column="2"' in refusal(bare)
+    assert pairs(load_graph(bare, source_column="1", target_column="3")) == pairs(graph)
+    # Numbers are those of columns, even where the first nodes are called so.
+    numbers = write(tmp_path, "2 1 5 7\n1 3 5 8\n", "n.txt")
+    assert load_graph(numbers, source_column="1", target_column="2").edges.tolist() == [[0, 1], [0, 2]]
+    assert "both are 'who'" in refusal(table, source_column="who", target_column="who")
+    assert "give both" in refusal(table, source_column="who")
+    assert "leave out source_column=…" in refusal([("a", "b")], source_column="1", target_column="2")
 
 
 def test_weights_of_lists(tmp_path: Path) -> None:
@@ -385,6 +413,7 @@ BAD = {
     "arrows": ("a -> b\nb -> c\n", "has '->' instead of a second name"),
     "open quote": ('a b\n"b c\nc d\n', "line 2 opens a quote"),
     "two open quotes": ('a b\nb "c\nc d\n"d e\n', "line 2 opens a quote"),
+    "line break in a name": ('a,c\n"a\nb",c\nc,d\n', "close it, or remove the line break from the name"),
     "quote over lines": ('a b\nb "c\nd e"\nc d\n', "line 2 opens a quote"),
     "bytes": (b"a b\n\0\1\2", "g.edges is not a text file"),
     "junk": (JUNK, "g.edges is not a text file"),

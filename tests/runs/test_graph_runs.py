@@ -122,6 +122,8 @@ def test_contents_of_the_folder(whole):
         "weighted": False,
         "isolated": True,
         "missing": "error",
+        "source_column": None,
+        "target_column": None,
         "header": None,
     }
     data = stored["data"]
@@ -247,6 +249,31 @@ def test_every_option_reaches_the_model():
     assert loaded.weights.tolist() == list(range(1, 31)) and loaded.features[1, 1] == pytest.approx(
         1.5 / 30 + 2.5 * 29 / 30
     )
+
+
+def test_a_table_of_rows_is_no_list_of_edges():
+    rows = [(a, i, b, "x") for i, (a, b) in enumerate(TREE)]
+    pd.DataFrame(rows, columns=["boss", "since", "reports to", "team"]).to_csv("my table.csv", index=False)
+    for words in (("graph",), ("compare", "--graph"), ("diagnose", "--graph")):
+        line = refused(words[0], "my table.csv", *words[1:], says=["4 columns", "--source boss --target since"])
+        assert "curvae fit 'my table.csv' " in line
+    columns = ("--source", "boss", "--target", "reports to")
+    graph("my table.csv", *columns, "-o", "run", "--splits", "0", "--reconstruct")
+    assert config()["data"]["edges"] == 30 and config()["source"]["target_column"] == "reports to"
+    assert "curvae compare 'my table.csv' --source boss" in curvae("graph", "my table.csv", "-o", "run", "--resume").out
+    # Other commands read edges as the run does.
+    assert "30 edges that it was trained on" in curvae("evaluate", "run", "my table.csv").out
+    assert curvae("embed", "run", "my table.csv", "-o", "e.csv").code == 0
+    assert curvae("diagnose", "my table.csv", "--graph", *columns).code == 0
+    refused("diagnose", "my table.csv", *columns, says=["--source has no meaning without --graph"])
+
+
+def test_no_features_and_features_contradict_each_other():
+    write_edges("t.csv")
+    write_nodes("n.csv", [f"n{i}" for i in range(31)], age=range(31))
+    both = ("graph", "t.csv", "--nodes", "n.csv", "--no-features")
+    refused(*both, "--features", "age", says=["--no-features and --features contradict each other"])
+    refused(*both, "--features-file", "n.csv", says=["--no-features and --features-file contradict each other"])
 
 
 def test_small_graphs_have_a_map_without_splits():

@@ -60,6 +60,7 @@ class TrainedGraph(TrainedRun):
             weighted=own.weights is not None,
             isolated=nodes is not None,
             missing=missing_as_run(missing, self.loaded.description),
+            **self._end_columns,
         )
         graph = _read(source, own, reporter)
         if graph.feature_names != own.feature_names:
@@ -76,6 +77,12 @@ class TrainedGraph(TrainedRun):
         table = embedding_table(embed_graph(fitted, graph), graph.names, labels, "new", "node", self.frames)
         following = Step("evaluate", (str(self.folder), path), {"missing": missing})
         return EmbeddedData([table], len(table), following)
+
+    @property
+    def _end_columns(self) -> dict[str, Any]:
+        """Which columns name the nodes of an edge, where that was given for the graph of the run."""
+        stored = self.loaded.description.get("source") or {}
+        return {name: stored.get(name) for name in ("source_column", "target_column")}
 
     def _feature_columns(self, features_file: str | None) -> dict[str, Any]:
         """Which columns of a table are features, and which categories text columns have, as in the graph of the run."""
@@ -95,7 +102,7 @@ class TrainedGraph(TrainedRun):
         }
         coded = {f"{column}={value}" for column, values in texts.items() for value in values}
         numbers = tuple(name for name in names if name not in coded)
-        return {"features": numbers, "no_features": not numbers, "categorical": texts}
+        return {"features": numbers, "no_features": not numbers and features_file is None, "categorical": texts}
 
     def sample(
         self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
@@ -154,7 +161,7 @@ class TrainedGraph(TrainedRun):
             raise CurvaeError(f"{run} holds a model of a graph, whose edges are found by distance; leave out samples=…")
         if scores is not None:
             raise CurvaeError(f"{run} holds a model of a graph, which has no rows to score; leave out output=…")
-        graph = _read(GraphSource(path), own, reporter)
+        graph = _read(GraphSource(path, **self._end_columns), own, reporter)
         places = _places(own, graph)
         edges, _ = _moved(graph, places)
         unknown = graph.names[places < 0]

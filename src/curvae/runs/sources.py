@@ -187,10 +187,15 @@ class GraphSource(DataSource):
     weighted: bool = False
     isolated: bool = False
     missing: Any = "error"
+    source_column: str | None = None
+    target_column: str | None = None
     header: bool | None = None
 
     def load(self, known: Collection[str] = (), directed: bool = False) -> Graph:
         """The graph; `known` and `directed` as of `curvae.data.load_graph`."""
+        if self.no_features and (self.features or self.features_file):
+            given = "features" if self.features else "features_file"
+            raise CurvaeError(f"no_features=True and {given}=… contradict each other; leave out one of them")
         return load_graph(
             self.path,
             nodes=self.nodes,
@@ -202,6 +207,8 @@ class GraphSource(DataSource):
             directed=directed,
             isolated=self.isolated,
             missing=self.missing,
+            source_column=self.source_column,
+            target_column=self.target_column,
             header=self.header,
             known=known,
         )
@@ -218,9 +225,11 @@ class GraphSource(DataSource):
         # have.
         older: dict[str, Any] = {
             "header": None,
+            "source_column": None,
+            "target_column": None,
             "features_file": None,
             "categorical": [],
-            "no_features": not stored["features"],
+            "no_features": not stored["features"] and stored.get("features_file") is None,
         }
         return replace(super().again({**older, **stored}), nodes=self.nodes, features_file=self.features_file)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +18,7 @@ from ...errors import CurvaeError
 from .. import memory
 from ..files import is_packed
 from ..messages import Messages, count, quoted
+from ..tables import require_column
 from ..text import (
     BLANKS,
     COMMA_NUMBER,
@@ -34,7 +37,10 @@ from .coded import Coded, code_texts, number_nodes
 from .plain_lists import LARGE, NotPlainError, PlainCells
 from .raw_graph import RawGraph
 
-__all__ = ["end_columns", "looks_like_header", "read_edge_list", "weight_column"]
+__all__ = ["Ends", "end_columns", "looks_like_header", "read_edge_list", "weight_column"]
+
+Ends = tuple[str, str]
+"""names of the columns with the first and the second node of an edge; without a header their numbers, from 1"""
 
 _ENDS = (
     ("source", "target"),
@@ -55,13 +61,14 @@ _ENDS = (
 )
 _WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
 
+_WIDEST = 3  # columns of a list of edges: two nodes and a weight
 _WANTED = "two names a line, one line an edge"
 _STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _QUOTE = re.compile(r'(?:^|[\s,;|])"')  # where a quoted name starts
 
 
-def read_edge_list(path: Path, weighted: bool, header: bool | None = None) -> RawGraph:
+def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends: Ends | None = None) -> RawGraph:
     """Read a list of edges.
 
     Arguments:
@@ -69,23 +76,31 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None) -> Ra
             and possibly further columns; lines that start with # or % are comments.
         weighted: whether to read weights.
         header: whether the first line names the columns; None to detect it.
+        ends: the columns that name nodes; None to find them.
     """
     messages = Messages()
     file = scan(path, _WANTED, messages)
     try:
-        return _graph(path, _plain(file), weighted, header, Messages())
+        return _graph(path, _plain(file, ends), weighted, header, ends, Messages())
     except NotPlainError:
-        return _graph(path, _Frame(_look(file)), weighted, header, messages)
+        return _graph(path, _Frame(_look(file)), weighted, header, ends, messages)
 
 
-def _graph(path: Path, cells: _Frame | PlainCells, weighted: bool, header: bool | None, messages: Messages) -> RawGraph:
+def _graph(
+    path: Path,
+    cells: _Frame | PlainCells,
+    weighted: bool,
+    header: bool | None,
+    ends: Ends | None,
+    messages: Messages,
+) -> RawGraph:
     records, separator, width = cells.records, cells.separator, len(cells.records[0])
     doubtful: tuple[str, ...] = ()
     if header is None:
-        header, doubtful = _detect_header(path, records, cells.coded(*end_columns(records[0])))
+        header, doubtful = _detect_header(path, records, cells.coded(*_likely_ends(records[0], ends)), ends)
         _tell(header, records[0], doubtful, messages)
     columns = records[0] if header else None
-    left, right = end_columns(columns)
+    left, right = end_columns(path, columns, width, ends)
     skipped = int(header)
     coded = cells.coded(left, right).after(skipped)
     for side in (0, 1):
@@ -96,15 +111,15 @@ def _graph(path: Path, cells: _Frame | PlainCells, weighted: bool, header: bool 
         raise CurvaeError(f"{path.name} has {records[0][right]!r} instead of a second name; remove it")
     weights: Any = None
     if weighted:
-        weights = cells.weights(weight_column(path.name, columns, width), skipped)
+        weights = cells.weights(weight_column(path.name, columns, width, (left, right)), skipped)
         if weights.dtype != np.float64 and has_decimal_commas(weights, separator):
             messages.note("numbers were read with decimal commas.")
             weights = weights.str.replace(",", ".")
     elif width > 2:
         messages.note(f"left out: {count(width - 2, 'column')} beside the names; use weighted=True to read weights.")
     names, links = number_nodes(coded)
-    ends = () if columns is None else (columns[left], columns[right])
-    raw = RawGraph(path.name, names, links, header=doubtful if header else (), ends=ends, messages=messages)
+    named = () if columns is None else (columns[left], columns[right])
+    raw = RawGraph(path.name, names, links, header=doubtful if header else (), ends=named, messages=messages)
     raw.set_weights(weights, weighted, lambda row: f"line {cells.line(row + skipped)}")
     return raw
 
@@ -131,7 +146,7 @@ class _Frame:
         return self._frame[column].iloc[start:].str.strip()
 
 
-def _plain(file: TextFile) -> PlainCells:
+def _plain(file: TextFile, ends: Ends | None) -> PlainCells:
     """The cells of a large file without quotes and comments after its first edge, which may be a header."""
     if file.path.stat().st_size < LARGE or file.encoding != "utf-8-sig":
         raise NotPlainError
@@ -146,9 +161,9 @@ def _plain(file: TextFile) -> PlainCells:
         raise NotPlainError
     about = f"{file.path.name} ({file.lines:,} lines)"
     memory.require(64 * file.lines * len(records[0]), about, fix="use fewer edges")
-    ends = {0, 1, *end_columns(records[0])}
+    likely = {0, 1, *_likely_ends(records[0], ends)}
     place = partial(_line, file)
-    return PlainCells(file, " " if spaced else separator, records, len(lines.skipped), ends, place)
+    return PlainCells(file, " " if spaced else separator, records, len(lines.skipped), likely, place)
 
 
 def _line(file: TextFile, row: int) -> int:
@@ -177,7 +192,10 @@ class _Lines:
         skipped = set(self.skipped)
         for number, line in enumerate(stream):
             if number not in skipped and line.count('"') % 2 and _QUOTE.search(line):
-                raise CurvaeError(f"{self.file.path.name}: line {number + 1} opens a quote; close it")
+                raise CurvaeError(
+                    f"{self.file.path.name}: line {number + 1} opens a quote and does not close it; close it, or "
+                    "remove the line break from the name"
+                )
             yield "" if number in skipped else line
 
 
@@ -261,7 +279,9 @@ def _separators(path: Path) -> tuple[str, ...]:
     return (";", ",", "\t", "|") if _ending(path) == ".csv" else SEPARATORS
 
 
-def _detect_header(path: Path, records: Sequence[Sequence[str]], coded: Coded) -> tuple[bool, tuple[str, ...]]:
+def _detect_header(
+    path: Path, records: Sequence[Sequence[str]], coded: Coded, ends: Ends | None
+) -> tuple[bool, tuple[str, ...]]:
     """Whether the first line holds column names, which are then no names of nodes; and the two, if that is all there is
     to tell it by.
 
@@ -270,6 +290,8 @@ def _detect_header(path: Path, records: Sequence[Sequence[str]], coded: Coded) -
     """
     names, codes = coded.names, coded.codes
     first = str(names[codes[0, 0]]), str(names[codes[1, 0]])
+    if ends == first and not _are_numbers(ends):
+        return True, ()
     marked = np.zeros(len(names), dtype=bool)
     marked[codes[:, 0]] = True
     if marked[codes[:, 1:]].any():
@@ -303,26 +325,60 @@ def _named_ends(cells: Sequence[str]) -> tuple[int, int] | None:
     return next(((folded.index(a), folded.index(b)) for a, b in _ENDS if a in folded and b in folded), None)
 
 
-def end_columns(header: Sequence[str] | None) -> tuple[int, int]:
-    """Find the two columns that name nodes: by their names, else the first two.
+def _are_numbers(ends: Ends) -> bool:
+    return all(end.isdecimal() for end in ends)
+
+
+def _likely_ends(first: Sequence[str], ends: Ends | None) -> tuple[int, int]:
+    """Find the columns that name nodes before it is known whether the first record is a header."""
+    if ends is not None:
+        columns = [str(number + 1) for number in range(len(first))] if _are_numbers(ends) else list(first)
+        if set(ends) <= set(columns):
+            return columns.index(ends[0]), columns.index(ends[1])
+    return _named_ends(first) or (0, 1)
+
+
+def end_columns(
+    source: str | Path, header: Sequence[str] | None, width: int, ends: Ends | None = None
+) -> tuple[int, int]:
+    """Find the two columns that name nodes: those asked for, else by their names, else the first two.
+
+    A table of more than three columns, none of which have a usual name, is refused: it is likelier a table of rows.
 
     Example:
-        >>> end_columns(["Id", "Source", "Target", "Weight"]), end_columns(["ann", "ben"])
+        >>> end_columns("g.csv", ["Id", "Source", "Target", "Weight"], 4), end_columns("g.csv", ["ann", "ben"], 2)
         ((1, 2), (0, 1))
+        >>> end_columns("g.csv", ["who", "whom", "when", "where"], 4, ends=("who", "whom"))
+        (0, 1)
     """
-    return (_named_ends(header) if header else None) or (0, 1)
+    path, columns = Path(source), list(header or (str(number + 1) for number in range(width)))
+    if ends is not None:
+        for role, name in zip(("source_column", "target_column"), ends, strict=True):
+            require_column(path, role, name, columns)
+        if ends[0] == ends[1]:
+            raise CurvaeError(f"source_column=… and target_column=… both are {ends[0]!r}; name two columns")
+        return columns.index(ends[0]), columns.index(ends[1])
+    found = _named_ends(header) if header else None
+    if found is None and width > _WIDEST:
+        rows = f"curvae fit {shlex.quote(str(source))}" if isinstance(source, Path) else "PoincareVAE"
+        first, second = (json.dumps(name, ensure_ascii=False) for name in columns[:2])
+        raise CurvaeError(
+            f"{path.name} has {width:,} columns, and a list of edges two or three; use {rows} for a table of rows, or "
+            f"say which columns name the nodes of an edge: source_column={first} target_column={second}"
+        )
+    return found or (0, 1)
 
 
-def weight_column(source: str, header: Sequence[str] | None, width: int) -> int:
+def weight_column(source: str, header: Sequence[str] | None, width: int, ends: tuple[int, int]) -> int:
     """Find the column of weights: by its name, else the only one that does not name nodes, without a header the third.
 
     Example:
-        >>> weight_column("friends.csv", ["from", "to", "year", "weight"], 4)
+        >>> weight_column("friends.csv", ["from", "to", "year", "weight"], 4, (0, 1))
         3
     """
     folded = [cell.strip().casefold() for cell in header or ()]
     named = [folded.index(name) for name in _WEIGHTS if name in folded]
-    others = [column for column in range(width) if column not in end_columns(header)]
+    others = [column for column in range(width) if column not in ends]
     if not others:
         raise CurvaeError(f"{source} has no third column for weights; add it, or leave out weighted=True")
     if not (found := [column for column in named if column in others]) and header and len(others) > 1:

@@ -23,9 +23,9 @@ from .. import memory
 from ..column_values import texts_of
 from ..dataset import feature_names
 from ..files import BROKEN_GZIP, open_file
-from ..messages import one_line, quoted
+from ..messages import count, one_line, quoted
 from .coded import code_numbers, name_nodes
-from .edgelist import end_columns, weight_column
+from .edgelist import Ends, end_columns, weight_column
 from .raw_graph import RawGraph
 
 __all__ = [
@@ -131,18 +131,23 @@ def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> Raw
     return raw
 
 
-def from_frame(frame: pd.DataFrame, weighted: bool, source: str = "the frame of edges") -> RawGraph:
+def from_frame(
+    frame: pd.DataFrame, weighted: bool, source: str = "the frame of edges", ends: Ends | None = None
+) -> RawGraph:
     """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
     header = [str(name) for name in frame.columns]
     if len(header) < 2:
         raise CurvaeError(f"{source} has one column or none; give two that name nodes")
-    a, b = end_columns(header)
+    a, b = end_columns(source, header, len(header), ends)
     left, right = (pd.Series(texts_of(frame.iloc[:, column], strip=True)) for column in (a, b))
     _check_names(source, left, right)
     raw = RawGraph(source, *name_nodes(left, right), ends=(header[a], header[b]))
-    if weighted or len(header) > 2:
-        weights = frame.iloc[:, weight_column(source, header, len(header))]
+    if weighted or len(header) == 3:
+        weights = frame.iloc[:, weight_column(source, header, len(header), (a, b))]
         raw.set_weights(weights, weighted, lambda row: f"row {row + 1}")
+    elif len(header) > 3:
+        left_out = count(len(header) - 2, "column")
+        raw.messages.note(f"left out: {left_out} beside the names; use weighted=True to read weights.")
     return raw
 
 

@@ -14,7 +14,7 @@ from .. import memory
 from ..messages import count
 from ..tables import opened_parquet
 from .coded import Coded, code_numbers, number_nodes
-from .edgelist import end_columns, weight_column
+from .edgelist import Ends, end_columns, weight_column
 from .objects import from_frame
 from .plain_lists import coded_arrays
 from .raw_graph import RawGraph
@@ -22,22 +22,22 @@ from .raw_graph import RawGraph
 __all__ = ["read_parquet_edges"]
 
 
-def read_parquet_edges(path: Path, weighted: bool) -> RawGraph:
+def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> RawGraph:
     """Read a list of edges, one a row; columns are found by their names as in a text file with a header."""
     with opened_parquet(path) as file:
         header = [str(name) for name in file.schema_arrow.names if not name.startswith("__index_level")]
         if len(header) < 2:
             raise CurvaeError(f"{path.name} has one column or none; give two that name nodes")
-        left, right = end_columns(header)
+        left, right = end_columns(path, header, len(header), ends)
         wanted = [header[left], header[right]]
         if weighted:
-            wanted.append(header[weight_column(path.name, header, len(header))])
+            wanted.append(header[weight_column(path.name, header, len(header), (left, right))])
         rows = file.metadata.num_rows
         memory.require(64 * rows * len(wanted), f"{path.name} ({rows:,} edges)", fix="use fewer edges")
         table = file.read(wanted).select(wanted)
     coded = _coded(path, table)
     if coded is None:
-        raw = from_frame(table.to_pandas(), weighted, path.name)
+        raw = from_frame(table.to_pandas(), weighted, path.name, (header[left], header[right]))
     else:
         raw = RawGraph(path.name, *number_nodes(coded), ends=(header[left], header[right]))
         if weighted:

@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from ...errors import CurvaeError
 from ..files import BROKEN_GZIP, fetch, not_found, open_file, places, require_file
 from ..matrices import read_sparse
-from .edgelist import read_edge_list
+from .edgelist import Ends, read_edge_list
 from .graph_data import Graph
 from .node_features import Categories, Filling
 from .objects import (
@@ -53,7 +53,6 @@ GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
 _OBJECTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, bool], RawGraph]], ...] = (
     (is_networkx, from_networkx),
     (issparse, partial(from_matrix, "the matrix")),
-    (lambda source: isinstance(source, pd.DataFrame), from_frame),
     (is_geometric, from_geometric),
 )
 
@@ -101,6 +100,8 @@ def load_graph(
     directed: bool = False,
     isolated: bool = False,
     missing: Filling = "error",
+    source_column: str | None = None,
+    target_column: str | None = None,
     header: bool | None = None,
     known: Collection[str] = (),
 ) -> Graph:
@@ -126,6 +127,9 @@ def load_graph(
         directed: whether to keep the direction of edges, from the first node to the second.
         isolated: whether nodes that only the table names are added to the graph, without edges.
         missing: what to do about missing features: "error" raises, "mean" fills in the mean of the column.
+        source_column, target_column: columns of a list of edges that name the first and the second node of an edge; in
+            a text file without a header their numbers, from 1. By default those with usual names, such as source and
+            target, or else the first two of at most three.
         header: whether the first line of a list of edges names its columns; None detects it.
         known: names of nodes, such as those of another graph: a first line that has them is no header. Those in a table
             of nodes are known too.
@@ -136,10 +140,15 @@ def load_graph(
         (['ann', 'ben', 'cem'], [[0, 1], [1, 2]], ('given in both directions and merged: 1 edge.',))
     """
     asked = NodeRequest(nodes, label, features, features_file, categorical, isolated, missing)
+    ends = None
+    if source_column is not None and target_column is not None:
+        ends = source_column, target_column
+    elif source_column is not None or target_column is not None:
+        raise CurvaeError("an edge has two nodes; give both source_column=… and target_column=…")
     try:
-        raw = _read(source, weighted, header)
+        raw = _read(source, weighted, header, ends)
         if raw.header and (set(raw.header) <= set(known) or (nodes is not None and names_nodes(nodes, raw.header))):
-            raw = _read(source, weighted, header=False)
+            raw = _read(source, weighted, False, ends)
         describe_nodes(raw, asked)
     except OSError as error:
         raise CurvaeError(
@@ -148,10 +157,13 @@ def load_graph(
     return raw.finish(directed)
 
 
-def _read(source: Any, weighted: bool, header: bool | None) -> RawGraph:
+def _read(source: Any, weighted: bool, header: bool | None, ends: Ends | None) -> RawGraph:
     if isinstance(source, str | Path):
-        return _read_file(_find(source), weighted, header)
+        return _read_file(_find(source), weighted, header, ends)
     _refuse_header("the graph", header)
+    if isinstance(source, pd.DataFrame):
+        return from_frame(source, weighted, ends=ends)
+    _refuse_ends("the graph", ends)
     reader = next((reader for fits, reader in _OBJECTS if fits(source)), from_pairs)
     return reader(source, weighted)
 
@@ -161,7 +173,12 @@ def _refuse_header(source: str, header: bool | None) -> None:
         raise CurvaeError(f"{source} is no list of edges in a text file, which alone has a header; leave out header=…")
 
 
-def _read_file(path: Path, weighted: bool, header: bool | None) -> RawGraph:
+def _refuse_ends(source: str, ends: Ends | None) -> None:
+    if ends is not None:
+        raise CurvaeError(f"{source} is no table of edges; leave out source_column=… and target_column=…")
+
+
+def _read_file(path: Path, weighted: bool, header: bool | None, ends: Ends | None) -> RawGraph:
     name = path.name.lower().removesuffix(".gz")
     reader = next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)
     if reader is None and name.endswith(_UNREAD):
@@ -170,8 +187,11 @@ def _read_file(path: Path, weighted: bool, header: bool | None) -> RawGraph:
         )
     reader = reader or _reader_by_content(path)
     if reader is None:
-        return read_edge_list(path, weighted, header)
+        return read_edge_list(path, weighted, header, ends)
     _refuse_header(path.name, header)
+    if reader is read_parquet_edges:
+        return read_parquet_edges(path, weighted, ends)
+    _refuse_ends(path.name, ends)
     return reader(path, weighted)
 
 
