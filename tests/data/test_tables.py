@@ -462,3 +462,37 @@ def test_texts_of_maps_are_read_as_they_were(tmp_path, columns, own):
     path.write_text("\n".join([f"id,label,split,{columns}", *rows]))
     data, _ = load(path, id="id", label="label", categorical=("split",))
     assert data.ids[0] == ("=1+1" if own else "'=1+1")
+
+
+EDGES = {
+    "texts": "who,whom\nann,ben\nben,cem\ncem,dan\n",
+    "texts and a weight": "who,whom,weight\nann,ben,2\nben,cem,1\ncem,dan,0.5\n",
+    "blanks": "1 2\n1 3\n2 3\n",
+    "numbers": "from,to\n1,2\n1,3\n2,3\n",
+    "numbers and a weight": "node1,node2,weight\n1,2,0.5\n1,3,2\n2,3,1\n",
+    "no header": "1,2\n1,3\n2,3\n",
+}
+NO_EDGES = {
+    "real numbers": "from,to\n1.5,2\n1,3\n2,3\n",
+    "measurements": "age,weight\n41,70\n70,41\n12,41\n",
+    "counts": "gene1,gene2\n0,1\n1,0\n2,2\n1,2\n",
+    "other ranges": "x1,x2\n1,100\n2,101\n3,104\n",
+    "categories": "sex,class\n" + "f,first\nm,second\nm,first\n" * 3,
+    "four columns": "from,to,x,y\n1,2,0,0\n1,3,0,1\n2,3,1,1\n",
+    "a label": "from,to,label\n1,2,a\n1,3,b\n2,3,b\n",
+}
+
+
+@pytest.mark.parametrize("case", [*EDGES, *NO_EDGES])
+def test_edges_of_a_graph_are_no_rows(tmp_path: Path, case: str) -> None:
+    path = write(tmp_path, (EDGES | NO_EDGES)[case], "my {1}.csv")
+    try:
+        said = " ".join(load(path)[0].notes)
+    except CurvaeError as error:
+        said = str(error)
+        assert "use categorical=[" in said
+    assert (f"use curvae graph '{path}'" in said) == (case in EDGES)
+
+
+def test_columns_with_a_role_are_no_edges(tmp_path: Path) -> None:
+    assert load(write(tmp_path, EDGES["numbers"]), label="to")[0].notes == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ __all__ = [
 
 NOT_NUMBERS = "use categorical=[{0}], covariates=[{0}], label={0} or id={0}, or remove it"
 """what to do about a column of texts, {0}, that has no role"""
+
+_BRACES = str.maketrans({"{": "{{", "}": "}}"})
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ def sorted_columns(
         messages: takes notes.
         first: rows of the table before those of the frame, for messages.
     """
+    from .graphs.edgelist import looks_like_edges  # which imports this module
+
     present = list(frame.columns)
     check_roles(path, roles, present)
     # By default the roles are those of the training data, if the table has these columns.
@@ -188,7 +193,14 @@ def sorted_columns(
     index = _index_column(path, frame, nameless, held["id"] is not None, messages)
     features = [name for name in present if name not in {*taken, *nameless}]
     if schema is None:
-        columns, x = _fit(path, frame[features], [name for name in roles.categorical if name not in told], messages)
+        fix = NOT_NUMBERS
+        if not roles.asked and looks_like_edges(frame):
+            graph = f"curvae graph {shlex.quote(str(path))}"
+            messages.note(f"the rows look like the edges of a graph; if they are, use {graph}.")
+            fix = f"if its rows are the edges of a graph, use {graph.translate(_BRACES)}; else {NOT_NUMBERS}"
+        columns, x = _fit(
+            path, frame[features], [name for name in roles.categorical if name not in told], messages, fix
+        )
     else:
         columns = tuple(schema.columns)
         x = _apply(path, frame, features, columns, messages, first)
@@ -279,11 +291,11 @@ def _has_fractions(values: NDArray[np.str_]) -> bool:
 
 
 def _fit(
-    path: Path, frame: pd.DataFrame, categorical: Iterable[str], messages: Messages
+    path: Path, frame: pd.DataFrame, categorical: Iterable[str], messages: Messages, fix: str
 ) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
     categories = {name: categories_of(frame[name]) for name in categorical}
     columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
-    return columns, numbers_of(path, frame, columns, NOT_NUMBERS, messages)
+    return columns, numbers_of(path, frame, columns, fix, messages)
 
 
 def _apply(

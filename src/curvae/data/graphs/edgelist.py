@@ -16,6 +16,7 @@ import pandas as pd
 
 from ...errors import CurvaeError
 from .. import memory
+from ..column_values import is_text
 from ..files import is_packed
 from ..messages import Messages, count, quoted
 from ..tables import require_column
@@ -37,7 +38,7 @@ from .coded import Coded, code_texts, number_nodes
 from .plain_lists import LARGE, NotPlainError, PlainCells
 from .raw_graph import RawGraph
 
-__all__ = ["Ends", "end_columns", "looks_like_header", "read_edge_list", "weight_column"]
+__all__ = ["Ends", "end_columns", "looks_like_edges", "looks_like_header", "read_edge_list", "weight_column"]
 
 Ends = tuple[str, str]
 """names of the columns with the first and the second node of an edge; without a header their numbers, from 1"""
@@ -63,6 +64,7 @@ _WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
 
 _WIDEST = 3  # columns of a list of edges: two nodes and a weight
 _WANTED = "two names a line, one line an edge"
+_ROWS, _REPEATED = 10_000, 0.1  # of a table that may list edges: rows to look at, share that may be repeated
 _STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _QUOTE = re.compile(r'(?:^|[\s,;|])"')  # where a quoted name starts
@@ -406,10 +408,8 @@ def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
     first, rest = records[0], records[1:]
     if _named_ends(first) is not None:
         return True
-    a = re.fullmatch(r"(.+?)[\W_]*[1ax]", first[0].casefold())
-    b = re.fullmatch(r"(.+?)[\W_]*[2by]", first[1].casefold())
-    if a and b and a[1] == b[1]:
-        series = re.compile(rf"{re.escape(a[1])}[\W_]*(?:\d+|\w)", re.IGNORECASE)
+    if (stem := _common_stem(first)) is not None:
+        series = re.compile(rf"{re.escape(stem)}[\W_]*(?:\d+|\w)", re.IGNORECASE)
         return not any(series.fullmatch(cell) for record in rest for cell in record[:2])
     if not rest:
         return False
@@ -418,3 +418,39 @@ def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
     if numbers[0] and numbers[1]:
         return texts[0] and texts[1]
     return any(number and text for number, text in zip(numbers[2:], texts[2:], strict=True))
+
+
+def _common_stem(header: Sequence[str]) -> str | None:
+    """What the first two names have in common if they differ only in a 1 and a 2, or the like."""
+    a = re.fullmatch(r"(.+?)[\W_]*[1ax]", header[0].casefold())
+    b = re.fullmatch(r"(.+?)[\W_]*[2by]", header[1].casefold())
+    return a[1] if a and b and a[1] == b[1] else None
+
+
+def looks_like_edges(table: pd.DataFrame) -> bool:
+    """Whether the rows of a table are likely the edges of a graph: two names, or numbers of nodes, and maybe a weight.
+
+    Whole numbers may be measurements as well. They are numbers of nodes if the columns have usual names, no edge is
+    given twice, none joins a node to itself, and most nodes of one column are in the other too.
+
+    Example:
+        >>> looks_like_edges(pd.DataFrame({"from": [1, 1, 2], "to": [2, 3, 4]}))
+        True
+        >>> looks_like_edges(pd.DataFrame({"from": [1.5, 1.0, 2.0], "to": [2.0, 3.0, 4.0]}))
+        False
+    """
+    header, rows = [str(name) for name in table.columns], table.head(_ROWS)
+    if len(header) == 1:  # numbers that blanks separate, the first two in the place of a header
+        cells = [record.split() for record in (header[0], *rows.iloc[:, 0].astype(str))]
+        return all(len(cell) in (2, 3) and cell[0].isdecimal() and cell[1].isdecimal() for cell in cells)
+    if len(header) not in (2, 3) or any(is_text(rows.iloc[:, place]) for place in range(2, len(header))):
+        return False
+    left, right = rows.iloc[:, 0], rows.iloc[:, 1]
+    if rows.iloc[:, :2].duplicated().mean() > _REPEATED:
+        return False
+    if not all(pd.api.types.is_integer_dtype(side.dtype) for side in (left, right)):
+        return is_text(left) and is_text(right)
+    if (_named_ends(header) is None and _common_stem(header) is None) or bool((left == right).any()):
+        return False
+    sides = set(left.tolist()), set(right.tolist())
+    return len(sides[0] & sides[1]) >= min(map(len, sides)) / 2
