@@ -258,7 +258,7 @@ def test_a_table_of_rows_is_no_list_of_edges():
         line = refused(words[0], "my table.csv", *words[1:], says=["4 columns", "--source boss --target since"])
         assert "curvae fit 'my table.csv' " in line
     columns = ("--source", "boss", "--target", "reports to")
-    graph("my table.csv", *columns, "-o", "run", "--splits", "0", "--reconstruct")
+    graph("my table.csv", *columns, "-o", "run", "--splits", "0")
     assert config()["data"]["edges"] == 30 and config()["source"]["target_column"] == "reports to"
     assert "curvae compare 'my table.csv' --source boss" in curvae("graph", "my table.csv", "-o", "run", "--resume").out
     # Other commands read edges as the run does.
@@ -276,8 +276,11 @@ def test_no_features_and_features_contradict_each_other():
     refused(*both, "--features-file", "n.csv", says=["--no-features and --features-file contradict each other"])
 
 
+LOOP = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")]
+
+
 def test_small_graphs_have_a_map_without_splits():
-    write_edges("t.csv", TREE[:4])
+    write_edges("t.csv", LOOP)
     found = graph("t.csv", "-o", "run")
     (line,) = [line for line in found.err.splitlines() if line.startswith("warning: no edges are hidden")]
     assert "4 edges" in line
@@ -285,6 +288,29 @@ def test_small_graphs_have_a_map_without_splits():
     assert summary["splits"] == [] and any("no edges are hidden" in text for text in summary["warnings"])
     write_edges("two.csv", [("a", "b")])
     assert graph("two.csv", "-o", "two", "--json").json["neighbourhood_map"] == 1.0
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_trees_are_drawn_as_they_are(directed):
+    write_edges("t.csv", [*TREE, ("far", "away")])
+    found = graph("t.csv", "-o", "run", *(["--directed"] if directed else []))
+    said = "33 nodes, 31 edges. The graph is a forest and is drawn as it is, no edge hidden: "
+    (line,) = [line for line in found.err.splitlines() if line.startswith(said)]
+    assert line.endswith("Use --splits 5 to hide edges all the same.") and "warning: no edges" not in found.err
+    assert config()["splits"] == 0 and settings()["encoder"] == "free" and not Path("run/splits").exists()
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert "The graph is a forest and is drawn as it is" in page and "hidden edges, AUC" not in page
+    # What was chosen is kept where a run goes on, and what was asked for is done.
+    assert curvae("graph", "t.csv", "-o", "run", "--resume").code == 0 and settings()["encoder"] == "free"
+
+
+def test_trees_whose_edges_are_hidden_all_the_same():
+    write_edges("t.csv")
+    graph("t.csv", "-o", "asked", "--splits", "1")
+    assert len(config("asked")["summary"]["splits"]) == 1 and settings("asked")["encoder"] == "convolutions"
+    write_nodes("n.csv", [f"n{i}" for i in range(31)], age=range(31))
+    graph("t.csv", "--nodes", "n.csv", "-o", "features", "--epochs", "1")
+    assert config("features")["splits"] == 5 and settings("features")["encoder"] == "convolutions"
 
 
 def test_json_and_quiet():
@@ -305,6 +331,7 @@ def test_each_command_prints_the_next_one_and_that_works():
         found = curvae(*words)
         assert found.code == 0, found.err
         seen.append(words[0])
+        assert ("the graph is a tree: no model can know where" in found.err) == (words[0] == "compare")
         (line,) = [line for line in found.out.splitlines() if line.startswith("next: curvae ")]
         words = shlex.split(line.partition("    ")[0])[2:]
         if words[0] in ("graph", "compare"):
@@ -316,8 +343,8 @@ def test_each_command_prints_the_next_one_and_that_works():
 
 
 def test_the_next_command_of_a_graph_that_cannot_be_split():
-    write_edges("two.csv", [("a", "b")])
-    found = graph("two.csv", "-o", "run")
+    write_edges("four.csv", LOOP)
+    found = graph("four.csv", "-o", "run")
     assert "next: curvae view run " in found.out and "rounds down to no edge" in found.err
 
 

@@ -34,7 +34,9 @@ from .pages import LIVE, capital, curvature_table, movable_map, training_of
 __all__ = [
     "Centre",
     "comparison_section",
+    "comparison_warnings",
     "data_section",
+    "drawn_sentence",
     "links_section",
     "map_picture",
     "map_pictures",
@@ -216,6 +218,8 @@ def links_section(
             )
         text += _lost(graph, links)
         tables += [rules_table(links), _by_split(links)]
+    elif graph.is_forest:
+        text.append(drawn_sentence(graph))
     note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
     text.append("Whether another curvature, or none, is better, on edges kept apart:")
     found = Table(["figure", "value", "model"], rows, note)
@@ -225,10 +229,9 @@ def links_section(
 def _lost(graph: Graph, links: LinkFigures) -> list[str]:
     """What hiding edges did to the graph, and so what AUC can tell."""
     share = f"{links.share('apart')} of the hidden edges join parts of the graph that the other edges leave apart"
-    if graph.n_edges == graph.n_nodes - int(graph.components.max()) - 1:
-        kind = "tree" if graph.components.max() == 0 else "forest"
+    if graph.is_forest:
         text = (
-            f"The graph is a {kind}: whatever edge is taken out, its ends fall into two parts, and the training edges "
+            f"The graph is {_tree(graph)}: whatever edge is taken out, its ends fall into two parts, and the training edges "
             f"do not tell how these lie to each other. So {share}, and an AUC far from 100 % is a property of the "
             "task, not of the map; against pairs of equal degrees expect about 50 % of any method without features."
         )
@@ -240,6 +243,29 @@ def _lost(graph: Graph, links: LinkFigures) -> list[str]:
         "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes "
         "are put, in the middle or at the rim.",
     ]
+
+
+def _tree(graph: Graph) -> str:
+    """What to call a graph without a circle."""
+    return "a tree" if graph.components.max() == 0 else "a forest"
+
+
+def comparison_warnings(graph: Graph) -> list[str]:
+    """What a comparison by hidden edges cannot tell of a tree or forest."""
+    if not graph.is_forest or graph.features is not None:
+        return []
+    return [
+        f"the graph is {_tree(graph)}: no model can know where a hidden edge was, so that a comparison by hidden edges "
+        "says little; draw it in each space with curvae graph and compare mean average precisions"
+    ]
+
+
+def drawn_sentence(graph: Graph) -> str:
+    """Why no edge of a tree or forest is hidden by default."""
+    return (
+        f"The graph is {_tree(graph)} and is drawn as it is, no edge hidden: without one of its edges it falls apart, "
+        "and nothing tells where the edge was."
+    )
 
 
 def _by_split(links: LinkFigures) -> Table:

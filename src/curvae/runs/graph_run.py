@@ -92,8 +92,11 @@ class GraphRun(Run):
     def prepare(self, count: int | None, before: Mapping[str, Any], processes: int) -> dict[str, Any]:
         if count:
             require_count("splits", count)
-        graph, count = self.data, _SPLITS if count is None else count
+        graph = self.data
         features = None if graph.features is None else len(graph.feature_names)
+        if count is None and graph.is_forest and features is None:  # features may tell which nodes an edge joined
+            self.config, count = replace(self.config, encoder="free"), 0
+        count = _SPLITS if count is None else count
         require_buildable_graph(self.config, graph.n_nodes, features)
         self.splits: list[EdgeSplit] = []
         try:
@@ -103,7 +106,14 @@ class GraphRun(Run):
         self.plan_text = self.data_size + (f", {counted(features, 'feature')}" if features else "")
         if self.splits:
             self.plan_text += f"; {len(self.splits)} splits of 85, 5 and 10 % of the edges"
+        elif self._drawn:
+            self.plan_text += f". {pages.drawn_sentence(graph)} Use splits=5 to hide edges all the same."
         return {"splits": count, "data": graph_facts(graph)}
+
+    @property
+    def _drawn(self) -> bool:
+        """Whether the graph is a tree or forest that is drawn as it is."""
+        return self.data.is_forest and self.config.encoder == "free"
 
     def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
         """One model of all edges, whose map is written at once, and for each split one that predicts hidden edges."""
@@ -193,7 +203,7 @@ class GraphRun(Run):
         verdict = pages.verdict(graph, embedding, links, near, faithful)
         if self.remarks:
             following = Step("view", (str(place.folder),), why="the map as a page to move about in")
-        elif not all(factor.flat for factor in config.factors):
+        elif not self._drawn and not all(factor.flat for factor in config.factors):
             following = self.source.compare_step("is curvature worth it for this graph?", **settings)
         else:
             asked = str(place.folder), self.source.path
@@ -240,7 +250,7 @@ class GraphRun(Run):
             Section("Rules without a model", (), (), [rules]),
             pages.data_section(self.data, self.config),
         ]
-        return list(self.data.notes), warned, parts
+        return list(self.data.notes), [*pages.comparison_warnings(self.data), *warned], parts
 
     # --- diagnosis and maps -------------------------------------------------------------------------------------------
 

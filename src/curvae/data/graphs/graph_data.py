@@ -143,6 +143,16 @@ class Graph:
         links = link_matrix(self.edges, self.n_nodes, directed=True)  # either way counts, so one is enough
         return connected_components(links, directed=False)[1].astype(np.int64)
 
+    @property
+    def is_forest(self) -> bool:
+        """Whether the graph has no circle: without any of its edges, the two nodes of that edge are not connected.
+
+        Example:
+            >>> Graph(np.array(["a", "b", "c"]), np.array([[0, 1], [1, 2]])).is_forest
+            True
+        """
+        return self.n_nodes > 0 and self.n_edges == self.n_nodes - 1 - int(self.components.max())
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of names, edges with their direction, weights, features with their names, and labels."""
