@@ -79,6 +79,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     "missing_features",
     option("--splits", help="How often to hide edges and find them again (5).", type=click.IntRange(min=0)),
     option("--reconstruct", is_flag=True, help="Show the edges as closely as possible: --encoder free, --splits 0."),
+    option("--links", help="Write the likeliest missing edges, so many, to links.csv.", type=click.IntRange(min=1)),
     "root",
     "resume",
     "force",
@@ -104,8 +105,11 @@ def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, 
 def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> Answer:
     source, asked = _split(kind, data, asked)
     result = runs.train_run(runs.TrainRequest(source, **asked), reporter)
-    files = [f"report: {result.folder / 'report.html'}", f"embedding: {result.table}"]
-    return Answer({"run": str(result.folder), **result.summary}, files, result.following)
+    files = {"report": result.folder / "report.html", "embedding": result.table}
+    files |= (more := {path.stem: path for path in result.files})
+    lines = [f"{name}: {path}" for name, path in files.items()]
+    found = {"run": str(result.folder), **result.summary, **{name: str(path) for name, path in more.items()}}
+    return Answer(found, lines, result.following)
 
 
 @command(

@@ -313,6 +313,22 @@ def test_trees_whose_edges_are_hidden_all_the_same():
     assert config("features")["splits"] == 5 and settings("features")["encoder"] == "convolutions"
 
 
+def test_likely_missing_edges_are_written(run):
+    own = ("graph", "friends.csv", "--nodes", "people.csv", "-o", run, "--resume")
+    found = curvae(*own, "--links", "12")
+    assert found.code == 0 and "links: run/links.csv" in found.out.splitlines()
+    table = pd.read_csv("run/links.csv")
+    assert list(table.columns) == ["source", "target", "probability"] and len(table) == 12
+    assert table["probability"].is_monotonic_decreasing and table["probability"].between(0, 1).all()
+    known = {frozenset(edge) for edge in [*TREE, ("far", "away")]}
+    pairs = {frozenset(pair) for pair in table[["source", "target"]].to_numpy().tolist()}
+    assert len(pairs) == 12 and not pairs & known
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert "links.csv lists the 12 pairs" in page and "The first 10." in page and table["target"][9] in page
+    assert "links.csv" not in (run / "config.json").read_text()
+    refused("graph", "friends.csv", "--links", "0", says=["--links"])
+
+
 def test_json_and_quiet():
     write_edges("t.csv")
     found = graph("t.csv", "--splits", "2", "--json")

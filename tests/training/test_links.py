@@ -12,10 +12,13 @@ from scipy.spatial.distance import cdist
 from scipy.stats import chisquare, mannwhitneyu
 from sklearn.metrics import average_precision_score
 
+from curvae import PoincareGraphVAE
 from curvae.data import EdgeSplit, Graph, load_graph, split_edges
 from curvae.data.graphs import ranking
 from curvae.data.graphs.ranking import neighbourhood_map, neighbourhood_ranks
 from curvae.errors import CurvaeError
+from curvae.training import missing_links
+from curvae.training.graphs import evaluate
 from curvae.training.graphs.evaluate import link_scores
 
 
@@ -199,3 +202,27 @@ def test_neighbourhood_map_refuses() -> None:
         neighbourhood_map(graph, np.full((3, 3), np.nan))
     with pytest.raises(CurvaeError, match="without edges"):
         neighbourhood_map(replace(graph, edges=graph.edges[:0]), np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_missing_links_against_all_pairs(directed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    pairs = [(f"n{a}", f"n{b}") for a, b in random.integers(0, 24, (70, 2)).tolist() if a != b]
+    graph = load_graph(pairs, directed=directed)
+    model = PoincareGraphVAE(directed=directed, epochs=3, hidden=(4,), random_state=0).fit(graph)
+    fitted = model._fitted
+    every = [(i, j) for i in range(graph.n_nodes) for j in range(graph.n_nodes) if (i != j if directed else i < j)]
+    absent = np.array(sorted(set(every) - as_set(graph.edges)))
+    expected = model.link_probability(absent)
+    monkeypatch.setattr(evaluate, "_PAIRS", 5 * graph.n_nodes)  # several blocks, the last of fewer nodes
+    seen: list[int] = []
+    found, probability = missing_links(fitted, graph, 7, progress=seen.append)
+    assert sum(seen) == graph.n_nodes and max(seen) == 5 and seen[-1] < 5
+    order = np.argsort(-expected, kind="stable")
+    np.testing.assert_allclose(probability, expected[order[:7]], rtol=1e-6)
+    assert as_set(found) == as_set(absent[order[:7]])
+    everything, probability = missing_links(fitted, graph, 10**6)
+    assert len(everything) == len(absent) and as_set(everything) == as_set(absent)
+    assert (np.diff(probability) <= 0).all()
+    with pytest.raises(CurvaeError, match="at least 1"):
+        missing_links(fitted, graph, 0)

@@ -61,6 +61,7 @@ _OWN = (
     "metrics.jsonl",
     "embedding.csv",
     "embedding.parquet",
+    "links.csv",
     "comparison.json",
     "map.png",
     "map-[he][0-9]*.png",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from .link_figures import LinkFigures, against_rules, rules_table
 from .pages import LIVE, capital, curvature_table, movable_map, training_of
 
 __all__ = [
+    "LINKS",
     "Centre",
     "comparison_section",
     "comparison_warnings",
@@ -41,10 +43,17 @@ __all__ = [
     "map_picture",
     "map_pictures",
     "map_section",
+    "missing_section",
     "severed",
     "training_section",
     "verdict",
 ]
+
+
+LINKS = "links.csv"
+"""file of a run with the likeliest missing edges"""
+
+_SHOWN = 10  # of them in a report
 
 
 @dataclass(frozen=True)
@@ -226,14 +235,29 @@ def links_section(
     return Section("How well edges are found", text, (), [found, *tables], command=compare)
 
 
+def missing_section(missing: pd.DataFrame | None, directed: bool) -> Section:
+    """The first of the likeliest missing edges, if they were asked for."""
+    if missing is None:
+        return Section("Likely missing edges")
+    shown = missing.head(_SHOWN)
+    rows = [[a, b, f"{p:.3f}"] for a, b, p in shown.itertuples(index=False)]
+    way = " from the source to the target" if directed else ""
+    text = (
+        f"{LINKS} lists the {counted(len(missing), 'pair')} of nodes without an edge that the model of the map finds "
+        f"likeliest to have one{way}. It was trained on all edges, and took these pairs for pairs without an edge."
+    )
+    note = f"The first {len(shown)}." if len(shown) < len(missing) else ""
+    return Section("Likely missing edges", [text], (), [Table(list(missing.columns), rows, note)])
+
+
 def _lost(graph: Graph, links: LinkFigures) -> list[str]:
     """What hiding edges did to the graph, and so what AUC can tell."""
     share = f"{links.share('apart')} of the hidden edges join parts of the graph that the other edges leave apart"
     if graph.is_forest:
         text = (
-            f"The graph is {_tree(graph)}: whatever edge is taken out, its ends fall into two parts, and the training edges "
-            f"do not tell how these lie to each other. So {share}, and an AUC far from 100 % is a property of the "
-            "task, not of the map; against pairs of equal degrees expect about 50 % of any method without features."
+            f"The graph is {_tree(graph)}: whatever edge is taken out, its ends fall into two parts, and the training "
+            f"edges do not tell how these lie to each other. So {share}, and an AUC far from 100 % is a property of "
+            "the task, not of the map; against pairs of equal degrees expect about 50 % of any method without features."
         )
     else:
         text = f"{share}. Of how these parts lie to each other the training edges tell nothing."

@@ -25,7 +25,7 @@ from ..training.files import read_tensors
 from ..training.graphs import FittedGraph, GraphComparison, GraphConfig, compare_graph, fit_graph, fit_graphs
 from ..training.graphs.baselines import judge_split
 from ..training.graphs.build import require_buildable_graph
-from ..training.graphs.evaluate import embed_graph, neighbourhood
+from ..training.graphs.evaluate import embed_graph, missing_links, neighbourhood
 from ..training.graphs.fitted import graph_facts
 from ..training.orientation import principal_scores, seen_radius
 from ..training.paired import curved_values
@@ -191,6 +191,7 @@ class GraphRun(Run):
             **{name: value for name, value in geometry(fitted).items() if name != "identifiable"},
             "seconds": round(seconds, 2),
         }
+        missing = None if place.links is None else self._missing(place.links, reporter)
         # Where hidden edges are to be found, only the encoder can place the nodes that lost theirs.
         settings = comparable(given(replace(config, encoder="convolutions")))
         sections = [
@@ -198,6 +199,7 @@ class GraphRun(Run):
             graph_section(faithful),
             pages.links_section(graph, links, near, reporter.command(named.compare_step(**settings)), config.popular),
             pages.training_section(fitted, embedding),
+            pages.missing_section(missing, graph.directed),
             pages.data_section(graph, config),
         ]
         verdict = pages.verdict(graph, embedding, links, near, faithful)
@@ -212,8 +214,15 @@ class GraphRun(Run):
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
         said = [verdict, centre.sentence(graph)]
         good = not links.splits or links.beats_rules
-        table = self.map.table
-        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good)
+        table, files = self.map.table, {} if missing is None else {pages.LINKS: missing}
+        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good, files)
+
+    def _missing(self, count: int, reporter: Reporter) -> pd.DataFrame:
+        """The likeliest missing edges."""
+        names, advance = self.data.names, reporter.counter("missing edges", self.data.n_nodes)
+        pairs, probability = missing_links(self.model, self.data, count, embedding=self.map.embedding, progress=advance)
+        source, target = names[pairs].T
+        return pd.DataFrame({"source": source, "target": target, "probability": probability})
 
     def _centre(self, embedding: Embedding, frames: Sequence[Frame]) -> pages.Centre:
         """The middle of the map and of the graph."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -90,13 +90,21 @@ def geometry(fitted: FittedModel) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is trained and kept; `jobs` are processes at most, and `processes` those that share a training."""
+    """Where a run is trained and kept.
+
+    Arguments:
+        folder, resume: of the run.
+        device, jobs: where to train, and in how many processes at most.
+        processes: that share a training.
+        links: how many of the likeliest missing edges of a graph are written.
+    """
 
     folder: Path
     resume: bool
     device: torch.device | str
     jobs: int
     processes: int = 1
+    links: int | None = None
 
     @property
     def view_step(self) -> Step:
@@ -120,6 +128,7 @@ class Outcome:
         said: in the end.
         following: what to do next.
         good: whether the verdict is, warnings aside.
+        files: other tables, by the names of their files.
     """
 
     fitted: FittedModel
@@ -136,6 +145,7 @@ class Outcome:
     said: list[str]
     following: Step
     good: bool = True
+    files: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
 class DiagnosedData(NamedTuple):

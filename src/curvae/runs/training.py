@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..training.orientation import frames_to_json
 from ..training.processes import process_count, require_shareable
 from ..training.storage import save_fitted
 from ..training.workers import processes
-from .folders import embedding_path, write_map, write_report
+from .folders import embedding_path, write_map, write_report, write_table
 from .kinds import RUNS
 from .progress import Reporter
 from .run import Place, Run
@@ -39,6 +39,7 @@ class TrainRequest:
         output: the folder; by default the next one in `runs/`.
         root: name of the row or node that the map has at its centre; the Fréchet mean by default.
         repeats: of rows, trainings with other seeds (1); of a graph, how often edges are hidden (5).
+        links: of a graph, how many of the likeliest missing edges to write to a file.
         resume, force: go on with the run in the folder, or overwrite it.
         device, jobs: where to train, and in how many processes at most.
         processes: that train a model of rows together; by default one, or those that `torchrun` has started.
@@ -49,6 +50,7 @@ class TrainRequest:
     output: Path | None = None
     repeats: int | None = None
     root: str | None = None
+    links: int | None = None
     resume: bool = False
     force: bool = False
     device: torch.device | str = "cpu"
@@ -58,13 +60,14 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A run folder that was written, and what to do next."""
+    """A run folder that was written, what to do next, and files that were asked for besides the usual ones."""
 
     folder: Path
     fitted: FittedModel
     embedding: Embedding
     summary: dict[str, Any]
     following: Step
+    files: Sequence[Path] = ()
 
     @property
     def table(self) -> Path:
@@ -114,13 +117,15 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     reporter.tell(run.data.notes, [*run.data.warnings, *run.remarks])
     reporter.tell([run.plan_text, f"run folder {folder}"], ())
     jobs = request.jobs or processes(request.device)
-    place = Place(folder, request.resume, request.device, jobs, request.processes or 1)
+    place = Place(folder, request.resume, request.device, jobs, request.processes or 1, request.links)
     began = time.perf_counter()
     run.train(place, reporter, epoch_progress(reporter))
     found = run.outcome(place, run.source.named(description["source"]), time.perf_counter() - began, reporter)
     warnings = [*run.warnings, *found.warnings]
     summary = {**found.summary, "warnings": warnings}
     write_map(folder, found.tables, found.rows, found.pictures)
+    for name, table in found.files.items():
+        write_table(folder / name, table)
     write_report(
         folder / "report.html",
         found.title,
@@ -135,7 +140,8 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     extra |= {"orientation": frames_to_json(found.frames), "summary": summary}
     save_fitted(folder, found.fitted, found.embedding, extra, run.data)
     reporter.tell(found.said, found.warnings)
-    return TrainResult(folder, found.fitted, found.embedding, summary, found.following)
+    files = [folder / name for name in found.files]
+    return TrainResult(folder, found.fitted, found.embedding, summary, found.following, files)
 
 
 def epoch_progress(reporter: Reporter) -> Callable[[dict[str, Any], int], None]:

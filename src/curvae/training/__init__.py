@@ -15,6 +15,7 @@ from .graphs import (
     fit_graphs,
     link_baselines,
     link_figures,
+    missing_links,
     neighbourhood,
 )
 from .imputation import impute
@@ -45,6 +46,7 @@ __all__ = [
     "impute",
     "link_baselines",
     "link_figures",
+    "missing_links",
     "neighbourhood",
     "random_split",
 ]

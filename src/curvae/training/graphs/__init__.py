@@ -3,7 +3,7 @@
 from ..config import GraphConfig
 from .baselines import link_baselines
 from .build import START, build_graph_model
-from .evaluate import Links, Neighbourhood, embed_graph, link_figures, neighbourhood
+from .evaluate import Links, Neighbourhood, embed_graph, link_figures, missing_links, neighbourhood
 from .fitted import FittedGraph
 from .fitting import GraphComparison, compare_graph, fit_graph, fit_graphs
 
@@ -21,5 +21,6 @@ __all__ = [
     "fit_graphs",
     "link_baselines",
     "link_figures",
+    "missing_links",
     "neighbourhood",
 ]

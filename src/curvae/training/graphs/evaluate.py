@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,10 +22,12 @@ __all__ = [
     "hidden_links",
     "link_figures",
     "link_scores",
+    "missing_links",
     "neighbourhood",
 ]
 
 
+_PAIRS = 1 << 22  # of nodes, looked at at once
 _DISTANCES, _FEWEST = 5 * 10**8, 100  # of all nodes from those that are asked, and how many these are at least
 
 
@@ -109,6 +112,49 @@ def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: i
 
     precision, rank = neighbourhood_ranks(graph, rows, nodes)
     return Neighbourhood(precision, len(nodes), sampled, rank)
+
+
+def missing_links(
+    fitted: FittedGraph,
+    graph: Graph,
+    count: int,
+    *,
+    embedding: Embedding | None = None,
+    progress: Callable[[int], None] = lambda nodes: None,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The pairs of nodes without an edge that most likely have one, the likeliest first, and their probabilities.
+
+    All pairs are looked at, some of them at a time: memory does not grow with the number of pairs.
+
+    Arguments:
+        fitted: a model of the graph.
+        graph: the graph.
+        count: how many pairs to find, or all that have no edge if these are fewer.
+        embedding: where the model places the nodes, if that is known.
+        progress: is told of how many more nodes all pairs were looked at.
+
+    Returns:
+        Places of the two nodes in `graph.names`, (count, 2), i < j or, of a directed graph, from the first to the
+        second; and the probability of an edge between the centres of both, (count,).
+    """
+    if count < 1:
+        raise CurvaeError(f"count must be at least 1, got {count}")
+    embedding = embed_graph(fitted, graph) if embedding is None else embedding
+    nodes, links = np.arange(graph.n_nodes), graph.links()
+    best, near = np.empty((0, 2), np.int64), np.empty(0)
+    for first in np.split(nodes, nodes[:: max(1, _PAIRS // graph.n_nodes)][1:]):
+        absent = nodes != first[:, None] if graph.directed else nodes > first[:, None]
+        absent[links[first].nonzero()] = False
+        pairs = np.argwhere(absent) + [first[0], 0]
+        best, near = np.concatenate([best, pairs]), np.concatenate([near, embedding.nearness_of(pairs)])
+        if len(near) > count:
+            kept = np.argpartition(-near, count)[:count]
+            best, near = best[kept], near[kept]
+        progress(len(first))
+    order = np.lexsort((best[:, 1], best[:, 0], -near))
+    with torch.no_grad():
+        gaps = torch.from_numpy(-near[order]).to(fitted.model.device)
+        return best[order], fitted.model.edges.probability(gaps).cpu().numpy()
 
 
 def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
