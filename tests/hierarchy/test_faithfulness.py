@@ -22,6 +22,7 @@ from curvae.errors import CurvaeError
 from curvae.geometry.pairs import distance_table
 from curvae.hierarchy import Faithfulness, Figures, Rows, faithfulness
 from curvae.hierarchy.coranking import Agreement, neighbour_ranks
+from curvae.hierarchy.faithfulness import label_accuracy
 from curvae.hierarchy.map_distances import euclidean, places_of
 from curvae.hierarchy.verdicts import compare_kept
 from curvae.training import Embedding
@@ -353,3 +354,14 @@ def test_refusals(change: dict[str, object], message: str) -> None:
     given = {"x": np.random.default_rng(0).normal(size=(40, 3)), "places": np.zeros((40, 2)), **change}
     with pytest.raises(CurvaeError, match=message):
         faithfulness(given.pop("x"), given.pop("places"), **given)  # type: ignore[arg-type]
+
+
+def test_label_accuracy_of_a_map():
+    random = np.random.default_rng(0)
+    places, labels = random.normal(size=(60, 2)), np.repeat(["a", "b", ""], 20)
+    places[:20] += 9.0
+    labels[0] = "b"  # among those of a
+    assert label_accuracy(places, labels) == pytest.approx(39 / 40)
+    assert 0.2 < label_accuracy(places, random.permutation(labels)) < 0.8
+    assert label_accuracy(places, labels, rows=7) >= 6 / 7
+    assert label_accuracy(places, np.where(labels == "a", "a", "")) is None and label_accuracy([[0.0]], ["a"]) is None

@@ -34,7 +34,7 @@ from curvae.models import FermiDirac
 from curvae.plotting import graph_map
 from curvae.plotting.maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
-from curvae.runs.link_figures import LinkFigures, against_rules
+from curvae.runs.link_figures import LinkFigures, against_rules, ranking_sentence
 from curvae.training import link_baselines, stacks
 from curvae.training.evaluate import Embedding
 from curvae.training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph
@@ -179,6 +179,11 @@ def test_report_says_which_figure_is_from_which_model(whole):
     ):
         text = text[1:] if text[0].islower() else text
         assert text.replace("'", "&#x27;") in page or text in page, text
+    # The answer comes first, in plain words; labels have one of their own.
+    (verdict,) = re.findall('<p class="verdict[^"]*">(.*?)</p>', page)
+    assert verdict.startswith("The model ranks a hidden edge above a pair of nodes without an edge in ")
+    assert verdict.count(". ") == 2 and "The map keeps" in verdict
+    assert verdict.endswith(f"The 5-NN accuracy of the labels on the map is {found['label_accuracy']:.0%}.")
     assert f"node {found['centre']}" in page and found["graph_centre"] in page
     assert "curvae graph friends.csv --nodes people.csv --label team --no-features --isolated" in page
     assert "curvae compare" in page and "--graph" in page
@@ -201,6 +206,8 @@ def test_handling_is_told_line_by_line(whole, tmp_path):
     assert "34 nodes, 31 edges, 1 feature" in lines and "nearest to the centre of the map" in found.err
     assert "features are the columns of numbers of people.csv: 'age'." in lines
     assert "run folder run" in lines
+    place = next(i for i, line in enumerate(lines) if line.startswith("The nodes nearest to a node on the map"))
+    assert "mean average precision" in lines[place] and lines[place + 1].startswith("34 nodes and 31 edges on a map of")
     assert found.out.splitlines()[:2] == ["report: run/report.html", "embedding: run/embedding.csv"]
     assert config()["summary"]["splits"] == [] and config()["summary"]["auc"] is None
     assert "hidden edges" not in Path("run/report.html").read_text(encoding="utf-8")
@@ -789,18 +796,25 @@ def contest_rows(own, rules):
     return LinkFigures(rows)
 
 
-def test_the_verdict_begins_with_rules_that_are_as_good():
+def test_the_model_is_compared_with_the_best_rule():
     low = [0.5, 0.52, 0.51]
     better = contest_rows([0.9, 0.91, 0.92], [low, [0.8, 0.82, 0.81], low])
     assert better.best_rule == "common neighbours" and better.beats_rules
     assert against_rules(better).startswith("Better than rules without a model, of which common neighbours is the best")
     assert "AUC 91.0 ± 2.5 % of the model against 81.0 ± 2.5 %" in against_rules(better)
+    assert ranking_sentence(better) == (
+        "The model ranks a hidden edge above a pair of nodes without an edge in 91 % of cases; the best rule without a "
+        "model, common neighbours, in 81 % (the model is better)."
+    )
+    clearly = contest_rows([0.6, 0.61, 0.6], [[0.8, 0.82, 0.81], low, low])
+    assert ranking_sentence(clearly).endswith("degree product, in 81 % (the rule is better).")
     for own in ([0.7, 0.8, 0.75], [0.97, 0.70, 0.90]):  # below; above by chance
         worse = contest_rows(own, [[0.8, 0.82, 0.81], low, low])
         assert not worse.beats_rules and worse.to_json()["beats_baselines"] is False
         said = against_rules(worse)
         assert said.startswith("No better than a rule without a model, degree product") and "; " in said
         assert "try a larger dimension" in said
+        assert ranking_sentence(worse).endswith("in 81 % (no clear difference).")
     assert contest_rows([0.9], [[0.8], [0.7], [0.6]]).beats_rules
     assert not contest_rows([0.8], [[0.8], [0.7], [0.6]]).beats_rules
 

@@ -23,7 +23,7 @@ from .map_distances import MapDistance, Places, euclidean, places_of
 from .recovery import rank_correlation
 from .verdicts import compare_kept, describe_kept
 
-__all__ = ["FEWEST", "Faithfulness", "Figures", "faithfulness", "figures_of_maps", "some_pairs"]
+__all__ = ["FEWEST", "Faithfulness", "Figures", "faithfulness", "figures_of_maps", "label_accuracy", "some_pairs"]
 
 FEWEST = 10
 """rows that a map must show to be judged"""
@@ -375,6 +375,32 @@ def _told(distances: Array, truth: Index, labels: Index, same: NDArray[np.bool_]
     counts = ((voters[:, :, None] == voters[:, None, :]) & votes[:, None, :]).sum(2) * votes
     winner = np.take_along_axis(voters, counts.argmax(1)[:, None], 1)[:, 0]
     return (winner == truth)[truth >= 0]
+
+
+def label_accuracy(
+    places: Any, labels: Any, *, distance: MapDistance = "euclidean", seed: int = 0, rows: int = 2000
+) -> float | None:
+    """5-NN accuracy of labels on a map, in five folds, of at most so many `rows` at random.
+
+    None for fewer than 10 rows, or where there are not two labels to be told apart. Other arguments are those of
+    `faithfulness`.
+
+    Example:
+        >>> label_accuracy(np.repeat([[0.0], [9.0]], 10, axis=0), np.repeat(["a", "b"], 10))
+        1.0
+    """
+    shown = places_of(places, distance)
+    codes = _codes(np.asarray(labels).astype(np.str_), len(shown))
+    if codes is None or len(shown) < FEWEST:
+        return None
+    random, everyone = np.random.default_rng(seed), np.arange(len(shown))
+    folds = random.permutation(len(shown)) % _FOLDS
+    asked = random.permutation(np.flatnonzero(codes >= 0))[:rows]
+    told = [
+        _told(shown.table(part, everyone), codes[part], codes, folds[part, None] == folds)
+        for part in np.array_split(asked, -(-len(asked) * len(shown) // _BLOCK))
+    ]
+    return float(np.concatenate(told).mean())
 
 
 def _mean(each: Sequence[Figures | None]) -> Figures | None:

@@ -29,7 +29,7 @@ from ..training.graphs.build import listed
 from ..training.graphs.evaluate import Neighbourhood
 from ..training.paired import mean_interval
 from .factors import by_factor, place_text
-from .link_figures import LinkFigures, against_rules, rules_table
+from .link_figures import LinkFigures, advice, against_rules, ranking_sentence, rules_table
 from .pages import LIVE, capital, curvature_table, movable_map, training_of
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "comparison_section",
     "comparison_warnings",
     "data_section",
+    "details",
     "drawn_sentence",
     "links_section",
     "map_picture",
@@ -92,24 +93,38 @@ def severed(graph: Graph, split: EdgeSplit) -> dict[str, float]:
     }
 
 
-def verdict(
-    graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness | None
-) -> str:
-    """What was found; first whether a rule without a model would have done."""
-    text = f"{against_rules(links)} " if links.splits else ""
-    text += (
-        f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on {place_text(embedding)}: neighbours come first on it "
-        f"with mean average precision {near.map:.3f}."
+def verdict(links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness | None, accuracy: float | None) -> str:
+    """What was found, in two or three plain sentences."""
+    first = ranking_sentence(links) if links.splits else _precision_sentence(near)
+    found = [first] if faithful is None else [first, faithful.verdict]
+    if accuracy is not None:
+        found.append(f"The 5-NN accuracy of the labels on the map is {accuracy:.0%}.")
+    return " ".join(found)
+
+
+def _precision_sentence(near: Neighbourhood) -> str:
+    return (
+        "The nodes nearest to a node on the map are its neighbours in the graph with mean average precision "
+        f"{near.map:.3f} (1 is best)."
     )
-    if links.splits:
-        text += (
-            f" Models that did not see a tenth of the edges tell them from pairs that are not joined with AUC "
-            f"{links.text('auc')} and average precision {links.text('ap')}; from pairs whose nodes have as many edges, "
-            f"where popularity alone gives 50 %, with AUC {links.text('auc_matched')}."
-        )
-        if graph.directed:
-            text += f" The direction is right for {links.text('direction')} of the hidden edges."
-    return text if faithful is None else f"{text} {faithful.verdict}"
+
+
+def details(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
+    """The figures behind the verdict, and what to try if a rule finds hidden edges as well."""
+    size = f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on {place_text(embedding)}."
+    if not links.splits:
+        return size
+    found = [
+        size,
+        _precision_sentence(near),
+        f"Hidden edges: AUC {links.text('auc')}, average precision {links.text('ap')}; against pairs whose nodes have "
+        f"as many edges, where popularity alone gives 50 %, AUC {links.text('auc_matched')}.",
+    ]
+    if graph.directed:
+        found.append(f"The direction is right for {links.text('direction')} of the hidden edges.")
+    if not links.beats_rules:
+        found.append(f"To find more of them: {advice(links)}.")
+    return " ".join(found)
 
 
 def map_picture(graph: Graph, embedding: Embedding, frame: Frame, centre: Centre) -> Picture:
@@ -204,13 +219,14 @@ def links_section(
             ["hidden edges, average precision", links.text("ap"), others],
             *rows,
         ]
+        text.insert(0, against_rules(links))
         text.insert(
-            0,
+            1,
             "AUC and average precision ask whether 10 % of the edges, hidden from the training, lie nearer than as "
             "many pairs that are not joined: 50 % is chance.",
         )
         text.insert(
-            1,
+            2,
             "Rules without a model are judged on the same pairs: the product of the degrees of two nodes, the number "
             "of their common neighbours, and their entry in the best approximation of the adjacency matrix by singular "
             "vectors. A model that does not beat them has not earned its training. Pairs of equal degrees have nodes "

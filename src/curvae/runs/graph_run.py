@@ -18,6 +18,7 @@ from ..data.messages import count as counted
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Metric, diagnose_graph, graph_faithfulness
+from ..hierarchy.faithfulness import label_accuracy
 from ..report import Picture, Section
 from ..training.config import require_count
 from ..training.evaluate import Embedding, map_health
@@ -169,6 +170,7 @@ class GraphRun(Run):
         embedding, frames, centre = self.map.embedding, self.map.frames, self.map.centre
         links, near = self._links(), neighbourhood(embedding, graph, seed=config.seed)
         faithful = graph_faithfulness(graph, embedding, seed=config.seed)
+        accuracy = None if graph.labels is None else label_accuracy(embedding, graph.labels, seed=config.seed)
         warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
         if near.map < _FAITHFUL:
             other = "a larger weight" if config.pairs == "all" else 'a vector for each node, encoder="free"'
@@ -183,6 +185,7 @@ class GraphRun(Run):
             "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
             "faithfulness": None if faithful is None else faithful.to_json(),
+            "label_accuracy": accuracy,
             "centre": str(graph.names[centre.nearest[0]]),
             "centre_radius": float(seen_radius(embedding, frames)[centre.nearest[0]]),
             "graph_centre": str(graph.names[centre.closest]),
@@ -202,7 +205,7 @@ class GraphRun(Run):
             pages.missing_section(missing, graph.directed),
             pages.data_section(graph, config),
         ]
-        verdict = pages.verdict(graph, embedding, links, near, faithful)
+        verdict = pages.verdict(links, near, faithful, accuracy)
         if self.remarks:
             following = Step("view", (str(place.folder),), why="the map as a page to move about in")
         elif not self._drawn and not all(factor.flat for factor in config.factors):
@@ -212,7 +215,7 @@ class GraphRun(Run):
             following = Step("evaluate", asked, why="which of the edges does it find?")
         pictures = {**self.map.pictures, "curves": sections[3].pictures[0]}
         report = f"Map of the graph {named.path}", verdict, warnings, sections, pictures
-        said = [verdict, centre.sentence(graph)]
+        said = [verdict, pages.details(graph, embedding, links, near), centre.sentence(graph)]
         good = not links.splits or links.beats_rules
         table, files = self.map.table, {} if missing is None else {pages.LINKS: missing}
         return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good, files)

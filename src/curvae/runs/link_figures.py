@@ -14,7 +14,16 @@ from ..report import Table
 from ..training.graphs import GraphComparison, link_baselines
 from ..training.paired import Paired, mean_interval
 
-__all__ = ["LinkFigures", "against_rules", "beside_comparison", "figure_text", "remark", "rules_table"]
+__all__ = [
+    "LinkFigures",
+    "advice",
+    "against_rules",
+    "beside_comparison",
+    "figure_text",
+    "ranking_sentence",
+    "remark",
+    "rules_table",
+]
 
 _TEST_OVER_TRAIN = 10 / 85  # by which the variance over splits is corrected
 _TRY = {
@@ -56,13 +65,19 @@ class LinkFigures:
         return max(BASELINES, key=lambda rule: float(np.mean(self.figures("auc", rule=rule))))
 
     @property
-    def beats_rules(self) -> bool:
-        """Whether the AUC of the models is higher than that of the best rule, on several splits significantly."""
+    def standing(self) -> int:
+        """Whether the AUC of the models is higher (1) or lower (−1) than that of the best rule, on several splits
+        significantly, or neither (0)."""
         pairs = zip(self.figures("auc"), self.figures("auc", rule=self.best_rule), strict=True)
         gains = [own - other for own, other in pairs]
         if len(gains) < 2:
-            return gains[0] > 0
-        return Paired(gains, _TEST_OVER_TRAIN).outcome == "hyperbolic"
+            return int(np.sign(gains[0]))
+        return {"hyperbolic": 1, "none": 0, "euclidean": -1}[Paired(gains, _TEST_OVER_TRAIN).outcome]
+
+    @property
+    def beats_rules(self) -> bool:
+        """Whether the models find hidden edges better than the best rule."""
+        return self.standing > 0
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"splits": list(self.splits), **self._means(("auc", "ap"))}
@@ -82,13 +97,29 @@ class LinkFigures:
         return found
 
 
+def ranking_sentence(links: LinkFigures) -> str:
+    """Say in plain words how well the models find hidden edges, beside the best rule."""
+    rule = links.best_rule
+    own, other = (100 * np.mean(links.figures("auc", rule=name)) for name in (None, rule))
+    better = {1: "the model is better", 0: "no clear difference", -1: "the rule is better"}[links.standing]
+    return (
+        f"The model ranks a hidden edge above a pair of nodes without an edge in {own:.0f} % of cases; the best rule "
+        f"without a model, {rule}, in {other:.0f} % ({better})."
+    )
+
+
 def against_rules(links: LinkFigures) -> str:
     """Whether the models are worth their training, in one sentence."""
     rule = links.best_rule
     both = f"AUC {links.text('auc')} of the model against {links.text('auc', rule)}"
     if links.beats_rules:
         return f"Better than rules without a model, of which {rule} is the best: {both}."
-    return f"No better than a rule without a model, {rule}, at finding hidden edges: {both}; {_TRY[rule]}."
+    return f"No better than a rule without a model, {rule}, at finding hidden edges: {both}; {advice(links)}."
+
+
+def advice(links: LinkFigures) -> str:
+    """What to try where the best rule is as good as the models."""
+    return _TRY[links.best_rule]
 
 
 def remark(found: dict[str, Any]) -> str | None:
