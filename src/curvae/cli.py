@@ -79,14 +79,16 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     "missing_features",
     option("--splits", help="How often to hide edges and find them again (5).", type=click.IntRange(min=0)),
     option("--reconstruct", is_flag=True, help="Show the edges as closely as possible: --encoder free, --splits 0."),
-    option("--links", help="Write the likeliest missing edges, so many, to links.csv.", type=click.IntRange(min=1)),
+    option("--links", help="Write so many of the likeliest missing edges to links.csv.", type=click.IntRange(min=1)),
     "root",
     "resume",
     "force",
     "device",
     "jobs",
     *setting_options(GraphSettings),
-    example="graph friends.csv --nodes people.csv --label team",
+    example="graph friends.csv --nodes people.csv --label team\n"
+    "graph calls.csv --source caller --target called --links 50\n"
+    "graph taxonomy.csv --reconstruct --dim 5",
 )
 def graph(reporter: Reporter, data: str, **asked: Any) -> Answer:
     """Train a model on a graph; writes a run folder with the map, the model and a report."""

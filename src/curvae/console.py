@@ -128,7 +128,7 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
     Arguments:
         parameters: arguments and options, or names of `SHARED` ones; all commands have `--quiet`, `--json` and `--help`
             besides.
-        example: of a call, shown at the end of the help.
+        example: of a call, shown at the end of the help; one a line.
     """
     known = [SHARED[one] if isinstance(one, str) else one for one in parameters]
     settings = [one for one in known if isinstance(one, SettingOption) and one.default is None]
@@ -161,7 +161,7 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
             params=[*own, SHARED["quiet"], SHARED["as_json"], SHARED["help"], *settings],
             help=function.__doc__,
             short_help=(function.__doc__ or "").partition("\n\n")[0],
-            epilog=f"\b\nExample: curvae {example}",
+            epilog="\b\nExample: curvae " + example.replace("\n", "\n         curvae "),
             add_help_option=False,
         )
 

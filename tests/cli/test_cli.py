@@ -425,8 +425,8 @@ def test_as_a_program():
 def test_help_ends_with_an_example(command):
     found = curvae(command, "--help")
     assert found.code == 0 and found.err == ""
-    last = found.out.rstrip().splitlines()[-1].strip()
-    assert last.startswith(f"Example: curvae {command}")
+    examples = found.out.rstrip().rpartition("Example: ")[2].splitlines()
+    assert examples and all(line.strip().startswith(f"curvae {command}") for line in examples)
     assert curvae(command, "-h").out == found.out
 
 

@@ -24,6 +24,7 @@ from scipy.integrate import quad
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from curvae import PoincareBall, PoincareVAE
+from curvae.cli import app
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs import centrality
 from curvae.data.graphs.baselines import BASELINES
@@ -318,6 +319,19 @@ def test_trees_whose_edges_are_hidden_all_the_same():
     write_nodes("n.csv", [f"n{i}" for i in range(31)], age=range(31))
     graph("t.csv", "--nodes", "n.csv", "-o", "features", "--epochs", "1")
     assert config("features")["splits"] == 5 and settings("features")["encoder"] == "convolutions"
+
+
+def test_examples_of_the_help_work():
+    write_edges("friends.csv", LOOP)
+    write_nodes("people.csv", "abcd", team=list("xxyy"))
+    pd.DataFrame([(i, a, b, 2020) for i, (a, b) in enumerate(LOOP)]).to_csv(
+        "calls.csv", header=["id", "caller", "called", "year"], index=False
+    )
+    write_edges("taxonomy.csv")
+    examples = app.commands["graph"].epilog.partition("Example: ")[2].splitlines()
+    for example in examples:
+        graph(*example.split()[2:])
+    assert len(examples) == 3 and len(pd.read_csv("runs/calls-1/links.csv")) == 6 - len(LOOP)
 
 
 def test_likely_missing_edges_are_written(run):

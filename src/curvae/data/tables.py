@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from . import memory
-from .column_values import categories_of, numbers_of, texts_of
+from .column_values import categories_of, is_text, numbers_of, texts_of
 from .covariates import code_covariates, fit_covariates
 from .messages import Messages, count, one_line, quoted
 from .raw import RawData
@@ -41,8 +42,6 @@ __all__ = [
 
 NOT_NUMBERS = "use categorical=[{0}], covariates=[{0}], label={0} or id={0}, or remove it"
 """what to do about a column of texts, {0}, that has no role"""
-
-_BRACES = str.maketrans({"{": "{{", "}": "}}"})
 
 
 @dataclass(frozen=True)
@@ -160,10 +159,10 @@ def sorted_columns(
         messages: takes notes.
         first: rows of the table before those of the frame, for messages.
     """
-    from .graphs.edgelist import looks_like_edges  # which imports this module
-
     present = list(frame.columns)
     check_roles(path, roles, present)
+    if schema is None and not roles.asked:
+        _check_edges(path, frame, messages)
     # By default the roles are those of the training data, if the table has these columns.
     held = {
         role: asked or (stored if stored in present else None)
@@ -193,14 +192,7 @@ def sorted_columns(
     index = _index_column(path, frame, nameless, held["id"] is not None, messages)
     features = [name for name in present if name not in {*taken, *nameless}]
     if schema is None:
-        fix = NOT_NUMBERS
-        if not roles.asked and looks_like_edges(frame):
-            graph = f"curvae graph {shlex.quote(str(path))}"
-            messages.note(f"the rows look like the edges of a graph; if they are, use {graph}.")
-            fix = f"if its rows are the edges of a graph, use {graph.translate(_BRACES)}; else {NOT_NUMBERS}"
-        columns, x = _fit(
-            path, frame[features], [name for name in roles.categorical if name not in told], messages, fix
-        )
+        columns, x = _fit(path, frame[features], [name for name in roles.categorical if name not in told], messages)
     else:
         columns = tuple(schema.columns)
         x = _apply(path, frame, features, columns, messages, first)
@@ -242,6 +234,21 @@ def check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
             raise CurvaeError(
                 f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
             )
+
+
+def _check_edges(path: Path, frame: pd.DataFrame, messages: Messages) -> None:
+    """Note that rows look like the edges of a graph; raise if they name nodes by texts, which are no features."""
+    from .graphs.edgelist import looks_like_edges  # which imports this module
+
+    if not looks_like_edges(frame):
+        return
+    first, graph = frame.columns[0], f"curvae graph {shlex.quote(str(path))}"
+    if is_text(frame[first]):
+        roles = NOT_NUMBERS.format(json.dumps(first, ensure_ascii=False))
+        raise CurvaeError(
+            f"the rows of {path.name} look like the edges of a graph; use {graph}, or for a table of rows {roles}"
+        )
+    messages.note(f"the rows look like the edges of a graph; if they are, use {graph}.")
 
 
 def exposure_of(path: Path, frame: pd.DataFrame, name: str, messages: Messages) -> NDArray[np.float64]:
@@ -291,11 +298,11 @@ def _has_fractions(values: NDArray[np.str_]) -> bool:
 
 
 def _fit(
-    path: Path, frame: pd.DataFrame, categorical: Iterable[str], messages: Messages, fix: str
+    path: Path, frame: pd.DataFrame, categorical: Iterable[str], messages: Messages
 ) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
     categories = {name: categories_of(frame[name]) for name in categorical}
     columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
-    return columns, numbers_of(path, frame, columns, fix, messages)
+    return columns, numbers_of(path, frame, columns, NOT_NUMBERS, messages)
 
 
 def _apply(
