@@ -63,6 +63,9 @@ def _graphs() -> str:
         people.to_csv(name, index=False)
     for name in ("words.npz", "all-words.npz"):
         sparse.save_npz(name, sparse.random(30, 12, 0.3, "csr", random_state=0))
+    calls = pd.DataFrame(nx.karate_club_graph().edges, columns=["caller", "called"]).assign(year=2020, minutes=3)
+    calls.to_csv("calls.csv", index=False)
+    calls.to_csv("messages.txt", index=False, header=False, sep=" ")
     _edges("mammals.csv", nx.balanced_tree(2, 3))
     _edges("packages.csv", nx.gn_graph(40, seed=0))
     _edges("miserables.csv", nx.les_miserables_graph(), "character", "meets")
