@@ -16,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 from curvae.data import Graph, load_graph, memory
+from curvae.data.graphs import edgelist
 from curvae.errors import CurvaeError
 from reading import PEOPLE, PLAIN, weights, write
 from reading import graph_refusal as refusal
@@ -286,7 +287,7 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     )
 
 
-def test_tables_of_many_columns_name_their_nodes(tmp_path: Path) -> None:
+def test_tables_of_many_columns_name_their_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("ann", "x", "ben", 1), ("ben", "y", "cem", 2), ("cem", "x", "dan", 3)]
     frame = pd.DataFrame(rows, columns=["who", "how", "to whom", "year"])
     frame.to_csv(table := tmp_path / "t.csv", index=False)
@@ -302,7 +303,12 @@ def test_tables_of_many_columns_name_their_nodes(tmp_path: Path) -> None:
         assert any("left out: 2 columns" in note for note in graph.notes)
         assert "did you mean 'to whom'?" in refusal(source, source_column="who", target_column="too whom")
     assert 'source_column="1" target_column="2"' in refusal(bare)
-    assert pairs(load_graph(bare, source_column="1", target_column="3")) == pairs(graph)
+    for large in (edgelist.LARGE, 0):  # the second is read in pieces
+        monkeypatch.setattr(edgelist, "LARGE", large)
+        assert pairs(load_graph(bare, source_column="1", target_column="3")) == pairs(graph)
+        assert pairs(load_graph(table, source_column="who", target_column="to whom")) == pairs(graph)
+    texts = write(tmp_path, "who how whom where\nann x ben y\nben x cem y\ncem x dan y\n", "texts.txt")
+    assert pairs(load_graph(texts, source_column="who", target_column="whom")) == pairs(graph)
     # Numbers are those of columns, even where the first nodes are called so.
     numbers = write(tmp_path, "2 1 5 7\n1 3 5 8\n", "n.txt")
     assert load_graph(numbers, source_column="1", target_column="2").edges.tolist() == [[0, 1], [0, 2]]

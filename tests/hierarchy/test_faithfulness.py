@@ -364,4 +364,6 @@ def test_label_accuracy_of_a_map():
     assert label_accuracy(places, labels) == pytest.approx(39 / 40)
     assert 0.2 < label_accuracy(places, random.permutation(labels)) < 0.8
     assert label_accuracy(places, labels, rows=7) >= 6 / 7
+    # A row does not tell its own label: next to each are two of the other.
+    assert label_accuracy(np.arange(20.0)[:, None], np.tile(["a", "b"], 10)) < 0.5
     assert label_accuracy(places, np.where(labels == "a", "a", "")) is None and label_accuracy([[0.0]], ["a"]) is None

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-_PAIRS = 1 << 22  # of nodes, looked at at once
+_PAIRS = 1 << 21  # of nodes, looked at at once
 _DISTANCES, _FEWEST = 5 * 10**8, 100  # of all nodes from those that are asked, and how many these are at least
 
 
