@@ -387,7 +387,10 @@ def test_the_next_command_of_a_graph_that_cannot_be_split():
 
 def test_a_map_that_shows_few_edges_is_warned_of():
     write_edges("star.csv", [("hub", f"n{i}") for i in range(40)])
-    assert "shows few of the edges" in graph("star.csv", "--popularity", "off", "--splits", "0").err
+    said = graph("star.csv", "--popularity", "off", "--splits", "0").err
+    assert "shows few of the edges" in said and "or a vector for each node, --encoder free" in said
+    said = graph("star.csv", "--popularity", "off", "--reconstruct").err
+    assert "shows few of the edges" in said and "--encoder free" not in said
 
 
 # --- going on -------------------------------------------------------------------------------------------------------

@@ -173,10 +173,14 @@ class GraphRun(Run):
         accuracy = None if graph.labels is None else label_accuracy(embedding, graph.labels, seed=config.seed)
         warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
         if near.map < _FAITHFUL:
-            other = "a larger weight" if config.pairs == "all" else 'a vector for each node, encoder="free"'
+            remedy = "a larger dimension or more epochs"
+            if config.pairs == "all":
+                remedy = "a larger dimension, more epochs or a larger weight"
+            elif config.encoder != "free":
+                remedy = 'a larger dimension, more epochs or a vector for each node, encoder="free"'
             warnings.append(
-                f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); try a "
-                f"larger dimension, more epochs or {other}"
+                f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); "
+                f"try {remedy}"
             )
         warnings += [] if faithful is None else faithful.warnings
         summary = {
