@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .errors import CurvaeError
-from .flags import SettingOption, in_flags, shell_command
+from .errors import CurvaeError, FixableError
+from .flags import SettingOption, completed_command, in_flags, shell_command
 from .options import SHARED, option, printed
 from .terminal import BROKEN_PIPE, Signals, SteadyStream, one_line, steady_output
 
@@ -149,6 +149,8 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                         answer = function(**values)
                 else:
                     answer = function(**values)
+            except FixableError as error:
+                raise _Corrected(error, click.get_current_context().command, words) from error
             except CurvaeError as error:
                 raise click.ClickException(words(str(error))) from error
             if as_json or not quiet:
@@ -231,6 +233,27 @@ def _completer(group: click.Command, shell: str) -> Any:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
+class _Corrected(click.ClickException):
+    """A mistake that options of the command correct, and the whole command with them, if it has such options."""
+
+    def __init__(self, error: FixableError, command: click.Command, words: Callable[[str], str]) -> None:
+        options = {one.name: one for one in command.params if isinstance(one, click.Option)}
+        accepted = [
+            [(options[name].opts[0], value) for name, value in fix if name in options and _takes(options[name], value)]
+            for fix in error.fixes
+        ]
+        super().__init__(words(str(error)))
+        self.command = ""
+        if all(accepted):
+            others = " or ".join(" ".join(one) for first, *rest in accepted for one in rest)
+            self.message = f"{error.found}; run this{f', or with {others}' if others else ''}:"
+            self.command = completed_command([word for first, *_ in accepted for word in first])
+
+
+def _takes(option: click.Option, value: str) -> bool:
+    return not isinstance(option.type, click.Choice) or value in option.type.choices
+
+
 def _in_flags(context: click.Context) -> Callable[[str], str]:
     """Makes messages of the library name the options of the command that runs, or else of other commands."""
     commands = context.parent.command.commands.values()  # type: ignore[union-attr]
@@ -277,7 +300,7 @@ def _run(group: click.Group, signals: Signals) -> int:
     except click.UsageError as error:
         return _fail(_mistake(error))
     except click.ClickException as error:
-        return _fail(error.message)
+        return _fail(error.message, getattr(error, "command", ""))
     except KeyboardInterrupt:
         return _end(signals)
     except Exception:
@@ -332,7 +355,8 @@ def _require_working_directory() -> None:
         ) from error
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, command: str = "") -> int:
     if not _rank():
-        print(f"curvae: {one_line(message)}", file=sys.stderr)
+        for line in (f"curvae: {message}", *([command] if command else [])):
+            print(one_line(line), file=sys.stderr)
     return 2

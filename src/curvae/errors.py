@@ -1,6 +1,16 @@
-"""The error for what a user can fix."""
+"""The errors for what a user can fix."""
 
-__all__ = ["CurvaeError"]
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+__all__ = ["CurvaeError", "Fix", "FixableError"]
+
+Fix = Sequence[tuple[str, str]]
+"""a parameter and its value that correct a mistake; alternatives follow, the best first"""
+
+_LISTS = ("categorical", "covariates")  # parameters that take several columns
 
 
 class CurvaeError(ValueError):
@@ -8,3 +18,33 @@ class CurvaeError(ValueError):
 
     The command line prints it and exits with code 2; everything else is a bug and shows a traceback.
     """
+
+
+class FixableError(CurvaeError):
+    """A mistake that parameters correct, so that the command line can print a whole command that works.
+
+    Arguments:
+        found: what is wrong.
+        fixes: what to give, one entry for each value.
+        advice: the same in words; by default the first alternative of each fix.
+    """
+
+    def __init__(self, found: str, fixes: Sequence[Fix], advice: str = "") -> None:
+        super().__init__(f"{found}; {advice or 'use ' + _listed(fixes)}")
+        self.found, self.fixes = found, fixes
+
+
+def _listed(fixes: Sequence[Fix]) -> str:
+    """The first alternative of each fix, as arguments of a function.
+
+    Example:
+        >>> _listed([[("id", "name")], [("categorical", "a")], [("categorical", "b")]])
+        'id="name", categorical=["a", "b"]'
+    """
+    values: dict[str, list[str]] = {}
+    for (name, value), *_ in fixes:
+        values.setdefault(name, []).append(value)
+    return ", ".join(
+        f"{name}={json.dumps(given if name in _LISTS else given[0], ensure_ascii=False)}"
+        for name, given in values.items()
+    )

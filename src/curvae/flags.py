@@ -19,7 +19,15 @@ from .settings import GraphSettings, RowSettings, Setting, Settings, described
 if TYPE_CHECKING:
     from .runs import Step
 
-__all__ = ["SettingOption", "command_line", "flag", "in_flags", "setting_options", "shell_command"]
+__all__ = [
+    "SettingOption",
+    "command_line",
+    "completed_command",
+    "flag",
+    "in_flags",
+    "setting_options",
+    "shell_command",
+]
 
 
 # Parameters whose option is called otherwise: short ones, and those that are given once for each entry.
@@ -148,6 +156,13 @@ def shell_command(step: Step) -> str:
 def command_line() -> str:
     """The command as it was typed, without folders of files outside the working directory."""
     return _typed_line(["curvae", *map(_without_folder, sys.argv[1:])])
+
+
+def completed_command(options: list[str]) -> str:
+    """The command as it was typed, with further options."""
+    typed = sys.argv[1:]
+    end = typed.index("--") if "--" in typed else len(typed)  # what follows is no option
+    return _typed_line(["curvae", *typed[:end], *options, *typed[end:]])
 
 
 def _typed_line(words: list[str]) -> str:

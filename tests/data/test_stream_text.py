@@ -83,7 +83,9 @@ def refused(says, **how):
 def test_whole_numbers_that_are_followed_by_others(monkeypatch):
     monkeypatch.setattr(text, "_READ", 1 << 10)
     pd.DataFrame({"a": [*range(500), 0.5], "b": 1.0}).to_csv("x.csv", index=False)
-    assert open_stream("x.csv", memory=MEMORY).take(np.array([500])).x.tolist() == [[0.5, 1.0]]
+    stream = open_stream("x.csv", memory=MEMORY)
+    assert stream.take(np.array([500])).x.tolist() == [[0.5]]
+    assert "left out: 'b' (constant)." in stream.notes and stream.known.high.tolist() == [499.0]
 
 
 def test_a_column_whose_type_changes_later(monkeypatch):
@@ -101,6 +103,6 @@ def test_columns_without_a_name_and_texts():
     Path("x.csv").write_text(",b\n1,2\n3,4\n")
     refused("column 1 of x.csv has no name; give it one")
     Path("x.csv").write_text("a,b\n1,2\n3,x\n")
-    refused("text in column 'b'")
+    refused(r"x.csv has text in columns without a role; .* cells to correct: 'b' \('x' in row 2\)")
     Path("x.csv").write_bytes(gzip.compress(b"a,b\n1,2\n"))
     refused("is not a text file")

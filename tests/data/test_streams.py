@@ -189,7 +189,9 @@ def test_a_column_that_a_file_lacks(tmp_path):
 
 def test_texts_that_nobody_asked_for(tmp_path):
     write_parquet(tmp_path / "1.parquet", numbered(10, 3))
-    refused(tmp_path, "text in column 'kind'", id="cell")
+    refused(
+        tmp_path, r"categories: 'kind' \('b' in row 1, 2 different texts\); use categorical=\[\"kind\"\]", id="cell"
+    )
     refused(tmp_path, r"no column 'sort' for label=…", label="sort")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from curvae.data import Schema, load, load_graph, memory
 from curvae.data.tables import TABLES
-from curvae.errors import CurvaeError
+from curvae.errors import CurvaeError, FixableError
 from reading import refusal, write
 
 PLAIN = "a,b\n1,2.5\n3,4\n-5,6e-3\n"
@@ -173,7 +173,7 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
     assert any("taken as data" in warning for warning in data.warnings)
     labelled = load(write(tmp_path, "2001,2002,2003\n1,2,x\n3,4,y\n"), label="2003")[0]
     assert labelled.names == ("2001", "2002") and len(labelled) == 2
-    counted = load(write(tmp_path, "0,1,2\n1,2,7\n3,4,7\n"))[0]
+    counted = load(write(tmp_path, "0,1,2\n1,2,7\n3,4,8\n"))[0]
     assert counted.names == ("0", "1", "2") and any("counts from 0" in note for note in counted.notes)
 
 
@@ -191,16 +191,16 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
             CELLS,
             {"id": "name"},
             [
-                "'type' ('T' in row 1)",
-                "'colour'",
-                'categorical=["type"], covariates=["type"], label="type" or id="type"',
+                "categories: 'type' ('T' in row 1, 2 different texts), 'colour'",
+                'use categorical=["type", "colour"]',
             ],
         ),
-        ("a,b\n1,\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'missing="drop" or missing="mean"']),
-        ("a,b\nNA,2\n,5\n", {"missing": "mean"}, ["without a single value: 'a'"]),
-        ("a,b\nNA,2\n,5\n", {"missing": "drop"}, ["without a single value: 'a'"]),
+        ("a,b\n1,\n2,5\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'use missing="drop" or missing="mean", or train with']),
+        ("a,b\n1,\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'use missing="mean", or train with missing="model"']),
+        ("a,b\n1,2\n,\n3,5\n", {}, ['; use missing="drop" or missing="mean"']),
+        ("a,b\nNA,\n,\n", {"missing": "mean"}, ["without a single value: 'a', 'b'"]),
         ("a,b\nNA,2\n1,\n", {"missing": "drop"}, ["every row has a missing value", 'missing="mean"']),
-        ("a,b\nNA,2\n1,3\n", {"missing": "drop"}, ["only 1 row"]),
+        ("a,b\nNA,2\n1,3\n4,\n", {"missing": "drop"}, ["only 1 row"]),
         ("a,b,a\n1,2,3\n4,5,6\n", {}, ["same name: 'a'"]),
         ("a,b, a\n1,2,3\n4,5,6\n", {}, ["same name: 'a'"]),
         ("k,a\nx,1\nx,2\n", {"id": "k"}, ["column 'k'", "'x'", "more than once"]),
@@ -218,7 +218,8 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
         (b"a,b\n1,2\0\n", {}, ["not a text file"]),
         ("a,b\n".encode("utf-16")[:-1], {}, ["not a text file"]),
         ("a b\n1 2\n3 4\n", {}, ["'a b' ('1 2' in row 1)"]),
-        ("a,b\n1,1_2\n3,1_3\n", {}, ["'1_2' in row 1"]),
+        ("a,b\n1,1_2\n3,1_3\n", {}, ["cells to correct: 'b' ('1_2' in row 1)"]),
+        ("a\nx\ny\n", {}, ["an id: 'a'", "no column is left"]),
     ],
 )
 def test_refused(tmp_path: Path, content: str | bytes, options: dict[str, Any], parts: list[str]) -> None:
@@ -297,11 +298,40 @@ def test_dropped_rows_take_their_labels_along(tmp_path: Path) -> None:
     assert any("1 row" in note and "'a' (1)" in note for note in data.notes)
 
 
-def test_constant_columns_and_duplicated_rows_are_kept(tmp_path: Path) -> None:
-    data = load(write(tmp_path, "a,b\n1,7\n2,7\n2,7\n"))[0]
-    assert data.x.shape == (3, 2) and data.notes == ("column 'b' is constant; it is kept.",)
-    many = load(write(tmp_path, "a,b,c\n1,7,8\n2,7,8\n"))[0]
-    assert many.notes == ("2 columns are constant; they are kept: 'b', 'c'.",)
+def test_columns_that_say_nothing_are_left_out(tmp_path: Path) -> None:
+    data, schema = load(write(tmp_path, "a,b,c,d,e\n1,7,,x,0\n2,,,x,0\n2,7,NA,,0\n"))
+    assert data.x.tolist() == [[1], [2], [2]] and schema.column_names == ["a"] and schema.blocks == ()
+    assert data.notes == ("left out: 'd' (constant), 'b' (constant), 'c' (no values), 'e' (constant).",)
+    assert load(tmp_path / "t.csv", schema=schema)[0].x.tolist() == data.x.tolist()
+    notes = [f"{n}\tsee {n}\t{n % 2}" for n in range(40)]
+    data = load(write(tmp_path, "\n".join(["k\tnote\ta", *notes])), id="k")[0]
+    assert data.names == ("a",) and data.notes == ("left out: 'note' (40 different texts in 40 rows).",)
+
+
+def test_all_columns_are_looked_at_at_once(tmp_path: Path) -> None:
+    rows = [
+        f"c{n},{'TB'[n % 2]},p{n % 3},{'' if n == 3 else n / 7},{n % 4},b{n % 2},7,{'' if n == 5 else 'uv'[n % 2]}"
+        for n in range(20)
+    ]
+    table = write(tmp_path, "\n".join(["cell,my type,plate,x,class,batch,flat,kind", *rows]))
+    with pytest.raises(FixableError) as caught:
+        load(table)
+    assert caught.value.fixes == [
+        (("id", "cell"),),
+        (("categorical", "my type"),),
+        (("covariates", "plate"), ("categorical", "plate")),
+        (("covariates", "batch"), ("categorical", "batch")),
+        (("categorical", "kind"),),
+        (("label", "class"),),
+        (("missing", "model"), ("missing", "mean"), ("missing", "drop")),
+    ]
+    assert "missing values: 'x' (1), 'kind' (1); left out: 'flat' (constant)" in str(caught.value)
+    columns = {"categorical": ["my type", "kind"], "covariates": ["plate", "batch"]}
+    assert 'use id="cell", categorical=["my type", "kind"], covariates=["plate", "batch"], label="class"' in str(
+        caught.value
+    )
+    data, schema = load(table, id="cell", **columns, label="class", missing="model")
+    assert schema.column_names == ["my type", "x", "kind"] and data.label_name == "class"
 
 
 @pytest.mark.parametrize(
@@ -426,7 +456,9 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame.assign(n=pd.array([1, None, 3], dtype="Int64"))[["n", "x"]].to_parquet(path)
     assert "'n' (1)" in refusal(path)
     frame.assign(when=pd.Timestamp("2020-01-01"))[["when", "x"]].to_parquet(path)
-    assert "'when'" in refusal(path)
+    assert load(path)[0].notes == ("left out: 'when' (constant).",)
+    frame.assign(when=pd.date_range("2020-01-01", periods=3))[["when", "x"]].to_parquet(path)
+    assert refusal(path).endswith('use id="when"')
     monkeypatch.setattr(memory, "available", lambda: 10)
     assert "3 rows × 2 columns" in refusal(path)
     assert "cannot be read as Parquet" in refusal(write(tmp_path, PLAIN, "bad.parquet"))

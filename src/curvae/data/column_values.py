@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from .messages import Messages, listing, quoted
+from .missing import require_squares
 from .schema import Column
 from .spreadsheets import guard
 from .text import MISSING, NUMBER
 
-__all__ = ["categories_of", "in_order", "is_text", "numbers_of", "texts_of"]
+__all__ = ["categories_of", "first_text", "in_order", "is_text", "numbers_of", "texts_of"]
 
 _EXACT_INTEGERS = 2.0**53
 
@@ -88,7 +89,9 @@ def numbers_of(
         frame = frame.copy(deep=False)
         for name, values in converted.items():
             frame[name] = values
-    return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    x = np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    require_squares(x, [column.name for column in columns], path.name)
+    return x
 
 
 def _report(booleans: Sequence[str], large: Sequence[str], messages: Messages) -> None:
@@ -124,9 +127,12 @@ def is_text(values: Any) -> bool:
         >>> is_text(pd.Series(["1", "2", "NA"])), is_text(pd.Series(["1", "2", "b"]))
         (False, True)
     """
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return True
-    return not pd.api.types.is_numeric_dtype(values.dtype) and _from_texts(values)[1] is not None
+    return isinstance(values.dtype, pd.CategoricalDtype) or first_text(values) is not None
+
+
+def first_text(values: Any) -> str | None:
+    """The first cell of a column that is not a number, and its row; None if all are numbers or missing."""
+    return None if pd.api.types.is_numeric_dtype(values.dtype) else _from_texts(values)[1]
 
 
 def _from_texts(values: Any, first: int = 0) -> tuple[NDArray[np.float64], str | None, bool]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, FixableError
 from .messages import Messages, count, listing
 
 __all__ = [
@@ -23,20 +23,29 @@ __all__ = [
     "has_missing",
     "masked_as_nan",
     "missing_by_column",
+    "missing_choices",
     "missing_counts",
     "places",
+    "require_squares",
     "resolve",
+    "useless_columns",
 ]
 
 Missing: TypeAlias = Literal["error", "drop", "mean", "model"]
 
 
-class MissingValuesError(CurvaeError):
-    """Values are missing and `missing` is "error"; `found` says in which columns."""
+class MissingValuesError(FixableError):
+    """Values are missing and `missing` is "error".
 
-    def __init__(self, found: str) -> None:
-        super().__init__(f'{found}; use missing="drop" or missing="mean", or train with missing="model"')
-        self.found = found
+    Arguments:
+        found: in which columns.
+        choices: other values of `missing` that can be used, the best first.
+    """
+
+    def __init__(self, found: str, choices: Sequence[Missing] = ("model", "mean", "drop")) -> None:
+        filled = " or ".join(f'missing="{choice}"' for choice in ("drop", "mean") if choice in choices)
+        trained = ', or train with missing="model"' if "model" in choices else ""
+        super().__init__(found, [[("missing", choice) for choice in choices]], f"use {filled}{trained}")
 
 
 def masked_as_nan(x: Any) -> Any:
@@ -102,6 +111,19 @@ def empty_columns(x: Any) -> NDArray[np.intp]:
     return np.flatnonzero(missing_counts(x) == x.shape[0]) if has_missing(x) else np.zeros(0, dtype=np.intp)
 
 
+def useless_columns(x: Any) -> dict[int, str]:
+    """Indices of the columns of a table from which there is nothing to learn, with the reason; none if all are such.
+
+    Example:
+        >>> useless_columns(np.array([[7.0, np.nan, 1.0], [7.0, np.nan, 2.0]]))
+        {0: 'constant', 1: 'no values'}
+    """
+    low, high = extremes(x)
+    empty = set(empty_columns(x).tolist())
+    found = {j: "no values" if j in empty else "constant" for j in {*np.flatnonzero(low == high).tolist(), *empty}}
+    return dict(sorted(found.items())) if len(found) < x.shape[1] else {}
+
+
 def empty_rows(x: Any) -> NDArray[np.intp]:
     """Indices of the rows in which all values are missing."""
     if not has_missing(x):
@@ -109,8 +131,39 @@ def empty_rows(x: Any) -> NDArray[np.intp]:
     return np.flatnonzero(np.bincount(places(x)[0], minlength=x.shape[0]) == x.shape[1])
 
 
+def missing_choices(x: Any, allowed: Sequence[Missing] = ("model", "mean", "drop")) -> list[Missing]:
+    """Those of the allowed ways to deal with the missing values of a matrix that succeed, the best first.
+
+    Example:
+        >>> missing_choices(np.array([[1.0, np.nan], [np.nan, np.nan]]))
+        ['mean']
+    """
+    lacking = np.bincount(places(x)[0], minlength=x.shape[0])
+    impossible = {"model"} if lacking.max(initial=0) == x.shape[1] else set()
+    if (lacking == 0).sum() < 2:
+        impossible.add("drop")
+    return [choice for choice in allowed if choice not in impossible]
+
+
+def require_squares(x: Any, names: Sequence[str], source: str) -> None:
+    """Raise for columns with values so large that their squares are not finite; missing values are ignored."""
+    values = x.data if issparse(x) else x
+    largest = np.sqrt(np.finfo(np.float64).max / (4 * max(1, x.shape[0])))  # of differences, and summed over rows
+    if not values.size or max(float(values.max()), -float(values.min())) <= largest:
+        return
+    low, high = extremes(fill(x, np.nan))
+    if (wide := np.flatnonzero(np.fmax(-low, high) > largest)).size:
+        large = listing(f"{names[int(j)]!r} ({max(-low[j], high[j]):.3g})" for j in wide)
+        raise CurvaeError(f"{source} has values that are too large: {large}; divide these columns by a constant")
+
+
 def resolve(
-    x: Any, names: Sequence[str], fills: NDArray[np.float64] | None, missing: Missing, messages: Messages
+    x: Any,
+    names: Sequence[str],
+    fills: NDArray[np.float64] | None,
+    missing: Missing,
+    messages: Messages,
+    choices: Sequence[Missing] = ("model", "mean", "drop"),
 ) -> tuple[Any, NDArray[np.bool_] | None]:
     """Deal with the missing values of a matrix.
 
@@ -120,6 +173,7 @@ def resolve(
         fills: replacement for the missing values of each column with "mean", (columns,).
         missing: "error" raises, "drop" removes the rows, "mean" fills them in, and "model" leaves NaN to the model.
         messages: takes a note about what was done.
+        choices: values of `missing` to propose in the error.
 
     Returns:
         The matrix, and a mask of the rows that were kept, or None if all were.
@@ -128,7 +182,8 @@ def resolve(
         return x, None
     where = missing_by_column(x, names)
     if missing == "error":
-        raise MissingValuesError(f"missing or infinite values, counted by column: {where}")
+        found = f"missing or infinite values, counted by column: {where}"
+        raise MissingValuesError(found, missing_choices(x, choices))
     rows, columns = places(x)
     if missing == "model":
         messages.note(f"missing values were left to the model: {where}.")

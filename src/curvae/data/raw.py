@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,16 +12,25 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from ..settings.columns import yes_no
+from .advice import is_identifier, left_out_text
 from .dataset import Arrays, Dataset, Matrix, check_ids
 from .messages import Messages, count, quoted
-from .missing import Missing, column_means, empty_columns, empty_rows, extremes, missing_counts, resolve
+from .missing import (
+    Missing,
+    column_means,
+    empty_columns,
+    empty_rows,
+    extremes,
+    missing_counts,
+    require_squares,
+    resolve,
+    useless_columns,
+)
 from .schema import Column, Kind, NumberColumns, Schema, one_hot
 
 __all__ = ["RawData"]
 
 _TRANSPOSED = 5  # columns per row above which a table looks transposed
-_COUNTED = 5  # rows from which on consecutive integers look like an identifier
-_IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
 
 
 @dataclass
@@ -40,7 +48,9 @@ class RawData:
         context: covariates as numbers, (rows, covariates), or None.
         covariates: descriptions of the covariates.
         roles: names of the columns with ids, labels, groups and exposure.
+        left_out: columns of a table that are not used, with the reason.
         messages: notes and warnings so far.
+        choices: values of `missing` to propose where values are missing.
     """
 
     source: str
@@ -56,12 +66,20 @@ class RawData:
     context: NDArray[np.float64] | None = None
     covariates: tuple[Column, ...] = ()
     roles: dict[str, str | None] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     messages: Messages = field(default_factory=Messages)
+    choices: tuple[Missing, ...] = ("model", "mean", "drop")
 
     def finish(self, schema: Schema | None, missing: Missing) -> tuple[Dataset, Schema]:
         """Make the data set, and return it with the given schema or one fitted to the data."""
         self._require_rows(1 if schema else 2)
         given = schema
+        if given is None:
+            self.leave_out_constant()
+        else:
+            self.choices = tuple(choice for choice in self.choices if choice != "model")
+        if self.kind == "matrix":  # numbers of tables are checked when they are read
+            require_squares(self.x, [column.name for column in self.columns], self.source)
         schema = given or self.fit(missing)
         x, kept = self._resolved(schema, missing)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
@@ -103,7 +121,7 @@ class RawData:
 
     def _resolved(self, schema: Schema, missing: Missing) -> tuple[Any, NDArray[np.bool_] | None]:
         """The numbers, with missing ones dealt with, and a mask of the rows that were kept, or None if all were."""
-        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages)
+        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages, self.choices)
         if missing == "model" and (empty := empty_rows(x)).size:
             names = empty if self.ids is None else self.ids[empty]
             raise CurvaeError(f"{self.source} has rows without a single value: {quoted(names)}; remove them")
@@ -118,6 +136,17 @@ class RawData:
             raise CurvaeError(f"{self.source} has no rows; give at least {least}")
         if rows < least:
             raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
+
+    def leave_out_constant(self) -> NDArray[np.intp]:
+        """Leave out the columns of a table that hold a single value or none, unless all do; return those that stay."""
+        useless = useless_columns(self.x) if self.kind == "table" else {}
+        kept = np.setdiff1d(np.arange(len(self.columns)), list(useless))
+        self.left_out |= {self.columns[j].name: why for j, why in useless.items()}
+        if useless:
+            self.x, self.columns = self.x[:, kept], tuple(self.columns[j] for j in kept.tolist())
+        if self.left_out:
+            self.messages.note(f"left out: {left_out_text(self.left_out)}.")
+        return kept
 
     def fit(self, missing: Missing, typical: NDArray[np.float64] | None = None) -> Schema:
         """A schema for the data.
@@ -166,12 +195,10 @@ class RawData:
             )
         if self.kind == "table":
             for j in np.flatnonzero(low < high):
-                self._judge_identifier(int(j), x[:, j], high[j] - low[j] == rows - 1 and rows >= _COUNTED)
+                self._judge_identifier(self.columns[int(j)], x[:, j], rows)
 
-    def _judge_identifier(self, j: int, values: NDArray[np.float64], consecutive: bool) -> None:
-        column, values = self.columns[j], values[np.isfinite(values)]
-        suspect = consecutive or _IDENTIFIER.search(column.name) is not None
-        if suspect and bool((values == np.floor(values)).all()) and np.unique(values).size == values.size:
+    def _judge_identifier(self, column: Column, values: NDArray[np.float64], rows: int) -> None:
+        if is_identifier(column.name, values, rows):
             how = "a different category in every row" if column.categories else "a different integer in every row"
             self.messages.warn(
                 f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "

@@ -95,7 +95,7 @@ def load(
         raise CurvaeError("which columns are covariates was set when the model was trained; leave them out")
     roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
     try:
-        raw = _read(source, roles, schema)
+        raw = _read(source, roles, schema, missing)
     except OSError as error:
         raise CurvaeError(
             f"{source} cannot be read: {error.strerror or error}; check the file and its permissions"
@@ -105,7 +105,7 @@ def load(
     return raw.finish(schema, missing)
 
 
-def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
+def _read(source: str | Path, roles: Roles, schema: Schema | None, missing: Missing) -> RawData:
     path = Path(source)
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
@@ -117,7 +117,7 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None) -> RawData:
     if not exists and str(source) not in BUILT_IN:
         raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {_endings()}")
     if path.is_file() and path.name.lower().endswith(tuple(TABLES)):
-        return read_table(path, roles, schema)
+        return read_table(path, roles, schema, missing)
     if roles.asked:
         raise CurvaeError(
             f"only a table has columns such as {roles.asked[0]!r}, and {source} is not a table; leave them out"

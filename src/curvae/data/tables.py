@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from . import memory
-from .column_values import categories_of, is_text, numbers_of, texts_of
+from .advice import ColumnAdvice
+from .column_values import categories_of, first_text, is_text, numbers_of, texts_of
 from .covariates import code_covariates, fit_covariates
 from .messages import Messages, count, one_line, quoted
+from .missing import Missing
 from .raw import RawData
 from .schema import Column, Schema
 from .text import MISSING
@@ -37,6 +39,7 @@ __all__ = [
     "read_frame",
     "read_table",
     "require_column",
+    "sort_features",
     "sorted_columns",
 ]
 
@@ -78,13 +81,14 @@ class Roles:
         return (*self.texts, *self.covariates, *(() if self.exposure is None else (self.exposure,)))
 
 
-def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
+def read_table(path: Path, roles: Roles, schema: Schema | None, missing: Missing) -> RawData:
     """Read a table and sort its columns by their roles.
 
     Arguments:
         path: a file whose name ends in one of `TABLES`.
         roles: columns that the caller gives a role.
         schema: schema of the data that a model was trained on, or None to fit one.
+        missing: what is going to be done about missing values.
     """
     messages = Messages()
     known, texts = set(roles.asked), set(roles.texts)
@@ -96,7 +100,7 @@ def read_table(path: Path, roles: Roles, schema: Schema | None) -> RawData:
         texts |= {column.name for column in columns if column.categories is not None}
         texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
         known |= {name for name in (schema.exposure,) if name is not None}
-    return sorted_columns(path, read_frame(path, known, texts, messages), roles, schema, messages)
+    return sorted_columns(path, read_frame(path, known, texts, messages), roles, schema, messages, missing=missing)
 
 
 def read_frame(
@@ -148,14 +152,20 @@ TABLES: dict[str, Callable[[Path], pd.DataFrame] | None] = {
 
 
 def sorted_columns(
-    path: Path, frame: pd.DataFrame, roles: Roles, schema: Schema | None, messages: Messages, first: int = 0
+    path: Path,
+    frame: pd.DataFrame,
+    roles: Roles,
+    schema: Schema | None,
+    messages: Messages,
+    first: int = 0,
+    missing: Missing = "error",
 ) -> RawData:
     """The rows of a table, with its columns sorted by their roles.
 
     Arguments:
         path: the table, for messages.
         frame: its rows, or some of them.
-        roles, schema: as of `read_table`.
+        roles, schema, missing: as of `read_table`.
         messages: takes notes.
         first: rows of the table before those of the frame, for messages.
     """
@@ -192,9 +202,16 @@ def sorted_columns(
     index = _index_column(path, frame, nameless, held["id"] is not None, messages)
     features = [name for name in present if name not in {*taken, *nameless}]
     if schema is None:
-        columns, x = _fit(path, frame[features], [name for name in roles.categorical if name not in told], messages)
+        categorical = [name for name in roles.categorical if name not in told]
+        advice = ColumnAdvice(
+            path.name,
+            has_id=held["id"] is not None or index is not None,
+            has_label=held["label"] is not None,
+            choices=("model", "mean", "drop") if missing == "error" else (),
+        )
+        columns, x, left_out = sort_features(path, frame[features], categorical, advice, messages)
     else:
-        columns = tuple(schema.columns)
+        columns, left_out = tuple(schema.columns), {}
         x = _apply(path, frame, features, columns, messages, first)
     label, names, group = held["label"], held["id"] or index, held["group"]
     groups = None if group is None else texts_of(frame[group], strip=True)
@@ -216,6 +233,7 @@ def sorted_columns(
         context=code_covariates(path, frame, covariates) if told and not absent else None,
         covariates=covariates,
         roles=held,
+        left_out=left_out,
         messages=messages,
     )
 
@@ -297,12 +315,20 @@ def _has_fractions(values: NDArray[np.str_]) -> bool:
     return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
 
 
-def _fit(
-    path: Path, frame: pd.DataFrame, categorical: Iterable[str], messages: Messages
-) -> tuple[tuple[Column, ...], NDArray[np.float64]]:
+def sort_features(
+    path: Path, frame: pd.DataFrame, categorical: Collection[str], advice: ColumnAdvice, messages: Messages
+) -> tuple[tuple[Column, ...], NDArray[np.float64], dict[str, str]]:
+    """The features that can be used, their numbers, and columns of texts that are left out with the reason.
+
+    Raises if a column of texts needs a role, with advice about all columns.
+    """
+    found = {name: first_text(frame[name]) for name in frame.columns if name not in categorical}
+    offenders = {name: cell for name, cell in found.items() if cell is not None}
+    names = [name for name in frame.columns if name not in offenders]
     categories = {name: categories_of(frame[name]) for name in categorical}
-    columns = tuple(Column(str(name), categories.get(name)) for name in frame.columns)
-    return columns, numbers_of(path, frame, columns, NOT_NUMBERS, messages)
+    columns = tuple(Column(str(name), categories.get(name)) for name in names)
+    x = numbers_of(path, frame[names], columns, NOT_NUMBERS, messages)
+    return columns, x, advice.sort_texts(frame, offenders, x, names)
 
 
 def _apply(

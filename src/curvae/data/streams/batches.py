@@ -156,4 +156,5 @@ def matrix_of(batch: Any) -> NDArray[Any]:
 def _require_present(x: NDArray[Any], missing: Missing) -> None:
     if missing == "error" and has_missing(x):
         where = missing_by_column(x, feature_names(x.shape[1]))
-        raise MissingValuesError(f"missing or infinite values in a batch, counted by column: {where}")
+        found = f"missing or infinite values in a batch, counted by column: {where}"
+        raise MissingValuesError(found, ("model", "mean"))

@@ -45,8 +45,8 @@ def described(blocks: Blocks, found: Survey, missing: Missing, bound: int) -> De
         bound: bytes that rows may take at a time.
     """
     messages = Messages(list(found.notes), list(found.warnings))
-    rows, names = found.numbers.rows, blocks.names
-    columns: Sequence[Column] = [Column(name, _categories(found, name)) for name in names]
+    rows, names = found.numbers.rows, [name for name in blocks.names if name not in found.left_out]
+    columns = [Column(name, _categories(found, name)) for name in names]
     examples, typical, gaps = _columns(found, columns)
     raw = RawData(
         blocks.path.name,
@@ -55,12 +55,15 @@ def described(blocks: Blocks, found: Survey, missing: Missing, bound: int) -> De
         tuple(columns),
         covariates=_covariates(blocks, found, messages),
         roles=_held(blocks),
+        left_out=dict(found.left_out),
         messages=messages,
     )
+    kept = raw.leave_out_constant()
+    typical, gaps = typical[kept], gaps[kept]
     schema = raw.fit(missing, typical)
     if gaps.any():
-        _resolve_gaps(names, gaps, missing, messages)
-    raw.judge(examples, rows)
+        _resolve_gaps([names[j] for j in kept.tolist()], gaps, missing, messages)
+    raw.judge(raw.x, rows)
     messages.note(f"{count(rows, 'row')} are read in pieces, in {memory.size_text(bound)} of memory.")
     return Described(schema, _of_features(found, schema, missing), tuple(messages.notes), tuple(messages.warnings))
 
@@ -181,6 +184,6 @@ def _resolve_gaps(names: Sequence[str], gaps: NDArray[np.float64], missing: Miss
     """Refuse missing values, or say what becomes of them; `gaps` counts those of each column."""
     where = listing(f"{name!r} ({int(n):,})" for name, n in zip(names, gaps, strict=True) if n)
     if missing == "error":
-        raise MissingValuesError(f"missing or infinite values, counted by column: {where}")
+        raise MissingValuesError(f"missing or infinite values, counted by column: {where}", ("model", "mean"))
     did = "left to the model" if missing == "model" else "replaced by the column's mean or most frequent category"
     messages.note(f"missing values were {did}: {where}.")

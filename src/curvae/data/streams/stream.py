@@ -142,6 +142,7 @@ class Stream:
         rows = 0
         for raw in self.blocks.read(block, self.schema, named):
             rows += raw.x.shape[0]
+            raw.choices = ("model", "mean")
             yield raw
         if rows != self.blocks.sizes[block]:
             raise CurvaeError(f"{self.blocks.path.name} has lost rows since it was opened; restore it and resume")
@@ -257,7 +258,7 @@ def open_stream(
     if schema is not None:
         _require_columns(blocks, schema)
         return Stream(blocks, schema, bound, missing)
-    found = surveyed(blocks, advance)
+    found = surveyed(blocks, advance, missing)
     known = described(blocks, found, missing, bound)
     group, exposure = known.schema.group, known.schema.exposure
     stream = Stream(

@@ -15,12 +15,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...errors import CurvaeError
+from ..advice import ColumnAdvice
 from ..column_values import numbers_of, texts_of
 from ..covariates import covariate_numbers, refuse_gaps
 from ..files import places
 from ..messages import Messages, count, listing
+from ..missing import Missing
 from ..schema import Column
-from ..tables import NOT_NUMBERS, exposure_of
+from ..tables import NOT_NUMBERS, exposure_of, sort_features
 from ..text import MISSING
 from .blocks import Blocks
 from .parquet import ParquetBlocks
@@ -92,6 +94,7 @@ class Survey:
         tallies: of columns of categories, covariates that are texts, and groups, by name.
         few: different values of covariates that are numbers, where there are few.
         notes, warnings: about what was converted.
+        left_out: columns of texts that are not used, with the reason.
     """
 
     numbers: Summary
@@ -100,6 +103,7 @@ class Survey:
     few: Mapping[str, list[float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -108,24 +112,33 @@ class Survey:
     def to_arrays(self) -> dict[str, Any]:
         """What `from_arrays` makes a survey of."""
         tallies = {name: [list(tally.counts.items()), tally.gaps] for name, tally in self.tallies.items()}
-        others = [self.names, tallies, self.few, self.notes, self.warnings]
+        others = [self.names, tallies, self.few, self.notes, self.warnings, self.left_out]
         return {**vars(self.numbers), "others": json.dumps(others)}
 
     @classmethod
     def from_arrays(cls, values: dict[str, Any]) -> Survey:
-        names, tallies, few, notes, warnings = json.loads(str(values.pop("others")))
+        names, tallies, few, notes, warnings, left_out = json.loads(str(values.pop("others")))
         numbers = Summary(**values | {"rows": int(values["rows"]), "digest": str(values["digest"])})
         known = {name: Tally(dict(counts), gaps) for name, (counts, gaps) in tallies.items()}
-        return cls(numbers, None if names is None else tuple(names), known, few, tuple(notes), tuple(warnings))
+        names = None if names is None else tuple(names)
+        return cls(numbers, names, known, few, tuple(notes), tuple(warnings), left_out)
 
 
-def surveyed(blocks: Blocks, advance: Callable[[int], None] = lambda rows: None) -> Survey:
-    """Read all blocks once, or take what is remembered of them; `advance` is told how many more rows were read."""
+def surveyed(blocks: Blocks, advance: Callable[[int], None] = lambda rows: None, missing: Missing = "error") -> Survey:
+    """Read all blocks once, or take what is remembered of them.
+
+    Arguments:
+        blocks: the files.
+        advance: told how many more rows were read.
+        missing: what is going to be done about missing values, for advice about columns that need a role.
+    """
     found = remembered(
         "summaries",
         blocks.mark,
         Survey.from_arrays,
-        lambda: _Pass(blocks).made(advance) if isinstance(blocks, ParquetBlocks) else _of_matrix(blocks, advance),
+        lambda: (
+            _Pass(blocks, missing).made(advance) if isinstance(blocks, ParquetBlocks) else _of_matrix(blocks, advance)
+        ),
         Survey.to_arrays,
     )
     if found.numbers.rows < 2:
@@ -165,7 +178,7 @@ def _of_matrix(blocks: Blocks, advance: Callable[[int], None]) -> Survey:
 class _Pass:
     """A pass over a table."""
 
-    def __init__(self, blocks: ParquetBlocks) -> None:
+    def __init__(self, blocks: ParquetBlocks, missing: Missing) -> None:
         self._blocks, roles = blocks, blocks.roles
         told = {name: blocks.kinds[name] != "numbers" or name in roles.categorical for name in roles.covariates}
         self._covariates = [name for name, texts in told.items() if not texts]
@@ -175,6 +188,18 @@ class _Pass:
         self._features = [name for name in blocks.names if name not in roles.categorical]
         self._few: dict[str, set[float]] = {name: set() for name in self._covariates}
         self._digest, self._messages = hashlib.sha256(), Messages()
+        self._left_out = self._sort_texts(missing)
+        self._features = [name for name in self._features if name not in self._left_out]
+
+    def _sort_texts(self, missing: Missing) -> dict[str, str]:
+        """Columns of texts to leave out, by the first rows; raises if others need a role."""
+        blocks, roles = self._blocks, self._blocks.roles
+        if all(blocks.kinds[name] == "numbers" for name in self._features):
+            return {}
+        path, frame, _ = next(blocks.frames(0, blocks.names))
+        choices: tuple[Missing, ...] = ("model", "mean") if missing == "error" else ()
+        advice = ColumnAdvice(blocks.path.name, roles.id is not None, roles.label is not None, choices)
+        return sort_features(path, frame, roles.categorical, advice, Messages())[-1]
 
     def made(self, advance: Callable[[int], None]) -> Survey:
         exposure = self._blocks.roles.exposure
@@ -187,7 +212,7 @@ class _Pass:
             numbers = replace(numbers, digest=self._digest.hexdigest())
         few = {name: sorted(values) for name, values in self._few.items()}
         notes, warnings = (tuple(dict.fromkeys(said)) for said in (self._messages.notes, self._messages.warnings))
-        return Survey(numbers, names, self._tallies, few, notes, warnings)
+        return Survey(numbers, names, self._tallies, few, notes, warnings, self._left_out)
 
     def _pieces(self) -> Iterator[NDArray[np.float64]]:
         for block in range(len(self._blocks.sizes)):
