@@ -119,11 +119,14 @@ def curvae(*words: object, pictures: bool = False, thorough: bool = False) -> Ou
 
 
 def refused(*words: object, says: Iterable[str] = ()) -> str:
-    """Run a command that must fail as a user's mistake does; returns its one line."""
+    """Run a command that must fail as a user's mistake does; returns its line, and a command that works if any."""
     found = curvae(*words)
     assert found.code == 2, found
     assert found.out == ""
-    assert found.err.count("\n") == 1 and found.err.startswith("curvae: "), found.err
+    said, *commands = found.err.splitlines()
+    assert said.startswith("curvae: ") and [line[:7] for line in commands] == ["curvae "] * said.endswith(":"), (
+        found.err
+    )
     for part in says:
         assert part in found.err, found.err
     return found.err

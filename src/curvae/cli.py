@@ -176,6 +176,9 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     """
     if wrong := [entry for entry in covariates if "=" not in entry]:
         raise CurvaeError(f"--covariate takes COLUMN=VALUE, such as batch=a; got {wrong[0]!r}")
+    names = [entry.partition("=")[0] for entry in covariates]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise CurvaeError(f"--covariate {twice[0]} is given {names.count(twice[0])} times; give it one value")
     values = dict(entry.partition("=")[::2] for entry in covariates)
     found = runs.sample_run(run, count, covariates=values, **asked)
     paths = [str(path) for path in found.paths]

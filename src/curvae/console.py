@@ -30,6 +30,7 @@ __all__ = ["Answer", "Later", "command", "program", "run_program"]
 _QUOTED = re.compile("'([^']*)'")  # what was typed, in messages of click
 _COMPLETE = "_CURVAE_COMPLETE"  # by which a shell asks for words to choose from
 _SHELLS = ("bash", "zsh", "fish")
+_resuming: list[str] = []  # the command that continues the run, once there is something to continue
 _NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
 
 
@@ -145,7 +146,8 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                 if "device" in parameters:
                     values["device"] = load("curvae.training.device").choose_device(values["device"])
                 if "reporter" in function.__annotations__:
-                    with load("curvae.messages").speaking(quiet or as_json, words) as values["reporter"]:
+                    speaking = load("curvae.messages").speaking
+                    with speaking(quiet or as_json, words, _resuming.append) as values["reporter"]:
                         answer = function(**values)
                 else:
                     answer = function(**values)
@@ -236,18 +238,20 @@ def _completer(group: click.Command, shell: str) -> Any:
 class _Corrected(click.ClickException):
     """A mistake that options of the command correct, and the whole command with them, if it has such options."""
 
+    command = ""
+
     def __init__(self, error: FixableError, command: click.Command, words: Callable[[str], str]) -> None:
         options = {one.name: one for one in command.params if isinstance(one, click.Option)}
         accepted = [
             [(options[name].opts[0], value) for name, value in fix if name in options and _takes(options[name], value)]
             for fix in error.fixes
         ]
-        super().__init__(words(str(error)))
-        self.command = ""
-        if all(accepted):
-            others = " or ".join(" ".join(one) for first, *rest in accepted for one in rest)
-            self.message = f"{error.found}; run this{f', or with {others}' if others else ''}:"
-            self.command = completed_command([word for first, *_ in accepted for word in first])
+        if not all(accepted):
+            super().__init__(words(str(error)))
+            return
+        others = " or ".join(" ".join(one) for _, *rest in accepted for one in rest)
+        super().__init__(f"{error.found}; run this{f', or with {others}' if others else ''}:")
+        self.command = completed_command([word for first, *_ in accepted for word in first])
 
 
 def _takes(option: click.Option, value: str) -> bool:
@@ -271,6 +275,7 @@ def _in_flags(context: click.Context) -> Callable[[str], str]:
 
 def run_program(group: click.Group) -> None:
     """Do what was typed; ends the process with an exit code, unless that is 0."""
+    _resuming.clear()
     atexit.register(gc.freeze)  # what is left then need not be looked at either
     # Threads of small networks wait most of the time; by default they keep their cores busy meanwhile.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -299,8 +304,10 @@ def _run(group: click.Group, signals: Signals) -> int:
         return end.exit_code
     except click.UsageError as error:
         return _fail(_mistake(error))
+    except _Corrected as error:
+        return _fail(error.message, error.command)
     except click.ClickException as error:
-        return _fail(error.message, getattr(error, "command", ""))
+        return _fail(error.message)
     except KeyboardInterrupt:
         return _end(signals)
     except Exception:
@@ -343,7 +350,7 @@ def _interrupted(number: int) -> str:
     what = "terminated" if number == signal.SIGTERM else "interrupted"
     if sys.argv[1:2] == ["paper"]:
         return f"curvae: {what}; the same command goes on\n"
-    return f"curvae: {what}; curvae fit, graph and compare go on with the same data and -o FOLDER --resume\n"
+    return f"curvae: {what}; continue with: {one_line(_resuming[-1])}\n" if _resuming else f"curvae: {what}\n"
 
 
 def _require_working_directory() -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "in_flags",
     "setting_options",
     "shell_command",
+    "typed_options",
 ]
 
 
@@ -131,8 +132,6 @@ def setting_options(*kinds: type[Settings], compared: bool = False) -> list[Sett
 def shell_command(step: Step) -> str:
     """A step as a command of the program, and why.
 
-    What is None is left out, a tuple is an option for each entry, and widths of layers are one option.
-
     Example:
         >>> from curvae.runs import Step
         >>> shell_command(Step("compare", ("my cells.csv",), {"label": "type", "prior_scale": 1.7, "diagonal": True}))
@@ -141,8 +140,17 @@ def shell_command(step: Step) -> str:
         >>> shell_command(Step("fit", ("cells.csv",), settings))
         'curvae fit cells.csv --hidden 64,32 --covariate batch --covariate donor --no-tf32'
     """
-    typed = ["curvae", step.action, *step.arguments]
-    for name, value in step.options.items():
+    typed = ["curvae", step.action, *step.arguments, *typed_options(step.options)]
+    return _typed_line(typed) + (f"    {step.why}" if step.why else "")
+
+
+def typed_options(options: Mapping[str, Any]) -> list[str]:
+    """Parameters as options of the program.
+
+    What is None is left out, a tuple is an option for each entry, and widths of layers are one option.
+    """
+    typed: list[str] = []
+    for name, value in options.items():
         if isinstance(value, bool):
             typed.append(flag(name) if value else f"--no-{flag(name)[2:]}")
         elif isinstance(value, tuple) and value and isinstance(value[0], int):
@@ -150,7 +158,7 @@ def shell_command(step: Step) -> str:
         elif value is not None:
             for entry in value if isinstance(value, tuple) else (value,):
                 typed += [flag(name), f"{entry:g}" if isinstance(entry, float) else str(entry)]
-    return _typed_line(typed) + (f"    {step.why}" if step.why else "")
+    return typed
 
 
 def command_line() -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .flags import command_line, shell_command
+from .flags import command_line, completed_command, shell_command, typed_options
 from .runs.progress import Reporter
 from .terminal import one_line
 
@@ -18,14 +18,19 @@ __all__ = ["speaking"]
 
 
 @contextmanager
-def speaking(quiet: bool, words: Callable[[str], str]) -> Iterator[Reporter]:
+def speaking(quiet: bool, words: Callable[[str], str], resumable: Callable[[str], None]) -> Iterator[Reporter]:
     """A reporter for a run, silent if `quiet`; progress bars end with the context.
 
     Arguments:
         quiet: whether to say nothing.
         words: puts a message of the library into the words of the command line.
+        resumable: told the command that resumes the run, once it can be resumed.
     """
-    silent = Reporter(command=shell_command, started=command_line())
+    silent = Reporter(
+        command=shell_command,
+        started=command_line(),
+        resumable=lambda options: resumable(completed_command(typed_options(options))),
+    )
     if quiet:
         yield silent
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -59,7 +60,10 @@ NUMBERS = "a,b\n" + "".join(f"{i},{i * i % 7}.5\n" for i in range(9))
         ("", ["empty", "give a table"]),
         ("a,b\n", ["no rows", "add rows"]),
         ("a,b\n1,2.5\n", ["1 row", "at least 2"]),
-        (NUMBERS.replace("3,2.5", "3,red"), ["text in column 'b'", "'red' in row 4", "--categorical b"]),
+        (
+            NUMBERS.replace("3,2.5", "3,red"),
+            ["text in columns", "cells to correct: 'b' ('red' in row 4)"],
+        ),
         (NUMBERS.replace("3,2.5", "3,").replace("5,4.5", "inf,nan"), ["'a' (1)", "'b' (2)", "--missing drop"]),
         (NUMBERS.replace("a,b", "a,a"), ["same name", "'a'", "rename"]),
         (NUMBERS.replace("3,2.5", "3,2.5,9"), ["line 5", "3 fields instead of 2"]),
@@ -71,6 +75,27 @@ def test_tables_that_cannot_be_read(content, says):
     Path("t.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     for command in ("fit", "compare"):
         untouched(command, "t.csv", *SMALL, says=["t.csv"] * ("'a' (1)" not in says) + says)
+
+
+@pytest.mark.parametrize("command", ["fit", "diagnose"])
+def test_the_command_that_is_printed_works(command):
+    gaps = ["", *(f"{i % 7}.5" for i in range(39))]
+    columns = {"cell name": [f"c{i}" for i in range(40)], 'it\'s a "type"': list("xyyz") * 10, "$flat": 7}
+    columns |= {"batch": list("uv") * 20, "label": list("rs") * 20, "-gaps": gaps}
+    write_table(Path("my cells.csv"), **columns)
+    words = (command, "my cells.csv", *(SMALL if command == "fit" else ()))
+    says = ["left out: '$flat' (constant)", "missing values: '-gaps' (1)", "an id: 'cell name' ('c0' in row 1"]
+    line = refused(*words, says=says).splitlines()[1]
+    assert shlex.split(line)[: len(words) + 3] == ["curvae", *words, "--id", "cell name"]
+    assert curvae(*shlex.split(line)[1:]).code == 0
+
+
+def test_values_that_are_too_large():
+    Path("t.csv").write_text(NUMBERS.replace("3,2.5", "3,1e308").replace("4,2.5", "4,-1e308"))
+    np.save("x.npy", pd.read_csv("t.csv").to_numpy())
+    for name, column in (("t.csv", "b"), ("x.npy", "x2")):
+        for command in ("fit", "compare", "diagnose"):
+            untouched(command, name, says=[f"{name} has values that are too large: '{column}' (1e+308); divide"])
 
 
 def test_columns_that_are_asked_for_but_wrong():
@@ -392,7 +417,15 @@ def test_interruption_says_how_to_go_on(run):
     with mock.patch("curvae.runs.kinds.load_fitted", side_effect=KeyboardInterrupt):
         found = curvae("embed", run, "cells.csv")
     assert found.code == 130 and found.out == ""
-    assert found.err.count("\n") == 1 and found.err.startswith("curvae: interrupted") and "--resume" in found.err
+    assert found.err == "curvae: interrupted\n"  # there is nothing to resume
+    with mock.patch("curvae.runs.sources.load", side_effect=KeyboardInterrupt):
+        assert curvae("fit", "cells.csv", "-o", "new").err == "curvae: interrupted\n"
+    words = "fit", "cells.csv", "--label", "kind", "--id", "name", *SMALL
+    with mock.patch("curvae.runs.rows_run.fit", side_effect=KeyboardInterrupt):
+        err = curvae(*words).err
+    command = shlex.split(err.splitlines()[-1].partition("; continue with: ")[2])
+    assert command[:-3] == ["curvae", *words] and command[-3::2] == ["-o", "--resume"]
+    assert curvae(*command[1:]).code == 0
 
 
 def test_a_bug_is_not_dressed_up_as_a_mistake(run):

@@ -287,6 +287,11 @@ def test_dangling_links_are_called_so():
     assert curvae(*FIT, "-q").code == 0
     refused("view", "run", "--data", "link.csv", "--show", "a", says=says)
     refused("diagnose", "run", "--tree", "link", says=says)
+    Path("one.csv").symlink_to("two.csv")
+    Path("two.csv").symlink_to("one.csv")
+    refused("fit", "one.csv", says=["one.csv is a loop of symbolic links; fix the link"])
+    refused("embed", "run", "one.csv", says=["one.csv is a loop of symbolic links"])
+    refused("fit", "t.csv", "--label", "kind", "-o", "one.csv", says=["one.csv is a loop of symbolic links"])
 
 
 @pytest.mark.parametrize(("given", "found"), [(None, "passive"), ("active", "active")])

@@ -571,6 +571,9 @@ def test_numbers_alone_are_covariates_too(tmp_path, monkeypatch):
     assert curvae("sample", "run", "-n", "3", "--covariate", "w=0.5").code == 0
     refused("sample", "run", "-n", "3", "--covariate", "w", "--force", says=["--covariate takes COLUMN=VALUE", "'w'"])
     refused("sample", "run", "-n", "3", "--force", says=["needs values of the covariates 'w'", "with --covariate"])
+    twice = ("--covariate", "w=1", "--covariate", "w=2")
+    refused("sample", "run", *twice, "--force", says=["--covariate w is given 2 times; give it one value"])
+    refused("sample", "run", "--covariate", "w=1e100", "--force", says=["covariate 'w' (a number, ", "is 1e+100 in"])
     x = random.normal(size=(30, 4))
     model = PoincareVAE(covariates=[3], **FAST).fit(x)
     assert model.sample(2, covariates={3: 0.1}).shape == (2, 3)

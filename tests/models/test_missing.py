@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import ClassVar
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -337,6 +338,20 @@ class TestCommands:
         said = curvae("impute", "run", "t.csv", "-o", "full.csv", "--samples", "50", "--force").out
         assert f"{found['values']} values in {found['rows']} rows" in said
         assert "next: curvae diagnose full.csv --label kind --id name --categorical colour\n" in said
+
+    def test_rows_keep_their_names(self, table):
+        """Those of the table: of a column without a name too, and no numbers where it has none."""
+        curvae("fit", "t.csv", *self.read, "--missing", "model", *SMALL, "-o", "run")
+        how = ("-o", "full.csv", "--force", "--samples", "20")
+        table.rename(columns={"name": ""}).to_csv("unnamed.csv", index=False)
+        table.drop(columns="name").to_csv("bare.csv", index=False)
+        for file, first in (("unnamed.csv", "\nr0,"), ("bare.csv", f"\n{table['kind'][0]},")):
+            found = curvae("impute", "run", file, *how)
+            assert found.code == 0 and first in Path("full.csv").read_text(), found.err
+            assert "next: curvae diagnose full.csv --label kind --categorical colour\n" in found.out
+        with mock.patch("curvae.training.imputation._expected", return_value=np.full((40, 99), np.nan)):
+            name = table["name"][table.drop(columns=["name", "kind"]).isna().any(axis=1)].iloc[0]
+            refused("impute", "run", "t.csv", "-q", *how, says=["not finite", f"rows: '{name}', "])
 
     def test_what_is_refused(self, table):
         table.fillna({"a": 0, "b": 0, "c": 0, "d": 0, "colour": "red"}).to_csv("full.csv", index=False)

@@ -165,7 +165,7 @@ def test_only_numbers_are_standardised_and_units_change_nothing_in_original_unit
 
 
 def test_blocks_that_are_not_known_are_found_and_kept(tmp_path: Path):
-    """0 and 1 alone make a column of yes and no; what was found is stored."""
+    """0 and 1 alone make a binary column; what was found is stored."""
     x = np.column_stack([table()[:, [3, 4]], np.ones(60), np.linspace(0, 1, 60), table(60, 1)[:, 4]])
     fitted = fit(SMALL, x)
     assert fitted.layout.blocks == (0, 1, 0, 0, 1) and fitted.reason == "as asked"
@@ -195,9 +195,9 @@ def test_sparse_and_incomplete_columns_of_yes_and_no_are_found():
 @pytest.mark.parametrize(
     ("blocks", "x", "name", "why"),
     [
-        ((0, 1, 3), [[0.5, 1, 0, 1, 0]], "mixed", "1 column of numbers, 1 of yes and no, 1 of categories: each"),
-        ((0, 0, 1, 2), [[5, 1, 1, 0, 1]], "mixed", "2 columns of numbers, 1 of yes and no, 1 of categories: each"),
-        ((1, 2), [[1, 1, 0]], "mixed", "1 column of yes and no, 1 of categories: each has its own likelihood"),
+        ((0, 1, 3), [[0.5, 1, 0, 1, 0]], "mixed", "1 numeric, 1 binary, 1 categorical columns: each"),
+        ((0, 0, 1, 2), [[5, 1, 1, 0, 1]], "mixed", "2 numeric, 1 binary, 1 categorical columns: each"),
+        ((1, 2), [[1, 1, 0]], "mixed", "1 binary, 1 categorical columns: each has its own likelihood"),
         ((2, 2), [[0, 1, 1, 0]], "categorical", "all columns hold categories"),
         ((1, 1), [[0, 1], [1, 0]], "bernoulli", "all values are 0 or 1"),
         ((1, 0), [[0, 1], [1, 1]], "bernoulli", "all values are 0 or 1"),
@@ -219,7 +219,7 @@ def test_blocks_must_fit_the_data():
 
 
 def test_older_checkpoints_know_their_data_again():
-    """A likelihood that treats all features alike has no use for columns of yes and no."""
+    """A likelihood that treats all features alike has no use for binary columns."""
     x = table()
 
     def rows(blocks: tuple[int, ...], name: str, x=x) -> str:
@@ -248,20 +248,22 @@ def people(rows: int = 60, seed: int = 0) -> pd.DataFrame:
     )
 
 
-def test_yes_and_no_is_a_kind_of_column(tmp_path: Path):
+def test_binary_is_a_kind_of_column(tmp_path: Path):
     frame = people()
-    frame["constant"], frame["few"] = 1, np.r_[0, 1, 2, np.zeros(57)]
+    # A single value is not binary, whether in all rows or in those that are left.
+    frame["constant"], frame["once"], frame["few"] = 1, np.eye(60)[0], np.r_[0, 1, 2, np.zeros(57)]
     frame["gaps"] = np.where(np.arange(60) < 3, np.nan, frame["smoker"])
     frame.to_csv(path := tmp_path / "t.csv", index=False)
     data, schema = load(path, categorical=["colour"], missing="drop")
+    assert schema.column_names == ["colour", "age", "smoker", "weight", "once", "few", "gaps"]
     assert data.blocks == schema.blocks == (3, 0, 1, 0, 0, 0, 1)
     assert [column.name for column in schema.columns if column.binary] == ["smoker", "gaps"]
     stored = schema.to_json()
     assert [column.get("binary") for column in stored["columns"]] == [None, None, True, None, None, None, True]
     assert Schema.from_json(stored) == schema
-    # Means of yes and no are neither; the more frequent one stands for what new data lack.
+    # Means of binary columns are neither; the more frequent one stands for what new data lack.
     filled, schema = load(path, categorical=["colour"], missing="mean")
-    assert filled.blocks == (3, 0, 1, 0, 0, 0, 0) and schema.columns[2].fill == round(frame["smoker"].mean())
+    assert filled.blocks == (3, 0, 1, 0, 1, 0, 0) and schema.columns[2].fill == round(frame["smoker"].mean())
     frame.loc[0, "smoker"] = np.nan
     frame.to_csv(path, index=False)
     again, _ = load(path, schema=schema, missing="mean")
@@ -274,7 +276,7 @@ def test_numbers_alone_have_no_blocks_and_fingerprints_stay(tmp_path: Path):
     people()[["age", "weight"]].to_csv(path := tmp_path / "t.csv", index=False)
     assert load(path)[0].blocks == ()
     data = from_arrays([[0.0, 1.0], [2.0, 3.0]], labels=["a", "b"])
-    # Recorded before there were columns of yes and no.
+    # Recorded before there were binary columns.
     assert data.fingerprint == "d17c9bcf57fda95b472a1fb60aa65e9af0d2f8617a50dc43aa3e1943939e45df"
     assert replace(data, blocks=(0, 1)).fingerprint == data.fingerprint
     exposed = replace(data, exposure=np.array([1.0, 2.0]))
@@ -306,7 +308,7 @@ def test_a_mixed_table_on_the_command_line(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     people().to_csv("people.csv", index=False)
     fitted = curvae("fit", "people.csv", "--categorical", "colour", *SHORT, "-o", "run")
-    assert "likelihood mixed: 2 columns of numbers, 1 of yes and no, 1 of categories" in fitted.err
+    assert "likelihood mixed: 2 numeric, 1 binary, 1 categorical columns" in fitted.err
     assert f"{len(people())} rows, 4 columns; " in fitted.err
     assert config()["config"]["likelihood"]["likelihood"] == "mixed" and config()["layout"]["blocks"] == [3, 0, 1, 0]
     report = Path("run/report.html").read_text(encoding="utf-8")

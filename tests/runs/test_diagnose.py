@@ -140,7 +140,7 @@ def test_distances_that_break_the_triangle_inequality():
 
 def test_text_columns_and_missing_values_are_read_as_fit_reads_them():
     random = np.random.default_rng(0)
-    write_table(Path("t.csv"), colour=random.choice(["red", "blue", "green"], 40), cell=[""] + ["1.5"] * 39)
+    write_table(Path("t.csv"), colour=random.choice(["red", "blue", "green"], 40), cell=["", "2.5"] + ["1.5"] * 38)
     refused("diagnose", "t.csv", "--categorical", "colour", says=["--missing drop"])
     found = curvae("diagnose", "t.csv", "--categorical", "colour", "--missing", "mean", "--json")
     assert found.code == 0 and found.json["size"] == 40

@@ -448,7 +448,7 @@ def uninterrupted(tmp_path_factory):
 def test_resumed_exactly(uninterrupted, interrupted, epochs):
     """In the training of the map, at its end, and in that of the splits."""
     found = interrupted("run", epochs)
-    assert found.code == 130 and "graph and compare go on with" in found.err.splitlines()[-1]
+    assert found.code == 130 and "; continue with: curvae graph t.csv" in found.err.splitlines()[-1]
     assert not Path("run/model.safetensors").exists()
     refused("evaluate", "run", "t.csv", says=["not finished", "curvae graph and --resume"])
     with mock.patch.object(GraphEngine, "epoch", autospec=True, side_effect=GraphEngine.epoch) as steps:

@@ -104,6 +104,9 @@ def test_a_root_can_be_changed_when_a_run_is_resumed():
     assert drawn(table)[3].abs().max() == 0 and config()["root"] == "cell3"
     pd.testing.assert_frame_equal(table.drop(columns=["map_1", "map_2"]), before.drop(columns=["map_1", "map_2"]))
     again = fit("--id", "name", "--resume")  # it is kept
+    # The next command has what was typed at the start, and nothing that was chosen since.
+    said = curvae("fit", "t.csv", "--resume", "-o", "run").out.splitlines()[-1]
+    assert said.startswith("next: curvae compare t.csv --id name --hidden 8 --epochs 2 --batch-size 16    is curvature")
     assert config()["root"] == "cell3" and again["log_likelihood"] == first["log_likelihood"]
 
 

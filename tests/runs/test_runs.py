@@ -503,12 +503,13 @@ def test_samples_are_in_original_units_and_repeat_by_seed():
     assert ((one.std() / table.std()).between(0.5, 2)).all()
 
 
-def test_constant_columns_are_kept_with_a_note():
-    write_table(Path("t.csv"), flat=3.0)
-    fit("t.csv", "-o", "run", "-q")
-    assert config()["data"]["features"] == 4 and any("'flat' is constant" in note for note in config()["data"]["notes"])
-    assert curvae("sample", "run", "-n", "50", "-q").code == 0
-    assert np.allclose(pd.read_csv("run-samples.csv")["flat"], 3.0, atol=6)
+def test_constant_columns_are_left_out_with_a_note():
+    write_table(Path("t.csv"), rows=19, flat=3.0)
+    said = fit("t.csv", "-o", "run").err
+    assert "left out: 'flat' (constant).\n" in said and "19 rows, 3 columns; " in said
+    assert "warning: only 19 rows to learn from" in " ".join(said.split())
+    assert config()["data"]["features"] == 3
+    assert curvae("embed", "run", "t.csv", "-q").code == 0
 
 
 # --- comparisons ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import shutil
 from pathlib import Path
 
@@ -294,6 +295,14 @@ def test_a_run_that_was_interrupted_is_resumed(trained, monkeypatch):
 )
 def test_what_needs_all_rows_is_refused(asked, says):
     untouched("fit", "x.npy", "-q", *STREAMED, *asked, says=[says])
+
+
+def test_gaps_are_dealt_with_as_streams_can():
+    x = X.copy()
+    x[5, 1] = np.nan
+    np.save("gaps.npy", x)
+    (command,) = refused("fit", "gaps.npy", "-q", *STREAMED, says=["or with --missing mean:"]).splitlines()[1:]
+    assert "drop" not in command and curvae(*shlex.split(command)[1:]).code == 0
 
 
 def test_what_needs_all_rows_is_held_in_memory_unless_a_bound_is_asked_for(monkeypatch):

@@ -232,13 +232,12 @@ def test_usage_errors_say_what_is_wrong_and_what_is_near(tmp_path, monkeypatch):
 
 def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("t.csv").write_text("a,b,two words\n1,,x\n2,3,y\n", encoding="utf-8")
-    refused(
-        "fit",
-        "t.csv",
-        says=["use --categorical 'two words', --covariate 'two words', --label 'two words' or --id 'two words'"],
-    )
-    refused("fit", "t.csv", "--label", "two words", says=["use --missing drop or --missing mean"])
+    Path("t.csv").write_text("a,b,two words\n1,,x\n2,3,y\n2,4,z\n", encoding="utf-8")
+    refused("fit", "t.csv", says=["\ncurvae fit t.csv --id 'two words' --missing model\n"])
+    says = [
+        "run this, or with --missing mean or --missing drop:\ncurvae fit t.csv --label 'two words' --missing model\n"
+    ]
+    refused("fit", "t.csv", "--label", "two words", says=says)
     refused("fit", "t.csv", "--label", "c", says=["no column 'c' for --label"])
     refused("fit", "t.csv", "--diagonal", says=["needs --posterior wrapped"])
     # An option that only other commands have.

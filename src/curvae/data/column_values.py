@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from .messages import Messages, listing, quoted
-from .missing import require_squares
+from .missing import require_sums
 from .schema import Column
 from .spreadsheets import guard
 from .text import MISSING, NUMBER
@@ -90,7 +90,7 @@ def numbers_of(
         for name, values in converted.items():
             frame[name] = values
     x = np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
-    require_squares(x, [column.name for column in columns], path.name)
+    require_sums(x, [column.name for column in columns], path.name)
     return x
 
 

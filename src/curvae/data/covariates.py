@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _FEW = 10  # up to this many different whole numbers may be names of batches
+_FARTHEST = 1e6  # standard deviations from the mean beyond which the networks overflow; rows of a training are nearer
 
 
 def fit_covariates(
@@ -99,7 +100,13 @@ def code_covariates(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) 
     numbers = covariate_numbers(path, frame[[column.name for column in columns]], columns).copy()  # it may be a view
     for j, column in enumerate(columns):
         if column.categories is None:
-            numbers[:, j] = (numbers[:, j] - column.fill) / column.scale
+            scaled = (numbers[:, j] - column.fill) / column.scale
+            if (far := np.flatnonzero(np.abs(scaled) > _FARTHEST)).size:
+                raise CurvaeError(
+                    f"covariate {_described(column)} is {numbers[far[0], j]:.4g} in {path.name}, too far from that; "
+                    "correct it"
+                )
+            numbers[:, j] = scaled
     return one_hot(numbers, columns, path.name)
 
 

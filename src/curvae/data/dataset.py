@@ -36,7 +36,7 @@ class Arrays:
         size: exposure of each row, such as the library size of a cell, (rows,), or None.
         weight: how much each row counts in a training, (rows,), or None where all count alike; only ratios matter.
         blocks: number of one-hot features that each column of the source became: 0 for a column of numbers, 1 for a
-            column of yes and no, otherwise its number of categories; () if all columns are numbers.
+            binary column, otherwise its number of categories; () if all columns are numbers.
         shape: shape of one row: (height, width) for images, () for a plain row.
         missing: whether entries of x may be NaN, which the model then handles.
 
@@ -90,6 +90,7 @@ class Dataset:
         ids: unique name of each row, (rows,); row numbers if the data has none.
         labels: label of each row, (rows,), or None.
         label_name: name of the label column.
+        id_name: name of the column of a table that ids are from, "" if it has none; None if rows are numbered.
         groups: group of each row, (rows,), or None; rows of one group stay together in splits.
         exposure: time, area or volume in which each row was counted, (rows,), or None.
         blocks: number of one-hot features of each column, or (); see `curvae.data.Arrays`.
@@ -114,6 +115,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     missing: bool = False
+    id_name: str | None = None
 
     def __post_init__(self) -> None:
         rows, features = self.x.shape

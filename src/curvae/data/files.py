@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import gzip
 import os
 import stat
@@ -39,9 +40,18 @@ _OTHERS = (
 
 
 def refuse_dangling(path: Path) -> None:
-    """Raise for a symbolic link to something that does not exist."""
-    if path.is_symlink() and not path.exists():
-        raise CurvaeError(f"{path} is a dangling link to {path.readlink()}; fix the link, or give another path")
+    """Raise for a symbolic link that leads nowhere: to something that does not exist, or back to itself."""
+    if not path.is_symlink():
+        return
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise CurvaeError(f"{path} is a loop of symbolic links; fix the link, or give another path") from error
+        if not path.exists():
+            raise CurvaeError(
+                f"{path} is a dangling link to {path.readlink()}; fix the link, or give another path"
+            ) from error
 
 
 def require_file(path: Path) -> None:

@@ -26,7 +26,7 @@ __all__ = [
     "missing_choices",
     "missing_counts",
     "places",
-    "require_squares",
+    "require_sums",
     "resolve",
     "useless_columns",
 ]
@@ -145,10 +145,10 @@ def missing_choices(x: Any, allowed: Sequence[Missing] = ("model", "mean", "drop
     return [choice for choice in allowed if choice not in impossible]
 
 
-def require_squares(x: Any, names: Sequence[str], source: str) -> None:
-    """Raise for columns with values so large that their squares are not finite; missing values are ignored."""
+def require_sums(x: Any, names: Sequence[str], source: str) -> None:
+    """Raise for columns with values so large that their sum is not finite; missing values are ignored."""
     values = x.data if issparse(x) else x
-    largest = np.sqrt(np.finfo(np.float64).max / (4 * max(1, x.shape[0])))  # of differences, and summed over rows
+    largest = np.finfo(np.float64).max / (4 * max(1, x.shape[0]))  # the sum of all differences is still a number
     if not values.size or max(float(values.max()), -float(values.min())) <= largest:
         return
     low, high = extremes(fill(x, np.nan))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from ..settings.columns import yes_no
+from ..settings.columns import find_binary
 from .advice import is_identifier, left_out_text
 from .dataset import Arrays, Dataset, Matrix, check_ids
 from .messages import Messages, count, quoted
@@ -22,7 +22,8 @@ from .missing import (
     empty_rows,
     extremes,
     missing_counts,
-    require_squares,
+    places,
+    require_sums,
     resolve,
     useless_columns,
 )
@@ -79,7 +80,7 @@ class RawData:
         else:
             self.choices = tuple(choice for choice in self.choices if choice != "model")
         if self.kind == "matrix":  # numbers of tables are checked when they are read
-            require_squares(self.x, [column.name for column in self.columns], self.source)
+            require_sums(self.x, [column.name for column in self.columns], self.source)
         schema = given or self.fit(missing)
         x, kept = self._resolved(schema, missing)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
@@ -102,6 +103,7 @@ class RawData:
             shape=schema.shape,
             **rows,
             label_name=self.label_name if self.labels is not None else None,
+            id_name=None if self.ids is None or self.kind != "table" else self.roles.get("id") or "",
             blocks=schema.blocks,
             context_names=() if self.context is None else schema.context_names,
             notes=tuple(self.messages.notes),
@@ -163,7 +165,9 @@ class RawData:
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, means)
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
-        binary = yes_no(self.x) if self.kind == "table" else np.zeros(len(self.columns), bool)
+        binary = np.zeros(len(self.columns), bool)
+        if self.kind == "table":
+            binary = find_binary(self.x if missing != "drop" else np.delete(self.x, places(self.x)[0], 0))
         if missing == "mean":  # the mean is neither 0 nor 1
             binary &= missing_counts(self.x) == 0
         columns = tuple(

@@ -29,8 +29,8 @@ class Column:
     Arguments:
         name: name in the source.
         categories: categories in the order of their features; None for a column of numbers.
-        fill: replacement for a missing value: the mean, the position of the most frequent category, or of yes and no
-            the more frequent one.
+        fill: replacement for a missing value: the mean, the position of the most frequent category, or of a binary
+            column the more frequent value.
         binary: whether the column has the values 0 and 1, both of them and no others.
         scale: standard deviation of a numeric covariate; 1 otherwise.
     """
@@ -174,7 +174,7 @@ class Schema:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Number of categories of each column, 1 for yes and no, 0 for numbers; () if all are numbers.
+        """Number of categories of each column, 1 if it is binary, 0 for numbers; () if all are numbers.
 
         Example:
             >>> Schema("table", (Column("size"), Column("colour", ("blue", "red"))), (3,)).blocks

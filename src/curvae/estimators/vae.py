@@ -63,7 +63,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         prior_scale: standard deviation of the prior, or "auto": what suits curvature and dimension. Only
             curvature·prior_scale² can be told from data.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
-            and 1 as yes and no, the others as numbers).
+            and 1 as binary, the others as numbers).
         missing: what to do about NaN, infinite and masked values. "error" refuses them. "model" leaves them out of the
             likelihood, and the encoder gets which values are missing. "mean" fills in the mean of the column, or its
             most frequent category. "drop" leaves out the rows in `fit`, see `sample_indices_`; `transform` refuses

@@ -16,7 +16,7 @@ class Layout:
     Arguments:
         features: values of a row.
         blocks: for each column of the source the number of its categories, which are one-hot features: 0 for a column
-            of numbers, 1 for one of yes and no; () where all columns are numbers of one kind.
+            of numbers, 1 for a binary one; () where all columns are numbers of one kind.
         shape: of one row; (height, width) for images, () for a plain row.
         covariates: width of the context that the decoder is told.
         missing: whether entries may be missing, of which the encoder is told.

@@ -85,8 +85,8 @@ def _plan(tree: Path | None, run: Run, asked: dict[str, Any], before: Mapping[st
 
 
 def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> CompareResult:
-    run, folder, settings, description = started
-    reporter.tell((), run.data.warnings)
+    run, folder, source, settings, description = started
+    reporter.tell((), [*run.data.warnings, *run.remarks])
     reporter.say(f"{run.data_size}; {run.trainings} trainings")
     forecast = Forecast(reporter, "training and evaluation")
     jobs = request.jobs or processes(request.device)
@@ -109,4 +109,4 @@ def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> C
     report = folder / "report.html", title, found.verdict, TONES[found.outcome], [*run.data.warnings, *warned], sections
     write_report(*report, run.config.seed, description["command"])
     reporter.say(found.verdict)
-    return CompareResult(folder, run.source, settings, found)
+    return CompareResult(folder, source, settings, found)

@@ -103,7 +103,7 @@ class GraphRun(Run):
         try:
             self.splits = [split_edges(graph, seed=self.config.seed + i) for i in range(count)]
         except CurvaeError as error:
-            self.remarks = [f"no edges are hidden to be predicted: {error}"]
+            self.remarks.append(f"no edges are hidden to be predicted: {error}")
         self.plan_text = self.data_size + (f", {counted(features, 'feature')}" if features else "")
         if self.splits:
             self.plan_text += f"; {len(self.splits)} splits of 85, 5 and 10 % of the edges"
@@ -200,7 +200,8 @@ class GraphRun(Run):
         }
         missing = None if place.links is None else self._missing(place.links, reporter)
         # Where hidden edges are to be found, only the encoder can place the nodes that lost theirs.
-        settings = comparable(given(replace(config, encoder="convolutions")))
+        known = comparable(given(replace(config, encoder="convolutions")))
+        settings = {name: value for name, value in known.items() if name in self.settings}
         sections = [
             self.map.section,
             graph_section(faithful),

@@ -15,7 +15,7 @@ from ..data.files import meant, require_file
 from ..data.messages import Messages, count, listing, quoted
 from ..data.spreadsheets import is_embedding
 from ..data.tables import TABLES, read_frame
-from ..errors import CurvaeError
+from ..errors import CurvaeError, FixableError
 from ..hierarchy import Faithfulness
 from ..hierarchy.faithfulness import FEWEST
 from ..training.embedding import Embedding, PlacedFactor
@@ -118,7 +118,10 @@ def _of_file(request: JudgeRequest) -> _Map:
     path = request.embedding
     require_file(path)
     if not any(path.name.lower().endswith(ending) for ending in TABLES):
-        data, schema = load(path)
+        try:
+            data, schema = load(path)
+        except FixableError as error:  # whose parameters are of the data, not of the map
+            raise CurvaeError(f"{path.name}: {error.found}; correct it") from error
         if schema.kind == "images":
             raise CurvaeError(
                 f"{path.name} holds {len(data):,} arrays of shape {schema.shape}, not a map; give one of shape "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -33,6 +34,7 @@ class Reporter:
         progress: takes the name of a task, the work done, the work in all, and the latest figures.
         command: puts a step into the words of whoever started the run.
         started: what started the run, in the same words.
+        resumable: told that the run can be resumed, and the options that are needed for that besides those it has.
     """
 
     say: Callable[[str], None] = lambda text: None
@@ -40,6 +42,7 @@ class Reporter:
     progress: Callable[[str, float, float, str], None] = lambda task, done, total, text: None
     command: Callable[[Step], str] = lambda step: " ".join([step.action, *step.arguments])
     started: str = ""
+    resumable: Callable[[Mapping[str, Any]], None] = lambda options: None
 
     def counter(self, task: str, total: int) -> Callable[..., None]:
         """A function to be told how much more was done, 1 by default."""

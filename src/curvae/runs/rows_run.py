@@ -53,7 +53,7 @@ from .folders import embedding_table
 from .pieces import loaded
 from .progress import Forecast, Reporter, likelihood_seconds
 from .rows_trained import TrainedRows
-from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
+from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry
 from .sources import DataSource, Source, Step
 from .spread import spread_figures, spread_pictures, spread_text, stability_section
 from .trees import known_tree
@@ -63,6 +63,7 @@ __all__ = ["RowsRun", "choose_test_share"]
 # Rows of a table from which on some are held out that choose nothing, the share of these, and the largest share of
 # validation rows beside which they are.
 _TESTED, _TEST, _MOST_VALIDATION = 200, 0.1, 0.5
+_ENOUGH = 20  # rows below which a warning is given
 # Importance samples of a report, in all and of a row: the mean over many rows needs fewer of each. And rows at least.
 _DRAWS, _FEWEST, _SCORED = 100_000, 100, 3
 
@@ -100,10 +101,11 @@ class RowsRun(Run):
 
     def __init__(self, source: Source, config: Config) -> None:
         super().__init__(source, config)
-        self.settings = given(config)
         self.tree: tuple[NamedTree, Match] | None = None
         self.data, self.schema = self._load(source)
         self.data_size = f"{self.rows} rows, {self.data.n_columns} columns"
+        if self.rows < _ENOUGH:
+            self.remarks = [f"only {self.rows} rows to learn from: the map may show little but chance; add rows"]
 
     def _load(self, source: Source) -> tuple[Dataset, Schema]:
         return source.load()
@@ -141,10 +143,10 @@ class RowsRun(Run):
             f"neighbours {self.config.neighbours}: {self.neighbours_reason}"
         )
         if config.validation and not len(self.split.validation):
-            self.remarks = [
+            self.remarks.append(
                 f"no rows are held out: a share of {config.validation:g} is less than one row or group; "
                 "raise validation=…"
-            ]
+            )
         facts = {
             "fingerprint": self.fingerprint,
             "rows": self.rows,

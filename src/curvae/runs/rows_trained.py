@@ -122,9 +122,11 @@ class TrainedRows(TrainedRun):
         # A category is one gap, however many features it has.
         column_of = np.repeat(np.arange(len(schema.columns)), [len(column.features) for column in schema.columns])
         gaps = lacking = 0
+        id_name: str | None = None
 
         def filled(data: Dataset, advance: Callable[[int], None]) -> Any:
-            nonlocal gaps, lacking
+            nonlocal gaps, lacking, id_name
+            id_name = data.id_name
             rows, columns = places(data.x)
             gaps += len(set(zip(rows.tolist(), column_of[columns].tolist(), strict=True)))
             lacking += len(np.unique(rows))
@@ -142,7 +144,7 @@ class TrainedRows(TrainedRun):
             write_tables(target, tables())
         source = Source(str(target))
         if isinstance(stored := self.loaded.description.get("source"), dict):
-            source = replace(source.again(stored), missing="error")
+            source = replace(source.again(stored), missing="error", memory=None, id=id_name or None)
         plain = source.exposure is None  # all that a diagnosis takes
         following = source.step("diagnose") if plain else Step("view", (str(self.folder),))
         return Imputed(target, gaps, lacking, following)
@@ -364,7 +366,7 @@ def _filled_table(x: NDArray[np.float64], data: Dataset, schema: Schema, fitted:
 
 
 def _likely(x: NDArray[np.float64], schema: Schema, likelihood: str) -> NDArray[np.float64]:
-    """Expected values as values that data have: of yes and no the more probable, of counts the nearest whole number."""
+    """Expected values as values that data have: in binary columns the more probable, of counts the nearest integer."""
     if likelihood == "poisson":
         return np.rint(x)
     binary = np.repeat(
@@ -381,7 +383,7 @@ def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
 
 def _roles(data: Dataset, schema: Schema) -> pd.DataFrame:
     """Ids, labels and groups by the names of their columns."""
-    known = {schema.id: data.ids, schema.label: data.labels, schema.group: data.groups}
+    known = {data.id_name: data.ids, schema.label: data.labels, schema.group: data.groups}
     return pd.DataFrame({name: texts for name, texts in known.items() if name is not None and texts is not None})
 
 
@@ -400,7 +402,7 @@ def _beside(data: Dataset, schema: Schema) -> dict[str, Any]:
 
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
-    """Features as columns of the source: categories by name, yes and no as 1 and 0, counts for an exposure of 1."""
+    """Features as columns of the source: categories by name, binary ones as 1 and 0, counts for an exposure of 1."""
     columns = source_columns(rows, schema.columns)
     if schema.exposure is not None:
         columns[schema.exposure] = 1.0

@@ -168,7 +168,8 @@ class Run(ABC):
         data: a `Dataset` or `Graph`.
         data_size: in words.
         plan_text: what is going to be trained, in words; set by `prepare`.
-        remarks: warnings about the settings and these data; set by `prepare`.
+        settings: those that were typed; `given` ones by default.
+        remarks: warnings about the settings and these data.
         trainings: how many a comparison needs; set by `plan_comparison`.
         count: name of the number of trainings in `config.json`.
         fitted, trained: what a training makes, and how that is put to use.
@@ -190,7 +191,8 @@ class Run(ABC):
 
     def __init__(self, source: Any, config: Any) -> None:
         self.source, self.config, self.plan_text, self.trainings = source, config, "", 0
-        self.remarks: Sequence[str] = ()
+        self.settings = given(config)
+        self.remarks: list[str] = []
         self.root: str | None = None
 
     @property

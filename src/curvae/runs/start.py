@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from .folders import new_folder
 from .kinds import RUNS, comparison_run, training_run
 from .progress import Reporter
 from .run import Run, given
-from .sources import DataSource
+from .sources import DataSource, Source
 
 __all__ = ["Started", "start_run"]
 
@@ -36,12 +37,14 @@ class Started(NamedTuple):
     Arguments:
         run: with its data.
         folder: of the run.
-        settings: those that were given at the start.
+        source: the data, with the options that were typed at the start.
+        settings: those that were typed at the start.
         description: of the run, as `config.json` has it.
     """
 
     run: Run
     folder: Path
+    source: DataSource
     settings: dict[str, Any]
     description: dict[str, Any]
 
@@ -66,6 +69,7 @@ def start_run(
         held: keeps the lock.
     """
     source, settings, asked = request.source, dict(request.settings), dict(asked)
+    typed = [*source.options, *settings]
     runs = RUNS[source.kind]
     configs, folder, before = runs.fitted.settings, request.output, {}
     if request.resume:
@@ -74,9 +78,11 @@ def start_run(
         held.enter_context(locked(folder) if folder.is_dir() else nullcontext())
         before = read_description(folder, kind)
         source, config, asked = _require_same_request(folder, before, source, configs, settings, asked)
+        typed = before.get("asked", typed)
         settings = given(config)
         source.check_resumed(folder, before["source"])
     config = configs(**settings)
+    settings = {name: value for name, value in settings.items() if name in typed}
     if before and source.to_json().get("memory") is None:  # it had all rows in memory
         run = runs(source, config)
     elif kind == source.kind:
@@ -88,14 +94,18 @@ def start_run(
             f"{source.path} is not the data that {folder} was started with; "
             "give that data, or start a new run without resume=True"
         )
+    run.settings = settings
     more = prepare(run, asked, before)
-    command = before.get("command", reporter.started)
-    description = {**description_of(run.config, kind), "command": command, "source": run.source.to_json(), **more}
+    begun = {"command": before.get("command", reporter.started), "asked": typed}
+    description = {**description_of(run.config, kind), **begun, "source": run.source.to_json(), **more}
     if not before:
         name = source.name if kind == source.kind else f"{source.name}-{kind}"
         folder = held.enter_context(new_folder(request.output, name, request.force))
         write_json(folder / CONFIG, description)
-    return Started(run, folder, settings, description)
+    reporter.resumable({"output": folder if request.output is None else None, "resume": None if before else True})
+    if isinstance(source, Source) and "memory" not in typed:  # it was chosen for this machine
+        source = replace(source, memory=None)
+    return Started(run, folder, source, settings, description)
 
 
 def _require_same_request(

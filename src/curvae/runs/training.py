@@ -113,7 +113,7 @@ def _rooted(run: Run, root: str | None, before: Mapping[str, Any]) -> dict[str, 
 
 
 def _train(request: TrainRequest, started: Started, reporter: Reporter) -> TrainResult:
-    run, folder, _, description = started
+    run, folder, *_, description = started
     reporter.tell(run.data.notes, [*run.data.warnings, *run.remarks])
     reporter.tell([run.plan_text, f"run folder {folder}"], ())
     jobs = request.jobs or processes(request.device)
@@ -136,7 +136,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
         description["seed"],
         description["command"],
     )
-    extra = {key: description[key] for key in ("command", "source", run.count, "root", "data")}
+    extra = {key: description[key] for key in ("command", "asked", "source", run.count, "root", "data")}
     extra |= {"orientation": frames_to_json(found.frames), "summary": summary}
     save_fitted(folder, found.fitted, found.embedding, extra, run.data)
     reporter.tell(found.said, found.warnings)

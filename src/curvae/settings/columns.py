@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["yes_no"]
+__all__ = ["find_binary"]
 
 
-def yes_no(x: Any) -> NDArray[np.bool_]:
+def find_binary(x: Any) -> NDArray[np.bool_]:
     """Find the columns that hold 0 and 1, both of them and nothing else; NaN is ignored.
 
     Arguments:
@@ -21,7 +21,7 @@ def yes_no(x: Any) -> NDArray[np.bool_]:
         One boolean a column.
 
     Example:
-        >>> yes_no(np.array([[0, 0, 1.0], [1, 2, 1], [np.nan, 1, 1]])).tolist()
+        >>> find_binary(np.array([[0, 0, 1.0], [1, 2, 1], [np.nan, 1, 1]])).tolist()
         [True, False, False]
     """
     if not sparse.issparse(x):

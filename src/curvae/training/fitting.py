@@ -61,7 +61,7 @@ def fit(
         x: rows in original units: a numpy array, a scipy CSR matrix, a `Dataset`, `curvae.data.Arrays`, or what
             `curvae.data.open_stream` or `open_batches` opened, which is read in pieces.
         blocks: of a plain matrix, for each column the number of its categories, which are one-hot columns; 0 for a
-            column of numbers, 1 for one of yes and no.
+            column of numbers, 1 for a binary one.
         split: rows for training and validation; by default at random from the configuration. Of a stream, a `HeldOut`
             with the rows for validation.
         scaling: how to scale columns; by default from all rows that are not test rows.

@@ -73,7 +73,7 @@ def impute(
     if not np.isfinite(values).all():
         finite = np.ones(len(arrays))
         finite[rows[~np.isfinite(values)]] = np.nan
-        require_finite("expected value", [finite])
+        require_finite("expected value", [finite], getattr(x, "ids", None))
     return fill(arrays.x, values)
 
 

@@ -134,9 +134,12 @@ class Stream:
         start = int(self.starts[block])
         for raw in self._read(block, True):
             rows = raw.x.shape[0]
-            raw.ids = np.arange(start, start + rows).astype(np.str_) if raw.ids is None else raw.ids
+            named = raw.ids is not None
+            raw.ids = raw.ids if named else np.arange(start, start + rows).astype(np.str_)
             start += rows
-            yield replace(raw.finish(self.schema, self.missing)[0], notes=self.notes, warnings=self.warnings)
+            found = raw.finish(self.schema, self.missing)[0]
+            id_name = found.id_name if named else None
+            yield replace(found, notes=self.notes, warnings=self.warnings, id_name=id_name)
 
     def _read(self, block: int, named: bool) -> Iterator[RawData]:
         rows = 0

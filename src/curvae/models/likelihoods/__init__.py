@@ -58,7 +58,6 @@ def _automatic(x: Matrix, layout: Layout) -> tuple[str, str]:
         return "bernoulli", "all values are 0 or 1"
     if not any(blocks):
         return "gaussian", "not all values are 0 or 1; a standard deviation is learned for every column"
-    kinds = {"numbers": blocks.count(0), "yes and no": blocks.count(1), "categories": sum(n > 1 for n in blocks)}
-    told = ", ".join(f"{n} of {kind}" for kind, n in kinds.items() if n)
-    noun = " column of" if told.startswith("1 ") else " columns of"
-    return "mixed", f"{told.replace(' of', noun, 1)}: each has its own likelihood"
+    kinds = {"numeric": blocks.count(0), "binary": blocks.count(1), "categorical": sum(n > 1 for n in blocks)}
+    listed = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
+    return "mixed", f"{listed} columns: each has its own likelihood"

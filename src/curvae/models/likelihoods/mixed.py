@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from ...settings.columns import yes_no
+from ...settings.columns import find_binary
 from ..batch import Batch
 from ..layout import Layout
 from .base import Family, Likelihood, Matrix
@@ -58,7 +58,7 @@ class Mixed(Likelihood):
 
     @classmethod
     def of(cls, layout: Layout) -> Mixed:
-        """Numbers Gaussian, yes and no Bernoulli, categories categorical."""
+        """Numbers Gaussian, binary columns Bernoulli, categories categorical."""
         starts = [0, *accumulate(layout.widths)]
         kinds: dict[int, list[int]] = {0: [], 1: [], 2: []}
         for column, block in enumerate(layout.blocks or (0,) * layout.features):
@@ -131,7 +131,7 @@ class Mixed(Likelihood):
 
 def _blocks(x: Matrix, layout: Layout) -> tuple[int, ...]:
     """The blocks that are known, or found: 1 for a column that holds 0 and 1 and nothing else, 0 for others."""
-    return layout.blocks or tuple(yes_no(x).astype(int).tolist())
+    return layout.blocks or tuple(find_binary(x).astype(int).tolist())
 
 
 def _refusal(x: Matrix, layout: Layout) -> str | None:
@@ -142,7 +142,7 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
             values = values.data if sparse.issparse(values) else values[:, 0]
             if (wrong := values[~((values == 0) | (values == 1) | np.isnan(values))]).size:
                 return (
-                    f"needs 0 or 1 in {layout.called(start)}, a column of yes and no, but there is a value of "
+                    f"needs 0 or 1 in {layout.called(start)}, a binary column, but there is a value of "
                     f"{float(wrong[0]):.4g}; correct it"
                 )
         elif block > 1 and wrong_sum(values):
