@@ -525,10 +525,16 @@ def test_argument_errors_name_parameter_and_value():
         WrappedNormal(torch.zeros(2), manifold=ball, scale_tril=-torch.eye(2))
     with pytest.raises(ValueError, match=r"scale_tril must have shape \(…, 2, 2\)"):
         WrappedNormal(torch.zeros(2), manifold=ball, scale_tril=torch.eye(3))
-    with pytest.raises(TypeError, match="either scale or scale_tril"):
+    with pytest.raises(TypeError, match="either scale or scale_tril, got neither"):
         WrappedNormal(torch.zeros(2), manifold=ball)
-    with pytest.raises(TypeError, match="needs a manifold"):
-        WrappedNormal(torch.zeros(2), 1.0)
+    with pytest.raises(TypeError, match="either scale or scale_tril, got both"):
+        WrappedNormal(torch.zeros(2), 1.0, ball, scale_tril=torch.eye(2))
+    with pytest.raises(TypeError, match="scale must be a number or a tensor, got NoneType"):
+        RiemannianNormal(torch.zeros(2), None, ball)
+    for kind in (WrappedNormal, RiemannianNormal):
+        for bad, name in ((None, "NoneType"), ("ball", "str"), (PoincareBall, "ABCMeta")):
+            with pytest.raises(TypeError, match=rf"manifold must be a manifold such as .*, got {name}"):
+                kind(torch.zeros(2), 1.0, bad)
     with pytest.raises(ValueError, match="scale"):
         HyperbolicRadius(2, 0.0)
     with pytest.raises(ValueError, match="curvature of the space is −c, got c = -1"):
@@ -542,6 +548,34 @@ def test_argument_errors_name_parameter_and_value():
             HyperbolicRadius(bad, 1.0)
         with pytest.raises(ValueError, match="positive integer"):
             SphericalUniform(bad)
+
+
+@pytest.mark.parametrize("value", [1e300, 10**400])
+def test_numbers_beyond_the_dtype_are_refused(value):
+    says = pytest.raises(ValueError, match=r"scale must be a number that torch.float32 can hold, got 1")
+    for kind in (WrappedNormal, RiemannianNormal):
+        for validate in (None, False):
+            with says:
+                kind(torch.zeros(2), value, PoincareBall(2), validate_args=validate)
+    with says:
+        HyperbolicRadius(2, value)
+    with pytest.raises(ValueError, match="c must be a number that torch.float32 can hold"):
+        HyperbolicRadius(2, 1.0, value)
+    with pytest.raises(ValueError, match="scale must be positive and finite, got inf"):
+        WrappedNormal(torch.zeros(2), math.inf, PoincareBall(2))
+    assert float(WrappedNormal(torch.zeros(2, dtype=torch.float64), 1e300, PoincareBall(2)).scale) == 1e300
+
+
+def test_parameters_that_do_not_broadcast_are_refused():
+    loc, ball = torch.zeros(3, 2), PoincareBall(2)
+    says = r"loc and scale must have batch shapes that broadcast, got loc of shape \(3, 2\) and scale of shape \(4, 1\)"
+    for kind in (WrappedNormal, RiemannianNormal):
+        with pytest.raises(ValueError, match=says):
+            kind(loc, torch.ones(4, 1), ball)
+    with pytest.raises(ValueError, match=r"got loc of shape \(3, 2\) and scale_tril of shape \(4, 2, 2\)"):
+        WrappedNormal(loc, manifold=ball, scale_tril=torch.eye(2).expand(4, 2, 2))
+    with pytest.raises(ValueError, match=r"got scale of shape \(3,\) and c of shape \(4,\)"):
+        HyperbolicRadius(2, torch.ones(3), torch.ones(4))
 
 
 def test_noise_of_another_shape_is_refused():
@@ -563,7 +597,7 @@ def test_lists_and_arrays_are_refused_by_name():
             RiemannianNormal(torch.zeros(2), 1.0, ball).log_prob(bad)
         with pytest.raises(TypeError, match="noise must be a tensor"):
             RiemannianNormal(torch.zeros(2), 1.0, ball).transform(bad)
-        with pytest.raises(TypeError, match="scale must be a tensor"):
+        with pytest.raises(TypeError, match="scale must be a number or a tensor, got"):
             HyperbolicRadius(2, bad)
     with pytest.raises(TypeError, match="value must hold real numbers"):
         HyperbolicRadius(2, 1.0).log_prob(torch.tensor(1j))

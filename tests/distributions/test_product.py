@@ -138,6 +138,9 @@ def test_arguments():
         ProductNormal([factors(WrappedNormal)[0], factors(WrappedNormal, (2,))[1]])
     with pytest.raises(ValueError, match="no factor"):
         ProductNormal([])
+    for bad, name in ((None, "NoneType"), (factors(WrappedNormal)[0], "WrappedNormal"), ([None], "NoneType")):
+        with pytest.raises(TypeError, match=rf"factors must be a list of normal distributions, got .*{name}"):
+            ProductNormal(bad)
 
 
 def test_factors_may_differ_in_dtype():

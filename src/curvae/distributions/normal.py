@@ -18,11 +18,20 @@ from torch.distributions import constraints
 
 from ..geometry import Manifold
 from ..geometry import hyperboloid as h
-from ..geometry.checks import broadcast_shapes, check_batch, got, holds, offender, real
+from ..geometry.checks import check_batch, got, holds, offender, real
 from ..geometry.functions import logsinhc
 from . import radial
 from .table import stretch
-from .validation import Inside, Shape, Validated, check_noise, check_positive, parameter
+from .validation import (
+    Inside,
+    Shape,
+    Validated,
+    batch_shape_of,
+    check_manifold,
+    check_noise,
+    check_positive,
+    parameter,
+)
 
 __all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal", "nodes_first"]
 
@@ -52,20 +61,20 @@ class HyperbolicNormal(Validated):
     def __init__(
         self, loc: Tensor, scale: Tensor | float | None, manifold: Manifold, *, validate_args: bool | None = None
     ) -> None:
-        loc = real("loc", loc)
+        loc, manifold = real("loc", loc), check_manifold(manifold)
         if loc.dim() == 0 or loc.shape[-1] != manifold.dim:
             raise ValueError(f"loc must have shape (…, {manifold.dim}) for {manifold}, got {tuple(loc.shape)}")
         self.loc, self.manifold = loc, manifold
         # An instance is given one of the two ways to say a covariance, and knows its manifold.
-        spread, given, event_dims = self.scale_tril, "scale_tril", 2
-        if scale is not None:
+        if self.scale_tril is not None:
+            spread, given, event_dims = self.scale_tril, "scale_tril", 2
+        else:
             spread = self.scale = _isotropic_or_diagonal(scale, loc, (1, manifold.dim) if self._diagonal else (1,))
             given, event_dims = "scale", 1
-        assert spread is not None
         self.__dict__["arg_constraints"] = {"loc": self.support, given: type(self).arg_constraints[given]}
         # Widened once, so that gradients through their many uses are summed in float64.
         self._loc, self._spread = loc.double(), spread.double()
-        batch_shape = broadcast_shapes(loc.shape[:-1], spread.shape[:-event_dims])
+        batch_shape = batch_shape_of(loc=(loc, 1), **{given: (spread, event_dims)})
         if isinstance(manifold.c, Tensor) and manifold.c.dim():
             batch_shape = check_batch(manifold.c, ("loc", "scale"), [batch_shape])
         self._dtype = torch.promote_types(loc.dtype, spread.dtype)
@@ -219,7 +228,7 @@ def nodes_first(nodes: Tensor, rank: int) -> Tensor:
     return nodes.reshape(nodes.shape[0], *(rank + 1 - nodes.dim()) * (1,), *nodes.shape[1:])
 
 
-def _isotropic_or_diagonal(scale: Tensor | float, loc: Tensor, widths: tuple[int, ...]) -> Tensor:
+def _isotropic_or_diagonal(scale: Tensor | float | None, loc: Tensor, widths: tuple[int, ...]) -> Tensor:
     """`scale` as a tensor with an event dimension."""
     scale = parameter("scale", scale, like=loc)
     if scale.dim() == 0:
@@ -272,10 +281,11 @@ class WrappedNormal(HyperbolicNormal):
         scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if manifold is None:
-            raise TypeError("WrappedNormal needs a manifold, for example manifold=curvae.PoincareBall(2)")
+        manifold = check_manifold(manifold)
         if (scale is None) == (scale_tril is None):
-            raise TypeError("give either scale or scale_tril")
+            raise TypeError(
+                f"WrappedNormal needs either scale or scale_tril, got {'neither' if scale is None else 'both'}"
+            )
         if scale_tril is not None:
             scale_tril = real("scale_tril", scale_tril)
             if scale_tril.dim() < 2 or scale_tril.shape[-2:] != (manifold.dim, manifold.dim):

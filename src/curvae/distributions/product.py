@@ -34,9 +34,12 @@ class ProductNormal(Validated):
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
 
     def __init__(self, factors: Sequence[HyperbolicNormal]) -> None:
+        if not isinstance(factors, Sequence) or not all(isinstance(factor, HyperbolicNormal) for factor in factors):
+            kinds = [type(one).__name__ for one in factors] if isinstance(factors, Sequence) else type(factors).__name__
+            raise TypeError(f"factors must be a list of normal distributions, got {kinds}")
         if len({factor.batch_shape for factor in factors}) != 1:
             shapes = ", ".join(str(tuple(factor.batch_shape)) for factor in factors)
-            raise ValueError(f"the factors of a product must have one batch shape, got {shapes or 'no factor'}")
+            raise ValueError(f"factors must have one batch shape, got {shapes or 'no factor'}")
         self.factors = tuple(factors)
         dim = sum(factor.manifold.dim for factor in factors)
         super().__init__(factors[0].batch_shape, torch.Size([dim]), validate_args=False)

@@ -12,7 +12,7 @@ from torch.distributions import constraints
 from ..geometry.checks import broadcast_shapes, check_curvature, got, holds, real
 from . import radial
 from .table import stretch
-from .validation import Shape, UnitSphere, Validated, check_noise, check_positive, parameter
+from .validation import Shape, UnitSphere, Validated, batch_shape_of, check_noise, check_positive, parameter
 
 __all__ = ["HyperbolicRadius", "SphericalUniform"]
 
@@ -52,7 +52,7 @@ class HyperbolicRadius(Validated):
         self.c = parameter("c", c, like=self.scale).to(self.scale)
         # Widened once, so that gradients through their many uses are summed in float64.
         self._sigma, self._wide_c = self.scale.double(), self.c.double()
-        super().__init__(broadcast_shapes(self.scale.shape, self.c.shape), torch.Size(), validate_args)
+        super().__init__(batch_shape_of(scale=(self.scale, 0), c=(self.c, 0)), torch.Size(), validate_args)
         if self._validate_args:
             check_positive("scale", self.scale)
             check_curvature(self.c)

@@ -8,6 +8,7 @@ needs the coordinates in which y is written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NoReturn, Self
 
@@ -29,6 +30,8 @@ __all__ = [
     "Shape",
     "UnitSphere",
     "Validated",
+    "batch_shape_of",
+    "check_manifold",
     "check_noise",
     "check_positive",
     "parameter",
@@ -37,13 +40,34 @@ __all__ = [
 Shape = torch.Size | list[int] | tuple[int, ...]
 
 
-def parameter(name: str, value: Tensor | float, like: Tensor | None = None) -> Tensor:
-    """A parameter as a tensor; a number takes dtype and device of `like`."""
-    if isinstance(value, int | float):
-        return (
-            torch.tensor(float(value)) if like is None else torch.full((), value, dtype=like.dtype, device=like.device)
+def parameter(name: str, value: Tensor | float | None, like: Tensor | None = None) -> Tensor:
+    """Return a parameter as a tensor; a number takes dtype and device of `like`."""
+    if isinstance(value, Tensor):
+        return real(name, value)
+    if not isinstance(value, int | float):
+        raise TypeError(
+            f"{name} must be a number or a tensor, got {type(value).__name__}; "
+            f"convert an array or a list with torch.as_tensor({name})"
         )
-    return real(name, value)
+    dtype = torch.get_default_dtype() if like is None else like.dtype
+    if torch.finfo(dtype).max < abs(value) < math.inf:
+        raise ValueError(f"{name} must be a number that {dtype} can hold, got {value}")
+    return torch.full((), value, dtype=dtype, device=None if like is None else like.device)
+
+
+def check_manifold(manifold: object) -> Manifold:
+    if not isinstance(manifold, Manifold):
+        raise TypeError(f"manifold must be a manifold such as curvae.PoincareBall(2), got {type(manifold).__name__}")
+    return manifold
+
+
+def batch_shape_of(**parameters: tuple[Tensor, int]) -> torch.Size:
+    """Broadcast the batch shapes of parameters, each given with its number of event dimensions."""
+    try:
+        return broadcast_shapes(*(value.shape[: value.dim() - event] for value, event in parameters.values()))
+    except RuntimeError:
+        shapes = " and ".join(f"{name} of shape {tuple(value.shape)}" for name, (value, _) in parameters.items())
+        raise ValueError(f"{' and '.join(parameters)} must have batch shapes that broadcast, got {shapes}") from None
 
 
 def check_positive(name: str, value: Tensor) -> None:
