@@ -38,6 +38,7 @@ __all__ = [
     "viewer",
 ]
 __version__ = "0.1.0"
+_YEAR = 2026  # of this version, for citations
 
 # Imported when first used: torch and scikit-learn take seconds, which `curvae --help` need not wait for.
 _SUBMODULES = ("data", "distributions", "geometry", "hierarchy", "models", "nn", "plotting", "training", "viewer")
@@ -62,4 +63,4 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

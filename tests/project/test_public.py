@@ -65,7 +65,10 @@ def test_a_distribution_imports_no_computer_algebra(imported_lazily):
 
 
 def test_every_name_leads_to_something():
-    assert set(SUBMODULES) < set(curvae.__all__) <= set(dir(curvae))
+    assert set(SUBMODULES) < set(curvae.__all__) and dir(curvae) == sorted([*curvae.__all__, "__version__"])
+    for name in SUBMODULES:
+        module = getattr(curvae, name)
+        assert dir(module) == sorted(module.__all__)
     for name in curvae.__all__:
         assert getattr(curvae, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

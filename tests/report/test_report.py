@@ -255,4 +255,11 @@ def test_bibtex_is_ascii_and_its_braces_close():
     entries = bibtex()
     assert entries.isascii() and entries.count("{") == entries.count("}")
     assert re.findall(r"^@(\w+){", entries, re.MULTILINE) == ["misc", "inproceedings"]
+    for entry in entries.strip().split("\n\n"):
+        head, *fields, end = entry.splitlines()
+        assert re.fullmatch(r"@\w+{\w+,", head) and end == "}"
+        assert all(re.fullmatch(r"  \w+ = {.+},?", field) for field in fields)
+        assert all(field.endswith("},") for field in fields[:-1]) and fields[-1].endswith("}")
+        assert sum(bool(re.fullmatch(r"  year = {20\d\d},", field)) for field in fields) == 1
+    assert f"year = {{{curvae._YEAR}}}" in entries and f"({curvae._YEAR})" in citation()
     assert entries in Page(report().html()).said("pre")[-1] + "\n"

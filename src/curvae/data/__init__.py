@@ -29,3 +29,4 @@ __all__ = [
     "open_stream",
     "split_edges",
 ]
+__dir__ = __all__.copy  # completion lists public names only

@@ -20,3 +20,4 @@ __all__ = [
     "kl_quadrature",
     "to_pyro",
 ]
+__dir__ = __all__.copy  # completion lists public names only

@@ -3,3 +3,4 @@
 from .manifolds import Euclidean, Lorentz, Manifold, PoincareBall
 
 __all__ = ["Euclidean", "Lorentz", "Manifold", "PoincareBall"]
+__dir__ = __all__.copy  # completion lists public names only

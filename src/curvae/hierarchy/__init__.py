@@ -49,3 +49,4 @@ __all__ = [
     "tree_of_embedding",
     "tree_of_pairs",
 ]
+__dir__ = __all__.copy  # completion lists public names only

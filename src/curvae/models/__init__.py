@@ -39,3 +39,4 @@ __all__ = [
     "WeightedEdges",
     "marginal_likelihood",
 ]
+__dir__ = __all__.copy  # completion lists public names only

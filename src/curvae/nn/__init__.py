@@ -40,3 +40,4 @@ __all__ = [
     "normalised_adjacency",
     "undirected",
 ]
+__dir__ = __all__.copy  # completion lists public names only

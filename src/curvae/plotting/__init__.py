@@ -35,3 +35,4 @@ __all__ = [
     "regular_tree",
     "sample_grid",
 ]
+__dir__ = __all__.copy  # completion lists public names only

@@ -278,16 +278,18 @@ def _refuse_single(name: str, texts: Sequence[str]) -> None:
 # --- how to cite ------------------------------------------------------------------------------------------------------
 
 
-def _version() -> str:
+def _release() -> tuple[str, int]:
+    """Return version and year."""
     # Not at the top: the package sets its version after importing its parts, of which this file may be one.
-    from .. import __version__
+    from .. import _YEAR, __version__
 
-    return __version__
+    return __version__, _YEAR
 
 
 def software() -> str:
-    """The reference of the software alone."""
-    return f"The Curvae authors. Curvae, version {_version()}. Software."
+    """Return the reference of the software alone."""
+    version, year = _release()
+    return f"The Curvae authors ({year}). Curvae, version {version}. Software."
 
 
 def citation() -> str:
@@ -309,12 +311,14 @@ def bibtex() -> str:
         @misc{curvae,
     """
     # Braces keep capitals that a bibliography style would lower; @misc is known to BibTeX and biblatex alike.
+    version, year = _release()
     title = _TITLE.replace("Poincaré Variational Auto-Encoders", r"{Poincar\'e} Variational Auto-Encoders")
     return f"""\
 @misc{{curvae,
   author = {{{{The Curvae authors}}}},
   title = {{{{Curvae}}}},
-  note = {{Software, version {_version()}}}
+  year = {{{year}}},
+  note = {{Software, version {version}}}
 }}
 
 @inproceedings{{mathieu2019poincare,

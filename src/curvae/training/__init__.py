@@ -50,3 +50,4 @@ __all__ = [
     "neighbourhood",
     "random_split",
 ]
+__dir__ = __all__.copy  # completion lists public names only
