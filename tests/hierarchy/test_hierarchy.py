@@ -358,7 +358,7 @@ def outcome(x, seed=0, **options):
 def test_a_branching_diffusion_is_like_a_tree():
     found = outcome(branching_diffusion(per_node=3).x[:381])
     assert found.outcome == "tree-like" and found.p_nesting <= 0.05 >= found.p_groups
-    assert found.groups >= 20 and not found.curve
+    assert found.groups >= 20 and not found.curve and found.verdict == "found"
 
 
 @pytest.mark.parametrize("number", [3, 10, 25])
@@ -367,6 +367,21 @@ def test_clusters_without_nesting_are_not(number):
     x = 4 * random.normal(size=(number, 10))[random.integers(number, size=250)] + random.normal(size=(250, 10))
     found = outcome(x)
     assert found.outcome == "clustered" and found.p_groups <= 0.05 < found.p_nesting
+    assert found.verdict == ("not found" if number == 25 else "too few groups to tell")
+
+
+def test_three_groups_of_three_groups_are_too_few_to_tell():
+    random = np.random.default_rng(0)
+    centres = 3 * random.normal(size=(3, 1, 10)) + 1.5 * random.normal(size=(3, 3, 10))
+    x = centres.reshape(9, 10)[random.integers(9, size=250)] + random.normal(size=(250, 10))
+    found = diagnose(x)
+    cophenetic = found.scores[-1]
+    assert found.outcome == "clustered" and found.nesting.verdict == "too few groups to tell"
+    assert cophenetic.name == "cophenetic correlation" and cophenetic.value > cophenetic.surrogate + 0.2
+    assert found.sentence.startswith("Clustered, too few groups to tell whether they are nested (p = 0.0")
+    figures = f"cophenetic correlation is {cophenetic.value:.2f}, that of surrogates {cophenetic.surrogate:.2f}; try"
+    assert figures in found.sentence and "no groups of groups" not in found.sentence
+    assert found.to_json()["nesting"] == found.nesting.verdict
 
 
 def test_clouds_are_flat():

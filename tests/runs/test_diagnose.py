@@ -74,8 +74,12 @@ def test_flat_data_as_json_repeat_with_the_seed():
 def test_units_of_columns_do_not_count_for_lengths():
     table = pd.read_csv(groups_table("t.csv"))
     (table * [1, 1000, 0.01] + 7).to_csv("other.csv", index=False)
-    found = curvae("diagnose", "t.csv", "--json", thorough=True).json
-    assert found["outcome"] == "clustered" and "nesting not shown" in found["sentence"]
+    words = ("diagnose", "t.csv", "--json", "-o", "report.html")
+    found = curvae(*words, thorough=True).json
+    assert found["outcome"] == "clustered" and found["nesting"] == "too few groups to tell"
+    page = Path("report.html").read_text()
+    assert found["nesting"] in found["sentence"] and found["sentence"] in page
+    assert page.count(found["nesting"]) == 2
     own, other = (curvae("diagnose", name, "--json").json for name in ("t.csv", "other.csv"))
     for name, score in own["scores"].items():
         assert score["value"] == pytest.approx(other["scores"][name]["value"])

@@ -118,9 +118,16 @@ class Diagnosis:
             )
         if self.outcome == "tree-like":
             return f"Tree-like (p = {self.p_value:.2g}): {things} {found}, {beyond}; {advice}."
+        if self.nesting.verdict == "too few groups to tell":
+            cophenetic = self.scores[-1]
+            return (
+                f"Clustered, too few groups to tell whether they are nested (p = {p_groups} for groups): {things} form "
+                f"groups, {beyond}; their {cophenetic.name} is {cophenetic.value:.2f}, that of surrogates "
+                f"{cophenetic.surrogate:.2f}; {advice}."
+            )
         if self.outcome == "clustered":
             return (
-                f"Clustered, nesting not shown (p = {p_groups} for groups, {p_nesting} for nesting): {things} form "
+                f"Clustered, nesting not found (p = {p_groups} for groups, {p_nesting} for nesting): {things} form "
                 f"groups, {beyond}, and no groups of groups were found; {advice}."
             )
         why = f"the {things} follow a curve and nothing branches off" if self.nesting.curve else f"nothing {beyond}"
@@ -130,6 +137,7 @@ class Diagnosis:
         """Every figure, as JSON values."""
         return {
             "outcome": self.outcome,
+            "nesting": self.nesting.verdict,
             "sentence": self.sentence,
             "p_value": self.p_value,
             "p_groups": self.nesting.p_groups,

@@ -11,6 +11,9 @@ structure inside them, for many because their centres are a hierarchy themselves
 
 Either test may refuse a given mixture, so both p-values count twice.
 
+The test has little power with few groups: it looks inside seven at least, and where structure shows inside fewer than
+ten it finds about half of the nested mixtures. If it finds no nesting there, it has too few groups to tell.
+
 In a table structure inside few groups must show against dealt columns too, and again when columns are turned into
 normal scores by their ranks: what logarithms would do away with, as the arms of a cloud whose columns span decades, is
 none.
@@ -46,15 +49,17 @@ from .surrogates import (
     some_quadruples,
 )
 
-__all__ = ["FEWEST", "LEVEL", "Nesting", "Outcome", "check_points", "examine_points"]
+__all__ = ["FEWEST", "LEVEL", "Nesting", "Outcome", "Verdict", "check_points", "examine_points"]
 
 Random = np.random.Generator
 Outcome = Literal["tree-like", "clustered", "flat"]
+Verdict = Literal["found", "not found", "too few groups to tell"]
 
 LEVEL = 0.05
 FEWEST = 16  # points
 
 _RUNGS = (7, 10, 14, 20, 29)  # numbers of groups to look inside
+_ENOUGH = 10  # groups with structure inside, from which on missing nesting is news
 _INSIDE = 4  # points that a group has on average on the highest rung, and that it needs to hold a quadruple
 _MOST = 160  # points that structure is looked for in; of one of several groups a quarter of that
 _APART = 240  # points that gaps are looked for in
@@ -67,15 +72,16 @@ _QUADRUPLES = 3000
 
 @dataclass(frozen=True)
 class Nesting:
-    """What the test found.
+    """The result of the test.
 
     Arguments:
-        outcome: "tree-like", "clustered" (nesting not shown) or "flat".
+        outcome: "tree-like", "clustered" (groups, no nesting found) or "flat".
         p_groups: of there being no groups.
         p_nesting: of there being groups without nesting, or none; 1 where the question did not arise.
         curve: whether the points follow a curve that nothing branches off.
         groups: largest number of groups with structure inside them, 0 where it is less than seven.
         forest: whether it is a graph without a circle.
+        few_groups: whether the groups are too few for the test of nesting.
     """
 
     outcome: Outcome
@@ -84,6 +90,14 @@ class Nesting:
     curve: bool
     groups: int
     forest: bool = False
+    few_groups: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether there are groups of groups."""
+        if self.outcome == "tree-like":
+            return "found"
+        return "too few groups to tell" if self.few_groups else "not found"
 
 
 class _Points:
@@ -254,7 +268,9 @@ def examine_points(distances: Array, random: Random, rows: Rows | None = None) -
     if p_groups > LEVEL:
         return Nesting("flat", p_groups, 1.0, curve, 0)
     p_nesting, groups = (1.0, 0) if curve else _climb(points, max(whole, 2 * first))
-    return Nesting("tree-like" if p_nesting <= LEVEL else "clustered", p_groups, p_nesting, curve, groups)
+    outcome: Outcome = "tree-like" if p_nesting <= LEVEL else "clustered"
+    few_groups = 2 * first > LEVEL or 0 < groups < _ENOUGH
+    return Nesting(outcome, p_groups, p_nesting, curve, groups, few_groups=few_groups)
 
 
 def _few_groups(distances: Array, random: Random, rows: Rows | None) -> tuple[float, float]:

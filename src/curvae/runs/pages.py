@@ -378,7 +378,8 @@ def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
     table = Table(
         ["score", "data", "surrogates", "meaning"],
         [[s.name, f"{s.value:.3f}", f"{s.surrogate:.3f}", s.meaning] for s in scores],
-        f"p = {found.nesting.p_groups:.2g} for groups, {found.nesting.p_nesting:.2g} for nesting.",
+        f"p = {found.nesting.p_groups:.2g} for groups, {found.nesting.p_nesting:.2g} for groups of groups: "
+        f"{found.nesting.verdict}.",
     )
     return Section("The test", (), pictures, [table])
 
