@@ -52,12 +52,12 @@ def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     *_ROWS,
     "missing",
     "memory",
-    option("--repeats", help="Trainings, to see how stable the map is (1).", type=int),
+    option("--repeats", help="Number of trainings, to see how stable the map is (1).", type=int),
     "root",
     "resume",
     "force",
     "device",
-    option("--processes", type=int, help="Processes that share the training: 2, 4, … 64 (1, or those of torchrun)."),
+    option("--processes", type=int, help="Number of processes for one training: 2, 4, … 64 (1, or those of torchrun)."),
     *setting_options(RowSettings),
     example="fit cells.csv --label type --id barcode -o runs/cells",
 )
@@ -77,8 +77,12 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     *_GRAPH,
     "categorical",
     "missing_features",
-    option("--splits", help="How often to hide edges and find them again (5).", type=click.IntRange(min=0)),
-    option("--reconstruct", is_flag=True, help="Show the edges as closely as possible: --encoder free, --splits 0."),
+    option(
+        "--splits", help="Number of random splits on which hidden edges are predicted (5).", type=click.IntRange(min=0)
+    ),
+    option(
+        "--reconstruct", is_flag=True, help="Fit the edges as closely as possible: short for --encoder free --splits 0."
+    ),
     option("--links", help="Write so many of the likeliest missing edges to links.csv.", type=click.IntRange(min=1)),
     "root",
     "resume",
@@ -226,9 +230,9 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     "data",
     option("-o", "--output", type=FILE, help="Folder (runs/<name>-comparison-<n>)."),
     option("--curvatures", help="Values of c > 0 to choose from (0.3,1)."),
-    option("--repeats", help="Seeds and splits (5).", type=int),
+    option("--repeats", help="Number of repeats, each with its own seed and split (5).", type=int),
     option("--graph", is_flag=True, help="The data are the edges of a graph."),
-    option("--tree", help="A known tree, to compare by how well it is recovered too.", type=FILE),
+    option("--tree", help="Known tree; also compare how well it is recovered.", type=FILE),
     *_GRAPH,
     *_ROWS,
     "missing",
@@ -260,12 +264,12 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
 
 
 @command(
-    click.Argument(["what"], help="list, all, or an experiment that list names."),
+    click.Argument(["what"], help="Name of an experiment, all, or list to show the names."),
     option("--out", help="Folder for results (results/paper, quick: runs/paper-quick).", type=FILE),
-    option("--quick", is_flag=True, help="A few minutes on two cores, to see that it works."),
-    option("--shards", is_flag=True, help="List the shards with their state, and do nothing."),
-    option("--only", help="Compute this shard, or several: a,b.", metavar="SHARD", multiple=True),
-    option("--force", is_flag=True, help="Compute shards that are done again."),
+    option("--quick", is_flag=True, help="Quick run to try it out: a few minutes on two cores."),
+    option("--shards", is_flag=True, help="Only list the shards and their state."),
+    option("--only", help="Compute only these shards, separated by commas.", metavar="SHARD", multiple=True),
+    option("--force", is_flag=True, help="Compute finished shards again."),
     "seed",
     option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     example="paper table1 --quick",
@@ -287,32 +291,34 @@ def paper(
     option("-o", "--output", type=FILE, help="Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html)."),
     option("--rows", help="Table of new rows to mark on the map.", metavar="FILE", shell_complete=files),
     "missing_as_run",
-    option("--show", help="Column to put in; repeatable.", metavar="COLUMN", multiple=True),
+    option("--show", help="Column to include; repeatable.", metavar="COLUMN", multiple=True),
     option("--label", help="Column to colour by (the run's label)."),
-    option("--anonymous", is_flag=True, help="Leave out ids and the order of the rows."),
-    option("--thumbnails", is_flag=True, help="Put in the images of the rows, small."),
-    option("--data", help="Where columns or images are.", metavar="FILE"),
-    option("--explain", is_flag=True, help="Put in what the model expects: two clicks show what changes."),
+    option("--anonymous", is_flag=True, help="Leave out ids and row order."),
+    option("--thumbnails", is_flag=True, help="Include the images as thumbnails."),
+    option("--data", help="File that holds the columns or images.", metavar="FILE"),
+    option(
+        "--explain",
+        is_flag=True,
+        help="Include the expected values of the model: click two points to see what changes between them.",
+    ),
     option(
         "--names",
-        help="In a picture of a graph, name so many nodes with the most edges (0).",
+        help="Number of nodes to name in a picture of a graph, those with the most edges (0).",
         type=click.IntRange(min=0),
         default=0,
     ),
     option("--factor", help="Factor of a product to show, such as h1 or e2 (the first hyperbolic one)."),
-    option(
-        "--find", help="Id of a row to have on the map, where it is a sample; repeatable.", metavar="ID", multiple=True
-    ),
+    option("--find", help="Id of a row that a sample must include; repeatable.", metavar="ID", multiple=True),
     "force",
     example="view runs/cells-1 --rows new-cells.csv -o new.html",
 )
 def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
-    """The map of a run as one page to move about in, or as a picture."""
+    """Write the map of a run as an interactive map (one HTML page) or as a picture."""
     if asked["rows"] is None:
         refuse("without --rows", ("missing",))
     path, shown = runs.view_run(runs.ViewRequest(run, **asked), reporter)
     picture = f"{run.resolve().name}-map.pdf" if path.suffix == ".html" else None
-    why = "the same as a picture" if picture else "the same to move about in"
+    why = "the map as a picture" if picture else "the interactive map"
     same = {"output": picture, **{name: asked[name] for name in ("rows", "missing", "factor")}}
     same["anonymous"] = asked["anonymous"] or None
     following = runs.Step("view", (str(run),), same, why)
@@ -339,10 +345,10 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", *_EDGES)
     *_EDGES,
     option(
         "--tree",
-        help="Of a run: compare with a tree (Newick, columns child and parent, or branching-diffusion).",
+        help="For a run: known tree (Newick, columns child and parent, or branching-diffusion).",
         type=FILE,
     ),
-    option("--newick", help="Of a run: write the tree read off its map to this file.", type=FILE),
+    option("--newick", help="For a run: write the tree read off its map to this file.", type=FILE),
     *_TABLE,
     "covariates_left_out",
     "missing_filled",
@@ -375,7 +381,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     click.Argument(["embedding"], type=FILE, help="Map of the data: table (.csv, …), matrix (.npy, …) or run folder."),
     option(
         "--distance",
-        help="Distance on the map: euclidean, poincare (unit ball) or lorentz (euclidean; of a map of Curvae its own).",
+        help="Distance on the map: euclidean, poincare (unit ball) or lorentz (euclidean; a Curvae map uses its own).",
         choices=("euclidean", "poincare", "lorentz"),
     ),
     option("-o", "--output", type=FILE, help="Report to write (.html)."),

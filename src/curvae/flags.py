@@ -101,7 +101,7 @@ class SettingOption(click.Option):
 def _help(known: Iterable[Setting]) -> str:
     """What all kinds of models say, or the first and then that of a graph."""
     first, *others = dict.fromkeys(one.text for one in known)
-    return first + "".join(f" Of a graph: {other[0].lower()}{other[1:]}" for other in others)
+    return first + "".join(f" For a graph: {other[0].lower()}{other[1:]}" for other in others)
 
 
 def _typed(known: Setting) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def export(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     option("--from", "start", help="Row, by its id, or label to start from (the centre of the map).", metavar="ID"),
     option("--to", "end", help="Row, by its id, or label to go to (each label in turn).", metavar="ID"),
     option("-n", "--count", help="How many columns to show (10).", type=click.IntRange(min=1), default=10),
-    option("-o", "--output", type=FILE, help="CSV file for the values on the way."),
+    option("-o", "--output", type=FILE, help="CSV file for the values along the way."),
     "force",
     "seed",
     "device",

@@ -50,7 +50,7 @@ def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
     return {"is_flag": True, "is_eager": True, "expose_value": False, "callback": callback}
 
 
-_ROWS = "Rows that lack values: error, drop, fill in the mean, or leave gaps to the model"
+_ROWS = "Missing values: error, drop the rows, fill in the mean, or let the model handle them"
 SHARED: dict[str, click.Parameter] = {
     "run": click.Argument(["run"], type=FILE, help="Run folder of curvae fit or curvae graph."),
     "data": click.Argument(
@@ -68,13 +68,13 @@ SHARED: dict[str, click.Parameter] = {
         "--covariate",
         "covariates",
         multiple=True,
-        help="Column of the circumstances, such as the batch, told to the decoder; repeatable.",
+        help="Covariate such as the batch: a column given to the decoder; repeatable.",
     ),
     "covariates_left_out": option(
         "--covariate",
         "covariates",
         multiple=True,
-        help="Column of the circumstances, such as the batch, left out of the distances; repeatable.",
+        help="Covariate such as the batch: a column left out of the distances; repeatable.",
     ),
     "exposure": option("--exposure", help="Column with the exposure of each row, for counts (poisson)."),
     "missing": option(
@@ -87,7 +87,7 @@ SHARED: dict[str, click.Parameter] = {
         "--missing",
         choices=("error", "drop", "mean"),
         default="error",
-        help="Rows that lack values: error, drop, or fill in the mean (error).",
+        help="Missing values: error, drop the rows, or fill in the mean (error).",
     ),
     "missing_features": option(
         "--missing",
@@ -95,13 +95,19 @@ SHARED: dict[str, click.Parameter] = {
         default="error",
         help="Missing features of nodes: error, or fill in the mean (error).",
     ),
-    "memory": option("--memory", metavar="SIZE", help="Read larger data in pieces of it: 2GB (a quarter of all)."),
+    "memory": option(
+        "--memory",
+        metavar="SIZE",
+        help="Memory for data, such as 2GB; larger data are read in pieces (a quarter of all memory).",
+    ),
     "memory_of_sample": option(
-        "--memory", metavar="SIZE", help="Look at a sample of larger data, of this size: 2GB (a quarter of all)."
+        "--memory",
+        metavar="SIZE",
+        help="Memory for data, such as 2GB; of larger data a sample is used (a quarter of all memory).",
     ),
     "nodes": option("--nodes", shell_complete=files, help="Table of nodes: names, labels, features."),
     "features": option(
-        "--features", multiple=True, help="Column of numbers of the nodes; repeatable (all of --nodes)."
+        "--features", multiple=True, help="Numeric column of --nodes to use as a feature; repeatable (all of them)."
     ),
     "no_features": option("--no-features", is_flag=True, help="Use no column of --nodes as a feature."),
     "features_file": option(
@@ -119,12 +125,10 @@ SHARED: dict[str, click.Parameter] = {
     "header": option(
         "--header/--no-header",
         default=None,
-        help="Whether the first line of a list of edges names its columns (detected).",
+        help="Whether the first line of the edge list holds column names (detected).",
     ),
-    "weighted": option(
-        "--weighted", is_flag=True, help="Read weights of edges, as intensities: 2 counts as two edges of 1."
-    ),
-    "isolated": option("--isolated", is_flag=True, help="Add nodes that only the table names, without edges."),
+    "weighted": option("--weighted", is_flag=True, help="Read edge weights: an edge of weight 2 counts as two edges."),
+    "isolated": option("--isolated", is_flag=True, help="Also add nodes of the table that have no edges."),
     "seed": SettingOption([RowSettings], "seed", default=0),
     "device": option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     "jobs": option("--jobs", type=click.IntRange(min=1), help="Processes (one per core, one on CUDA)."),

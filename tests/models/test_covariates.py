@@ -100,7 +100,7 @@ def test_a_context_that_lacks_or_has_another_width_is_refused():
     model.encode(torch.zeros(2, FEATURES).double())  # which is not told
     with pytest.raises(CurvaeError, match="needs the covariates"):
         random_model(replace(BASE, encode_covariates=True)).encode(torch.zeros(2, FEATURES).double())
-    with pytest.raises(CurvaeError, match="no covariates that the encoder could be told"):
+    with pytest.raises(CurvaeError, match="there are no covariates to give to the encoder"):
         build(replace(BASE, encode_covariates=True), FEATURES)
 
 

@@ -456,7 +456,7 @@ def test_config_refuses(name, value):
         ({"space": {"dim": 3, "epochs": 3}}, "unknown settings: space.epochs; did you mean epochs?"),
         ({"space": "h2,e3", "dim": 4}, 'dim=4 contradicts space="h2,e3"'),
         ({"space": "h2:0.5", "curvature": 2.0}, 'curvature=2.0 contradicts space="h2:0.5"'),
-        ({"space": "h2,h2:learn", "learn_prior_scale": True}, "only c·σ0² can be told from data"),
+        ({"space": "h2,h2:learn", "learn_prior_scale": True}, "only c·σ0² is identifiable"),
     ],
 )
 def test_config_refuses_combinations(settings, words):

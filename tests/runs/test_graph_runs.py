@@ -605,7 +605,7 @@ def test_evaluation_against_brute_force(run):
     assert "10 edges that it was trained on: AUC" in shown.out and f"{len(new)} new edges: AUC" in shown.out
     assert "'stranger'" in shown.err
     write_edges("else.csv", [("x", "y")])
-    refused("evaluate", run, "else.csv", says=["no edge of else.csv", "call nodes alike"])
+    refused("evaluate", run, "else.csv", says=["no edge of else.csv", "use the same names"])
     refused("evaluate", run, "more.csv", "--samples", "5", says=["model of a graph", "leave out --samples"])
     refused("evaluate", run, "more.csv", "-o", "s.csv", says=["model of a graph", "leave out -o"])
     refused("view", run, "--rows", "more.csv", says=["model of a graph", "leave out --rows"])

@@ -185,7 +185,7 @@ def test_gaps_count_as_means(data: pd.DataFrame) -> None:
         ({"name": ["x"] * 40, "u": range(40)}, ["more than once"]),
         (
             {"name": [f"x{i}" for i in range(40)], "u": range(40)},
-            ["no row of the data is in", "name them alike"],
+            ["no row of the data is in", "use the same ids in both"],
         ),
         ({"u": ["a", "b"] * 20}, ["no columns of numbers"]),
         ({"u": [1.5, np.nan] * 20}, ["row 2 of the map has no finite coordinates"]),

@@ -363,7 +363,7 @@ def test_view_writes_a_page(home):
     assert found.code == 0, found.err
     assert found.out.splitlines() == [
         "map: run-map.html",
-        f"next: curvae view {home / 'run'} -o run-map.pdf    the same as a picture",
+        f"next: curvae view {home / 'run'} -o run-map.pdf    the map as a picture",
     ]
     seen = Page(Path("run-map.html").read_text(encoding="utf-8"))
     table = pd.read_csv(home / "run/embedding.csv")
@@ -403,7 +403,7 @@ def test_view_shows_columns_of_a_table_matched_by_id(home):
 
 def test_view_without_names(home):
     found = curvae("view", home / "run", "--anonymous", "-o", "a.html")
-    assert found.code == 0 and found.out.endswith("-o run-map.pdf --anonymous    the same as a picture\n")
+    assert found.code == 0 and found.out.endswith("-o run-map.pdf --anonymous    the map as a picture\n")
     text = Path("a.html").read_text(encoding="utf-8")
     assert "ids" not in Page(text).blocks and "no ids" in text and "cell1" not in text
     table = pd.read_csv(home / "more.csv")
@@ -444,7 +444,7 @@ def test_view_shows_images(home):
 @pytest.mark.parametrize(("name", "start"), [("m.svg", b"<?xml"), ("m.png", b"\x89PNG"), ("m.PDF", b"%PDF")])
 def test_view_writes_pictures(home, name, start):
     found = curvae("view", home / "run", "-o", name)
-    assert found.code == 0 and "the same to move about in" in found.out
+    assert found.code == 0 and "the interactive map" in found.out
     assert Path(name).read_bytes().startswith(start)
 
 

@@ -93,7 +93,7 @@ def match_rows(tree: NamedTree, ids: NDArray[np.str_], labels: NDArray[np.str_] 
         known = "" if labels is None else f" and have the labels {quoted(list(dict.fromkeys(labels))[:3])}"
         raise CurvaeError(
             f"no row has the name of a node: rows are called {quoted(ids[:3])}{known}, nodes are called "
-            f"{quoted(list(places)[:3])}; name them alike"
+            f"{quoted(list(places)[:3])}; use the same names in both"
         )
     return found
 

@@ -90,7 +90,7 @@ class VAE(Latent):
         self._set_posterior(posterior, prior, "VAE(encoder, decoder, posterior, prior, likelihood)")
         if any(factor.scale.learnable and factor.curvature.learnable for factor in self.space):
             raise ValueError(
-                "learn either the curvature or the prior's scale, not both: only c·σ0² can be told from data "
+                "learn either the curvature or the prior's scale, not both: only c·σ0² is identifiable "
                 "(stretching the latent space by k with c → c/k², σ → kσ changes nothing)"
             )
 

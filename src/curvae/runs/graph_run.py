@@ -212,7 +212,7 @@ class GraphRun(Run):
         ]
         verdict = pages.verdict(links, near, faithful, accuracy)
         if self.remarks:
-            following = Step("view", (str(place.folder),), why="the map as a page to move about in")
+            following = Step("view", (str(place.folder),), why="the interactive map")
         elif not self._drawn and not all(factor.flat for factor in config.factors):
             following = self.source.compare_step("is curvature worth it for this graph?", **settings)
         else:

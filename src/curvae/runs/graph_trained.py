@@ -168,7 +168,7 @@ class TrainedGraph(TrainedRun):
         if not len(edges):
             raise CurvaeError(
                 f"no edge of {Path(path).name} joins two nodes of {run}; it names {quoted(graph.names[:2])}, the run "
-                f"{quoted(own.names[:2])}: call nodes alike"
+                f"{quoted(own.names[:2])}: use the same names"
             )
         if len(unknown):
             left = graph.n_edges - len(edges)

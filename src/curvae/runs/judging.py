@@ -220,7 +220,7 @@ def _matched(own: InMemory, found: _Map, path: Path) -> tuple[Dataset, Any, NDAr
     if not len(kept):
         raise CurvaeError(
             f"no row of the data is in {path.name}: rows are called {quoted(data.ids[:3])} and there "
-            f"{quoted(list(known)[:3])}; name them alike"
+            f"{quoted(list(known)[:3])}; use the same ids in both"
         )
     taken, held = _taken(found, rows[kept])
     left = f"; {count(len(data) - len(kept), 'row')} without a place left out" if len(kept) < len(data) else ""

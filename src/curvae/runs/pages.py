@@ -207,7 +207,7 @@ def likelihood_section(found: Likelihoods | None, rows: str, compare_command: st
 def training_section(fitted: Fitted, embedding: Embedding, neighbours_reason: str) -> Section:
     """How the training went; `neighbours_reason` says why the map is held to neighbourhoods of the data, or not."""
     facts = [
-        ["c·σ0², all that the data can tell of the two", each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}")],
+        ["c·σ0², which alone the data determine", each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}")],
         ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
         *_neighbour_facts(fitted, neighbours_reason),
     ]
@@ -298,7 +298,7 @@ def samples_picture(images: NDArray[Any]) -> Picture:
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
     kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.n_columns} columns"
-    told = [f"Covariates, of which the model is told: {', '.join(data.context_names)}."] if data.context_names else []
+    told = [f"Covariates, given to the decoder: {', '.join(data.context_names)}."] if data.context_names else []
     return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *told, *data.notes, *notes])
 
 

@@ -237,8 +237,9 @@ class Run(ABC):
         """How maps are turned, for a report."""
         centre = f"The Fréchet mean of all {self.thing}s" if self.root is None else f"The {self.thing} {self.root!r}"
         return (
-            f"{centre} is at the centre. The map is turned, and where necessary mirrored, so that the first principal "
-            f"component of {self.axes} grows to the right and the second upwards: another seed turns it alike."
+            f"{centre} is at the centre. The map is rotated, and if necessary mirrored, so that the first principal "
+            f"component of {self.axes} grows to the right and the second upwards: maps of different seeds are oriented "
+            "alike."
         )
 
     @abstractmethod

@@ -31,7 +31,7 @@ _UNLIKE = "The maps have other curvatures, so no isometry brings them together, 
 def stability_section(found: Stability | None, again: str, *more: str, pictures: Sequence[Picture] = ()) -> Section:
     """How alike the maps of several trainings are, with further sentences; `again` is the command that trains some."""
     if found is None:
-        text = ["One training. To see what of the map is the data's and what is chance:"]
+        text = ["There was one training. To see how much of the map depends on the random seed:"]
         return Section("Stability", text, command=again)
     alike = (
         f"Over {found.pairs} pairs of trainings with different seeds the rank correlation of latent distances is "

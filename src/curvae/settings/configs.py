@@ -155,7 +155,7 @@ class RowSettings(
         super().check()
         if self.learn_prior_scale and any(factor.learned for factor in self.factors):
             raise CurvaeError(
-                "learn_curvature and learn_prior_scale cannot be combined: only c·σ0² can be told from data; drop one"
+                "learn_curvature and learn_prior_scale cannot be combined: only c·σ0² is identifiable; drop one"
             )
         if self.init == "pca" and self.network != "mlp":
             raise CurvaeError(f'init="pca" needs network="mlp", not {self.network}; use init="random"')

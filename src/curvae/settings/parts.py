@@ -75,7 +75,7 @@ class SpaceSettings(Part):
     space: str | None = setting(
         None,
         "Factors of the latent space, such as h2, h2:1.2, h2:learn or h2,e3.",
-        shown="h of the dimension and curvature given",
+        shown="one factor h of the given dimension and curvature",
     )
     dim: int = setting(2, "Dimension of the latent space.", flags=("-d",))
     curvature: float = setting(
@@ -160,7 +160,7 @@ class LayerSettings(Part):
     hidden: tuple[int, ...] | None = setting(
         None,
         "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
-        shown="200, or from 1,000 training rows on 200,200; where neighbours count, from 400 on 200,200,200,200",
+        shown="200; 200,200 from 1,000 training rows on; with neighbours 200,200,200,200 from 400 rows on",
     )
 
     @property
@@ -175,13 +175,13 @@ class NetworkSettings(LayerSettings):
 
     network: NetworkKind = setting("mlp", "Encoder and decoder: mlp, or conv for images.")
     decoder: DecoderKind = setting("gyroplane", "First layer of the decoder.")
-    encode_covariates: bool = setting(False, "Tell the encoder the covariates too, not the decoder alone.")
+    encode_covariates: bool = setting(False, "Give the covariates to the encoder too, not only to the decoder.")
     dropout: float | Literal["auto"] = setting(
         "auto",
-        "Share of the units of the encoder's dense layers that are left out in a step.",
+        "Dropout rate of the encoder's dense layers.",
         words={"auto": "auto"},
         rule=_SHARE_OF_1,
-        shown="auto: where neighbours count 0.03 from 400 training rows on and 0.05 from 2,000 on, else 0",
+        shown="auto: with neighbours 0.03 from 400 training rows on and 0.05 from 2,000 on, else 0",
     )
 
 
@@ -193,9 +193,9 @@ class LikelihoodSettings(Part):
         "auto",
         "Distribution of a row given its point.",
         choices=("auto", *LIKELIHOODS),
-        shown="auto: by the kinds of the columns",
+        shown="auto: chosen by the types of the columns",
     )
-    standardise: bool = setting(True, "Centre and scale columns, where the likelihood is one of real numbers.")
+    standardise: bool = setting(True, "Centre and scale columns, for likelihoods of real numbers.")
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,9 @@ class ObjectiveSettings(DrawSettings):
     """What is maximised, for a model of rows."""
 
     beta: float = again(DrawSettings, "beta", 1.0)
-    objective: ObjectiveKind = setting("elbo", "What is maximised; iwae needs several samples to differ from elbo.")
+    objective: ObjectiveKind = setting(
+        "elbo", "Objective to maximise; iwae differs from elbo only with several samples."
+    )
 
 
 @dataclass(frozen=True)
@@ -220,26 +222,29 @@ class NeighbourSettings(Part):
 
     neighbours: NeighbourKind = setting(
         "auto",
-        "Keep in the map who is near whom in the data (near), how far apart rows are (far), or both.",
+        "Preserve near neighbours on the map (near), large distances (far), or both.",
         shown="auto: both for an MLP in two or three dimensions, else off",
     )
     neighbours_weight: float | None = setting(
-        None, "How much that counts, in nats a row.", rule=POSITIVE, shown="0.3 a column, of up to 50 columns"
+        None,
+        "Weight of the neighbours in the objective, in nats per row.",
+        rule=POSITIVE,
+        shown="0.3 per column, for up to 50 columns",
     )
-    n_neighbours: int = setting(15, "Neighbours of a row in the data.")
+    n_neighbours: int = setting(15, "Number of nearest neighbours of a row in the data.")
     jitter: float | Literal["auto"] = setting(
         "auto",
         "Show the encoder rows of large tables moved towards a neighbour or away from it, by up to this share of the "
         "way, so that it places new rows better.",
         words={"auto": "auto"},
         rule=_SHARE_OF_1,
-        shown="auto: 0.5 where near neighbours count from 2,000 training rows on, else 0",
+        shown="auto: 0.5 with near neighbours from 2,000 training rows on, else 0",
     )
     init: InitKind = setting(
         "auto",
         "Start at random, or with the first principal components of the rows as their places (pca): maps of different "
         "seeds are then more alike.",
-        shown="auto: pca where neighbours count and the network is an MLP, else random",
+        shown="auto: pca with neighbours and an MLP, else random",
     )
 
     def __post_init__(self) -> None:
@@ -252,14 +257,14 @@ class NeighbourSettings(Part):
 class StepSettings(Part):
     """The training of any model."""
 
-    epochs: int | None = setting(None, "Passes over the data.", shown="as many as make so many steps")
+    epochs: int | None = setting(None, "Passes over the data.", shown="set by the number of steps")
     learning_rate: float = setting(2e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
     adam_beta2: float = setting(0.99, "Decay β2 of Adam's mean of squared gradients.", rule=_SHARE_OF_1)
     cooldown: float = setting(
         0.5, "Share of the steps, at the end, over which the learning rate falls to 0.", rule=_COOLDOWN
     )
     tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
-    seed: int = setting(0, "Seed of everything random.", rule=_SEED)
+    seed: int = setting(0, "Random seed.", rule=_SEED)
 
 
 @dataclass(frozen=True)
@@ -269,12 +274,12 @@ class TrainingSettings(StepSettings):
     learning_rate: float = again(StepSettings, "learning_rate", 2.8e-3)
     steps: int | Literal["auto"] | None = setting(
         "auto",
-        "Steps of a training whose epochs are not given.",
+        "Number of training steps, where the epochs are not given.",
         words={"auto": "auto"},
         shown="auto: 1,500, or 5 passes of up to 10,000",
     )
     epoch_steps: int | None = setting(
-        None, "Steps of an epoch at most.", shown="a whole pass, or 100 where epochs are not given"
+        None, "Largest number of steps in an epoch.", shown="a whole pass, or 100 where epochs are not given"
     )
     batch_size: int = setting(128, "Rows per step.")
     weight_decay: float | Literal["auto"] = setting(
@@ -366,7 +371,7 @@ class GraphLayerSettings(LayerSettings):
     )
     encoder: EncoderKind = setting(
         "convolutions",
-        "Where nodes come from: graph convolutions, or a free vector a node, which fits edges most closely.",
+        "Encoder of the nodes: graph convolutions, or a free vector per node, which fits the edges most closely.",
     )
 
 
@@ -377,17 +382,17 @@ class EdgeSettings(Part):
     edges: EdgeKind = setting("fermi_dirac", "How the probability of an edge falls with distance.")
     popularity: PopularityKind = setting(
         "auto",
-        "Learn how far each node reaches, so that nodes with many edges need not lie near all their neighbours.",
+        "Learn a popularity per node, so that nodes with many edges need not lie near all their neighbours.",
         shown="auto: learned with fermi_dirac edges",
     )
     directed: bool = setting(
         False, "Keep directions: an edge leads from the first node to the second, as in package,dependency."
     )
     pairs: PairKind = setting(
-        "balanced", "Pairs of nodes that are fitted: all, or the edges and as many random pairs that are not joined."
+        "balanced", "Pairs of nodes to fit: all, or the edges and an equal number of random non-edges (balanced)."
     )
     hide: float = setting(0.5, "Share of the edges that each step hides from the encoder.", rule=_SHARE_OF_EDGES)
-    weight: float = setting(1.0, "How often the likelihood counts every pair of nodes.", rule=POSITIVE)
+    weight: float = setting(1.0, "Weight of the likelihood of a pair of nodes.", rule=POSITIVE)
 
     @property
     def popular(self) -> bool:
@@ -400,7 +405,7 @@ class EdgeSettings(Part):
             raise CurvaeError(f'popularity="learned" needs edges="fermi_dirac", not {self.edges}; change one of them')
         if self.directed and not self.popular:
             raise CurvaeError(
-                'directed=True needs popularity="learned", which alone tells the two directions of an edge apart'
+                'directed=True needs popularity="learned", which distinguishes the two directions of an edge'
             )
 
 
@@ -412,7 +417,7 @@ class GraphDrawSettings(DrawSettings):
         DrawSettings,
         "beta",
         "auto",
-        help="Weight of the divergence: of a node beside a pair where pairs are balanced, otherwise as in the ELBO.",
+        help="Weight of the divergence: per node relative to a pair with balanced pairs, otherwise as in the ELBO.",
         words={"auto": "auto"},
         shown="auto: 0.1 divided by the dimension, at least 0.01; 0.01 for all pairs or free vectors",
     )

@@ -57,9 +57,7 @@ def require_buildable(config: Config, layout: Layout) -> None:
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
     if config.encode_covariates and not layout.covariates:
-        raise CurvaeError(
-            "there are no covariates that the encoder could be told; give some, or drop encode_covariates"
-        )
+        raise CurvaeError("there are no covariates to give to the encoder; name some, or drop encode_covariates")
     sizes = (NETWORKS[config.network].width(_shape(layout), layout.inputs), *config.layers, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(

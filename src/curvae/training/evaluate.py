@@ -265,7 +265,7 @@ def _factor_health(part: Embedding, prior_scale: float, named: bool) -> list[str
     if active == 0:
         where = f"in the factor {name} " if named else ""
         warnings.append(
-            f"all points lie together {where}beside the scale of the prior, so the map tells little; "
+            f"all points lie together {where}beside the scale of the prior, so the map shows little; "
             f"train longer{', leave the factor out' if named else ''} or lower beta"
         )
     elif active < part.dim:
