@@ -175,7 +175,7 @@ class PoincareGraphVAE(MapEstimator):
         return self.fit(X, y).embedding_
 
     def link_prediction(self, X: Any, n_splits: int = 5) -> dict[str, Array]:
-        """How well edges that were held out are told from pairs without one, beside rules that need no model.
+        """Score how well held-out edges are predicted, beside rules that need no model.
 
         For each of `n_splits` random splits a model is trained on 85 % of the edges, all at once, and judged on 10 %.
         The model of `fit`, which sees all edges, takes no part.

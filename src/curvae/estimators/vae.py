@@ -61,7 +61,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         posterior: distribution of posterior and prior, "riemannian" or "wrapped".
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: standard deviation of the prior, or "auto": what suits curvature and dimension. Only
-            curvature·prior_scale² can be told from data.
+            curvature·prior_scale² is identifiable.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
             and 1 as binary, the others as numbers).
         missing: what to do about NaN, infinite and masked values. "error" refuses them. "model" leaves them out of the
@@ -95,11 +95,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             to the end and keeps the last.
         learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
         diagonal: one posterior standard deviation for each axis (wrapped only).
-        covariates: columns of X with the circumstances of a row, such as its batch, by name if X is a data frame and by
-            place otherwise. They are no features: the decoder is told them, so the map need not show them. Texts and
-            pandas categories are categories, other columns numbers. Without them rows can be embedded all the same,
-            unless the encoder is told them.
-        encode_covariates: tell the encoder the covariates too.
+        covariates: columns of X that are not features but given to the decoder, such as the batch, so that the map need
+            not show them; by name if X is a data frame, by position otherwise. Texts and pandas categories are
+            categories, other columns numbers. Rows can be embedded without them, unless they are given to the encoder.
+        encode_covariates: give the covariates to the encoder too.
         standardise: centre and scale columns (only those with a Gaussian likelihood).
         objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
         neighbours: hold the map to the neighbourhoods of the data: "near", who is near whom; "far", how far apart rows

@@ -176,7 +176,7 @@ def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: N
     Arguments:
         rows: with their metric.
         seed: of all draws.
-        progress: told which step begins.
+        progress: called with the name of each step as it starts.
     """
     if np.ndim(rows.scale) == 0:
         check_squares(max(abs(float(rows.x.min())), abs(float(rows.x.max()))), "the values")
@@ -195,7 +195,7 @@ def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambd
     Arguments:
         distances: of all pairs, symmetric with zeros on the diagonal.
         seed: of all draws.
-        progress: told which step begins.
+        progress: called with the name of each step as it starts.
 
     Example:
         >>> place = np.random.default_rng(0).normal(size=(80, 3))
@@ -272,7 +272,7 @@ def diagnose_graph(graph: Graph, seed: int = 0, progress: Progress = lambda step
     Arguments:
         graph: its weights do not count.
         seed: of all draws.
-        progress: told which step begins.
+        progress: called with the name of each step as it starts.
     """
     random = np.random.default_rng(seed)
     check_graph(graph)

@@ -108,7 +108,7 @@ def explain(
         draws: of the posteriors, for the intervals.
         level: probability of the intervals.
         steps: on the geodesic, with both ends.
-        context: covariates, (covariates,), if the model is told some; by default 0.
+        context: covariates, (covariates,), if the model uses some; by default 0.
         seed: of the draws.
 
     Example:

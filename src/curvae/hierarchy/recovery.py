@@ -145,7 +145,7 @@ def recover(
         node: of each point.
         points: embedded.
         seed: of the draws.
-        progress: told which step begins.
+        progress: called with the name of each step as it starts.
 
     Example:
         >>> from curvae.hierarchy import Embedded, parse_newick

@@ -63,7 +63,7 @@ def marginal_likelihood(
         samples: draws a row. The estimate is a lower bound in expectation and tight as the samples grow.
         generator: source of the noise.
         shared: use one set of base draws for all rows, so that the figure of a row depends on nothing but the row.
-        advance: told the number of rows finished, for a progress bar.
+        advance: called with the number of rows finished, for a progress bar.
         tf32: on CUDA, matrix products with TF32 inputs, some times faster.
 
     Example:

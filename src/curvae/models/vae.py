@@ -47,10 +47,10 @@ class VAE(Latent):
 
     Arguments:
         encoder: any network from what the likelihood shows of rows x, by default x, to features. If it is
-            `curvae.nn.Conditioned`, it is told the context of the rows too.
+            `curvae.nn.Conditioned`, it is given the context of the rows too.
         decoder: any network from points S, shape (n, d), to the outputs that the likelihood takes; what it returns is
-            flattened to one row a point. It is told the context if it is `Conditioned`, and handed the curvatures if it
-            is `curvae.nn.Layers`.
+            flattened to one row a point. It is given the context if it is `Conditioned`, and the curvatures if it is
+            `curvae.nn.Layers`.
         posterior: from features to a distribution on the latent space, which holds the prior.
         likelihood: from outputs to p(x | z).
         masked: whether entries may be missing. The encoder then reads twice as many numbers: the values of a row, 0
@@ -138,7 +138,7 @@ class VAE(Latent):
     def decode(self, S: Tensor, context: Tensor | None = None) -> Tensor:
         """Outputs for the likelihood, shape (…, outputs), at points S of shape (…, d).
 
-        A decoder that is told a context needs it: (rows, covariates) for points (…, rows, d), or one row for all.
+        A decoder with a context needs it: (rows, covariates) for points (…, rows, d), or one row for all.
         """
         S = checks.points("S", S, self.dim, "this model")
         return self._decode(self.space.saturate(S, self.dtype, _ROOM), context)

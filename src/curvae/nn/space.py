@@ -60,7 +60,7 @@ class FactorFigures(NamedTuple):
 class Factor(nn.Module):
     """A space of curvature −c ≤ 0 with the distributions of posteriors and prior on it.
 
-    Where a decoder can follow, as in a `curvae.models.VAE`, only c·σ0² can be told from data: scaling the factor by k
+    Where a decoder can follow, as in a `curvae.models.VAE`, only c·σ0² is identifiable: scaling the factor by k
     with c → c/k² and σ → kσ changes nothing.
 
     Arguments:

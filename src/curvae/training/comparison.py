@@ -206,9 +206,9 @@ def compare(
         jobs: processes; by default one a core, with one thread each, and a single one on CUDA.
         scheduler: address of a Dask cluster to train on instead.
         folder, resume: keep checkpoints, and go on from them; as of `fit_many`. What was trained is not trained again.
-        progress: told the epochs done and to do, counted over all models.
-        warn: told of models that failed.
-        estimate: told how long the trainings will take, once, when a second of steps has shown it.
+        progress: called with the epochs done and to do, counted over all models.
+        warn: called with one line for every model that failed.
+        estimate: called once with the expected time, after about a second of steps.
     """
     data = Arrays.of(x, blocks)
     if config.neighbours == "auto":

@@ -167,7 +167,7 @@ def likelihoods_many(
         fitted: the models.
         x: rows for each of them.
         samples, seed, shared: as of `likelihoods`; the noise is the same for all models.
-        advance: told how many more rows of a model are finished.
+        advance: called with how many more rows of a model are finished.
         tf32: on CUDA, matrix products with TF32 inputs.
     """
     found: dict[int, Likelihoods] = {}

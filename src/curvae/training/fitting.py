@@ -74,7 +74,7 @@ def fit(
             divisor of 64. On CUDA each has a GPU. The script that asks for several must be importable
             (`if __name__ == "__main__":`), or is started by `torchrun` with as many.
         progress: called after each epoch with its record and the number of epochs.
-        estimate: told how long the training will take, once, when a second of steps has shown it.
+        estimate: called once with the expected time, after about a second of steps.
 
     Example:
         >>> import numpy as np
@@ -138,9 +138,9 @@ def fit_many(
         jobs: processes to spread the stacks over, with one thread each. On a CPU, as many as there are cores; the
             script that asks for several must be importable (`if __name__ == "__main__":`).
         scheduler: address of a Dask cluster to spread them over instead, a stack a worker.
-        progress: told the epochs done and to do, counted over all models.
-        warn: told in one line of every model that failed.
-        estimate: told how long all of it will take, once, when a second of steps has shown it.
+        progress: called with the epochs done and to do, counted over all models.
+        warn: called with one line for every model that failed.
+        estimate: called once with the expected time, after about a second of steps.
 
     Example:
         Twenty seeds by five curvatures, a hundred models, on rows that they all share:

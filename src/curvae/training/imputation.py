@@ -45,7 +45,7 @@ def impute(
         x: rows in original units, as of `fit`, in which NaN is missing.
         samples: draws a row.
         seed: of the draws.
-        advance: told how many more rows are finished.
+        advance: called with how many more rows are finished.
 
     Returns:
         A matrix like that of x; entries that were there are unchanged.
