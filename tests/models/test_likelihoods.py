@@ -92,7 +92,7 @@ class TestMixed(TestCategorical):
         return np.concatenate([yes, one_hot(random, 3), random.normal(size=(ROWS, 2))], 1)
 
     def densities(self, outputs, x, size):
-        """The outputs are those of the numbers, of binary columns, of the categories."""
+        """The outputs are those of the numbers, of yes and no, of the categories."""
         return np.concatenate(
             [
                 stats.bernoulli.logpmf(x[:, :1], 1 / (1 + np.exp(-outputs[..., 2:3]))),

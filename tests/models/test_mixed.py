@@ -165,7 +165,7 @@ def test_only_numbers_are_standardised_and_units_change_nothing_in_original_unit
 
 
 def test_blocks_that_are_not_known_are_found_and_kept(tmp_path: Path):
-    """0 and 1 alone make a binary column; what was found is stored."""
+    """0 and 1 alone make a column of yes and no; what was found is stored."""
     x = np.column_stack([table()[:, [3, 4]], np.ones(60), np.linspace(0, 1, 60), table(60, 1)[:, 4]])
     fitted = fit(SMALL, x)
     assert fitted.layout.blocks == (0, 1, 0, 0, 1) and fitted.reason == "as asked"
@@ -219,7 +219,7 @@ def test_blocks_must_fit_the_data():
 
 
 def test_older_checkpoints_know_their_data_again():
-    """A likelihood that treats all features alike has no use for binary columns."""
+    """A likelihood that treats all features alike has no use for columns of yes and no."""
     x = table()
 
     def rows(blocks: tuple[int, ...], name: str, x=x) -> str:
@@ -276,7 +276,7 @@ def test_numbers_alone_have_no_blocks_and_fingerprints_stay(tmp_path: Path):
     people()[["age", "weight"]].to_csv(path := tmp_path / "t.csv", index=False)
     assert load(path)[0].blocks == ()
     data = from_arrays([[0.0, 1.0], [2.0, 3.0]], labels=["a", "b"])
-    # Recorded before there were binary columns.
+    # Recorded before there were columns of yes and no.
     assert data.fingerprint == "d17c9bcf57fda95b472a1fb60aa65e9af0d2f8617a50dc43aa3e1943939e45df"
     assert replace(data, blocks=(0, 1)).fingerprint == data.fingerprint
     exposed = replace(data, exposure=np.array([1.0, 2.0]))
@@ -308,7 +308,7 @@ def test_a_mixed_table_on_the_command_line(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     people().to_csv("people.csv", index=False)
     fitted = curvae("fit", "people.csv", "--categorical", "colour", *SHORT, "-o", "run")
-    assert "likelihood mixed: 2 numeric, 1 binary, 1 categorical columns" in fitted.err
+    assert "likelihood mixed: 2 columns of numbers, 1 of yes and no, 1 of categories" in fitted.err
     assert f"{len(people())} rows, 4 columns; " in fitted.err
     assert config()["config"]["likelihood"]["likelihood"] == "mixed" and config()["layout"]["blocks"] == [3, 0, 1, 0]
     report = Path("run/report.html").read_text(encoding="utf-8")
