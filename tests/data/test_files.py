@@ -54,8 +54,8 @@ def dangling(path: Path) -> str:
 
 
 def circle(path: Path) -> str:
-    path.symlink_to(path)
-    return f"is a dangling link to {path}"
+    path.symlink_to(path.name)
+    return "is a loop of symbolic links"
 
 
 OTHERS = (pipe, zeros, folder, dangling, circle)

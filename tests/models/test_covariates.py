@@ -416,7 +416,7 @@ def test_the_command_line_from_fit_to_samples(table):
     table.to_csv("t.csv", index=False)
     found = curvae("fit", "t.csv", "--covariate", "batch", "--covariate", "age", "-o", "run", *SMALL)
     assert found.code == 0, found.err
-    assert "compare t.csv --covariate batch --covariate age" in found.out
+    assert "next: curvae fit t.csv --covariate batch --covariate age" in found.out
     assert config()["layout"]["covariates"] == 3
     assert "batch=a, batch=b, age" in Path("run/report.html").read_text()
     refused("sample", "run", says=["needs values of the covariates 'batch' (one of 'a', 'b'), 'age' (a number"])

@@ -308,7 +308,7 @@ def test_a_mixed_table_on_the_command_line(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     people().to_csv("people.csv", index=False)
     fitted = curvae("fit", "people.csv", "--categorical", "colour", *SHORT, "-o", "run")
-    assert "likelihood mixed: 2 columns of numbers, 1 of yes and no, 1 of categories" in fitted.err
+    assert "likelihood mixed: 2 numeric, 1 binary, 1 categorical columns" in fitted.err
     assert f"{len(people())} rows, 4 columns; " in fitted.err
     assert config()["config"]["likelihood"]["likelihood"] == "mixed" and config()["layout"]["blocks"] == [3, 0, 1, 0]
     report = Path("run/report.html").read_text(encoding="utf-8")
@@ -439,7 +439,7 @@ def test_exposure_on_the_command_line(tmp_path: Path, monkeypatch):
     settings = ("--exposure", "hours", *SHORT)
     refused("fit", "c.csv", *settings, says=["an exposure needs --likelihood poisson, not gaussian"])
     fitted = curvae("fit", "c.csv", *settings, "--likelihood", "poisson", "-o", "run")
-    assert "next: curvae compare c.csv --exposure hours" in fitted.out
+    assert "next: curvae fit c.csv --exposure hours" in fitted.out
     curvae("embed", "run", "c.csv", "-o", "places.csv")
     places, own = (pd.read_csv(name)["ball_1"] for name in ("places.csv", "run/embedding.csv"))
     np.testing.assert_allclose(places, own)

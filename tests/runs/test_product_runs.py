@@ -324,9 +324,9 @@ def test_commands_name_the_space_and_nothing_beside_it(asked, compared):
 def test_commands_of_a_run_can_be_typed():
     found = curvae("fit", "t.csv", *ROWS, "--space", "h2:learn,e3", "-o", "typed")
     following = shlex.split(found.out.splitlines()[-1].partition("next: ")[2].partition("    ")[0])[1:]
-    assert following[:2] == ["compare", "t.csv"] and following[following.index("--space") + 1] == "h2,e3"
+    assert following[:2] == ["fit", "t.csv"] and following[following.index("--space") + 1] == "h2:learn,e3"
     assert not {"--dim", "--curvature", "--learn-curvature"} & set(following)
-    refused(*following, "--repeats", "2", says=["at least 3 repeats"])
+    assert curvae(*following, "--epochs", "1", "-o", "again").code == 0
 
 
 def test_a_comparison_sets_the_curvature_of_hyperbolic_factors():

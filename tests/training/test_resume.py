@@ -240,7 +240,7 @@ def test_resume_after_the_data_changed_is_refused(begun):
         table[:-1],
         table.rename(columns={"a": "z"}),
         table.assign(kind="x"),
-        table.assign(more=1.0),
+        table.assign(more=table["a"] ** 2),
     ):
         changed.to_csv("t.csv", index=False)
         untouched(*words, says=["not the data that run was started with", "without --resume"])

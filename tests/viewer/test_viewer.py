@@ -480,7 +480,7 @@ def test_view_marks_new_rows(home):
     assert found.code == 0, found.err
     assert found.out.splitlines() == [
         "map: run-map-new.html",
-        f"next: curvae view {home / 'run'} -o run-map.pdf --rows new.csv    the same as a picture",
+        f"next: curvae view {home / 'run'} -o run-map.pdf --rows new.csv    the map as a picture",
     ]
     seen = Page(Path("run-map-new.html").read_text(encoding="utf-8"))
     assert seen.facts["about"] == ["40 rows, c = 1 (curvature −1)", "Marked: 5 new rows of new.csv"]

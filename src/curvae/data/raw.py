@@ -52,6 +52,7 @@ class RawData:
         left_out: columns of a table that are not used, with the reason.
         messages: notes and warnings so far.
         choices: values of `missing` to propose where values are missing.
+        keeps_constant: whether columns that hold a single value stay.
     """
 
     source: str
@@ -70,6 +71,7 @@ class RawData:
     left_out: dict[str, str] = field(default_factory=dict)
     messages: Messages = field(default_factory=Messages)
     choices: tuple[Missing, ...] = ("model", "mean", "drop")
+    keeps_constant: bool = False
 
     def finish(self, schema: Schema | None, missing: Missing) -> tuple[Dataset, Schema]:
         """Make the data set, and return it with the given schema or one fitted to the data."""
@@ -141,7 +143,9 @@ class RawData:
 
     def leave_out_constant(self) -> NDArray[np.intp]:
         """Leave out the columns of a table that hold a single value or none, unless all do; return those that stay."""
-        useless = useless_columns(self.x) if self.kind == "table" else {}
+        if self.kind != "table" or self.keeps_constant:
+            return np.arange(len(self.columns))
+        useless = useless_columns(self.x)
         kept = np.setdiff1d(np.arange(len(self.columns)), list(useless))
         self.left_out |= {self.columns[j].name: why for j, why in useless.items()}
         if useless:

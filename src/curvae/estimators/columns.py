@@ -65,6 +65,7 @@ def read_rows(estimator: Any, X: Any, schema: Schema | None) -> RawData:
         context=None if told is None else code_covariates(_SOURCE, told, covariates),
         covariates=covariates,
         messages=messages,
+        keeps_constant=True,
     )
 
 

@@ -186,6 +186,7 @@ class Report:
         versions: of the software, by name.
         seed: of all randomness.
         created: when the report was made.
+        following: command to run next, shown under the verdict; none by default.
 
     Example:
         >>> report = Report("Digits", "The map is empty.", "bad", ["KL is 0.02 nat; train longer."], [],
@@ -204,6 +205,7 @@ class Report:
     versions: Mapping[str, str]
     seed: int
     created: str
+    following: str = ""
 
     def __post_init__(self) -> None:
         _refuse_single("warnings", self.warnings)
@@ -233,6 +235,7 @@ class Report:
         body = _lines(
             tag("h1", self.title),
             tag("p", self.verdict, class_=f"verdict {self.tone}"),
+            *([tag("pre", self.following)] if self.following else []),
             *self._warnings(),
             *sections,
             self._footer(),

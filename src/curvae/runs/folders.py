@@ -151,9 +151,10 @@ def write_report(
     sections: Sequence[Section],
     seed: int,
     command: str,
+    following: str = "",
 ) -> None:
-    """Write the page that tells what was found; `command` makes it again."""
-    report = Report(title, verdict, tone, warnings, sections, command, versions(), seed, today())
+    """Write the page that tells what was found; `command` makes it again, and `following` is to be run next."""
+    report = Report(title, verdict, tone, warnings, sections, command, versions(), seed, today(), following)
     write_text(path, report.html())
 
 

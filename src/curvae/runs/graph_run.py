@@ -223,7 +223,9 @@ class GraphRun(Run):
         said = [verdict, pages.details(graph, embedding, links, near), centre.sentence(graph)]
         good = not links.splits or links.beats_rules
         table, files = self.map.table, {} if missing is None else {pages.LINKS: missing}
-        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good, files)
+        return Outcome(
+            fitted, embedding, frames, [table], len(table), summary, *report, said, following, good, files=files
+        )
 
     def _missing(self, count: int, reporter: Reporter) -> pd.DataFrame:
         """The likeliest missing edges."""

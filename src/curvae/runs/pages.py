@@ -182,9 +182,10 @@ def map_section(
     return Section("The map", text, by_factor(embedding, draw))
 
 
-def likelihood_section(found: Likelihoods | None, rows: str, compare_command: str) -> Section:
+def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compare_command: str) -> Section:
+    """The likelihood of held-out rows, if there are any; `figures` is a sentence about it, and `rows` says which."""
     if found is None:
-        text = ["No rows were held out. To compare with curvature 0 and PCA on held-out rows:"]
+        text = [figures, "No rows were held out. To compare with curvature 0 and PCA on held-out rows:"]
         return Section("Held-out likelihood", text, command=compare_command)
     table = Table(
         ["units", "log-likelihood, nats a row", "95 % interval"],
@@ -197,7 +198,7 @@ def likelihood_section(found: Likelihoods | None, rows: str, compare_command: st
     )
     return Section(
         "Held-out likelihood",
-        ["Curvature 0 and PCA were not run. To compare with them:"],
+        [figures, "Curvature 0 and PCA were not run. To compare with them:"],
         (),
         [table],
         command=compare_command,

@@ -32,6 +32,7 @@ from ..hierarchy.yardsticks import require_recoverable
 from ..models.likelihoods import choose_likelihood
 from ..plotting import project_from
 from ..report import Picture, Section
+from ..settings.parts import DEFAULT_STEPS
 from ..training import Config, Embedding, Fitted, fit, fit_many, random_split
 from ..training.build import require_buildable
 from ..training.comparison import SAMPLES, Comparison, compare, plan
@@ -254,15 +255,19 @@ class RowsRun(Run):
             "faithfulness": None if faithful is None else faithful.to_json(),
         }
         table = embedding_table(embedding, data.ids, data.labels, parts, frames=frames).assign(**spread)
-        settings = self.settings | {"likelihood": config.likelihood}
-        again, compare = named.train_step(**settings, repeats=5), named.compare_step(**comparable(settings))
+        again = named.train_step(**self.settings, repeats=5)
+        compare = named.compare_step(**comparable(self.settings))
         held = f"{len(scored):,} {told.rstrip(',')}"
+        figures = (
+            f"{self.rows} rows on {place_text(embedding)}: "
+            f"log-likelihood of {told} {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
+        )
         sections = [
             pages.map_section(
                 data, embedding, frames, self.orientation_sentence, spread, reporter.command(place.view_step)
             ),
             faithful_section(faithful),
-            pages.likelihood_section(found if apart else None, held, reporter.command(compare)),
+            pages.likelihood_section(found if apart else None, figures, held, reporter.command(compare)),
             stability_section(
                 stable,
                 reporter.command(again),
@@ -276,27 +281,33 @@ class RowsRun(Run):
         ]
         answer = "There are too few rows to judge the map." if faithful is None else faithful.verdict
         advice = self._advise(named, faithful)
-        verdict = f"{answer} Next: {reporter.command(advice._replace(why=''))} ({advice.why})"
+        verdict = f"{answer} {pages.capital(advice.why)}{'' if advice.why.endswith('?') else ':'}"
         pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
         report = f"Map of {named.path}", verdict, warnings, sections, pictures
-        figures = (
-            f"{self.rows} rows on {place_text(embedding)}: "
-            f"log-likelihood of {told} {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
-        )
         said = [answer, *([] if stable is None else sections[3].text), figures]
         good = faithful is None or not faithful.behind
         following = self._advise(self.source, faithful)
-        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good)
+        step = reporter.command(advice._replace(why=""))
+        return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good, step)
 
     def _advise(self, source: DataSource, faithful: Faithfulness | None) -> Step:
         """What to do next with these data: make the map better where PCA keeps more, or compare curvatures."""
         if faithful is not None and faithful.behind:
+            typed = {name: value for name, value in self.settings.items() if name not in ("epochs", "steps")}
+            if typed != self.settings and self._steps_asked < DEFAULT_STEPS:
+                return source.train_step("the default length of training may keep more neighbours", **typed)
             if self._leaves_neighbours_out(self.config):
                 more = self.settings | {"neighbours": "both"}
                 return source.train_step("holds the map to the neighbourhoods of the data", **more)
             if self.config.space is None and self.config.dim == 2:
                 return source.train_step("a third dimension keeps more neighbours", **self.settings | {"dim": 3})
         return source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
+
+    @property
+    def _steps_asked(self) -> int:
+        """Steps of the training, where their number or that of the epochs was asked for."""
+        a_pass = -(-self._train_rows // self.config.batch_size)
+        return int(self.settings["steps"] if "steps" in self.settings else self.settings["epochs"] * a_pass)
 
     def _leaves_neighbours_out(self, config: Config) -> bool:
         """Whether the map is not held to the neighbourhoods of the data, and could be."""

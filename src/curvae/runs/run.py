@@ -128,6 +128,7 @@ class Outcome:
         said: in the end.
         following: what to do next.
         good: whether the verdict is, warnings aside.
+        advice: the command to run next as the report shows it, without folders.
         files: other tables, by the names of their files.
     """
 
@@ -145,6 +146,7 @@ class Outcome:
     said: list[str]
     following: Step
     good: bool = True
+    advice: str = ""
     files: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 

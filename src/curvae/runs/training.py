@@ -135,6 +135,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
         found.sections,
         description["seed"],
         description["command"],
+        found.advice,
     )
     extra = {key: description[key] for key in ("command", "asked", "source", run.count, "root", "data")}
     extra |= {"orientation": frames_to_json(found.frames), "summary": summary}

@@ -26,6 +26,7 @@ from .names import (
 from .setting import Part, again, described, setting
 
 __all__ = [
+    "DEFAULT_STEPS",
     "DrawSettings",
     "EdgeSettings",
     "GraphDrawSettings",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 # Steps of a training by default: so many; in large tables so many passes, but no more steps than the last.
-_STEPS, _PASSES, _MOST_STEPS = 1500, 5, 10_000
+DEFAULT_STEPS, _PASSES, _MOST_STEPS = 1500, 5, 10_000
 _MOST = 1000  # epochs, unless they are asked for
 _ROUND = 100  # steps of an epoch at most, unless epochs are asked for
 # Without progress for so many steps, passes and epochs, a training ends.
@@ -326,7 +327,7 @@ class TrainingSettings(StepSettings):
         elif steps is None:  # as it was before there was such a number
             epochs = min(_MOST, max(_OLD_FEWEST, math.ceil(_OLD_STEPS / a_pass)))
         else:
-            steps = min(max(_STEPS, _PASSES * a_pass), _MOST_STEPS) if steps == "auto" else steps
+            steps = min(max(DEFAULT_STEPS, _PASSES * a_pass), _MOST_STEPS) if steps == "auto" else steps
             most = _ROUND if most is None else most
             epochs = min(_MOST, math.ceil(steps / rounds(a_pass, most)[1]))
         most = None if most is None or most >= a_pass else most

@@ -142,7 +142,7 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
             values = values.data if sparse.issparse(values) else values[:, 0]
             if (wrong := values[~((values == 0) | (values == 1) | np.isnan(values))]).size:
                 return (
-                    f"needs 0 or 1 in {layout.called(start)}, a column of yes and no, but there is a value of "
+                    f"needs 0 or 1 in {layout.called(start)}, a binary column, but there is a value of "
                     f"{float(wrong[0]):.4g}; correct it"
                 )
         elif block > 1 and wrong_sum(values):
