@@ -269,8 +269,8 @@ def test_a_difference_within_its_interval_is_none() -> None:
     found = Faithfulness(noisy, linear, None, None, 2, 50)
     assert found.behind == ()
     assert found.verdict == (
-        "The map keeps as many near neighbours as PCA in 2 dimensions (51% against 53%) and as many far ones "
-        "(80% against 80%)."
+        "The map keeps as many near neighbours as PCA in 2 dimensions (51 % against 53 %) and as many far ones "
+        "(80 % against 80 %)."
     )
     sure = _kept([0.511, 0.509, 0.510, 0.512, 0.508], [0.83, 0.82, 0.84, 0.83, 0.83])
     assert compare_kept(sure, linear) == {"near": -1, "far": 1}

@@ -130,9 +130,9 @@ def test_what_cannot_be_judged():
 @pytest.mark.parametrize(
     ("near", "far", "said", "warned"),
     [
-        (0.6, 0.9, "more near nodes than a spectral embedding in 2 dimensions (60% against 50%) and more far", None),
+        (0.6, 0.9, "more near nodes than a spectral embedding in 2 dimensions (60 % against 50 %) and more far", None),
         (0.4, 0.9, "fewer near nodes than", "fewer near nodes than"),
-        (0.4, 0.6, "and fewer far ones (60% against 70%).", "fewer near and far nodes than"),
+        (0.4, 0.6, "and fewer far ones (60 % against 70 %).", "fewer near and far nodes than"),
         (0.505, 0.7, "as many near nodes as", None),
     ],
 )

@@ -111,8 +111,8 @@ class Faithfulness:
             return kept
         assert self.pca.accuracy is not None
         return (
-            f"The 5-NN accuracy of the labels is {self.map.accuracy:.0%} on the map and {self.pca.accuracy:.0%} with "
-            f"PCA. {kept}"
+            f"The 5-NN accuracy of the labels is {100 * self.map.accuracy:.0f} % on the map and "
+            f"{100 * self.pca.accuracy:.0f} % with PCA. {kept}"
         )
 
     def to_json(self) -> dict[str, Any]:

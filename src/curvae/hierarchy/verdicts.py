@@ -56,6 +56,6 @@ def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "n
     dimensions = "1 dimension" if dim == 1 else f"{dim} dimensions"
     return (
         f"The map keeps {near} near {things} {than} {name} in {dimensions} "
-        f"({ours.qlocal:.0%} against {other.qlocal:.0%}) and {far} far ones "
-        f"({ours.qglobal:.0%} against {other.qglobal:.0%})."
+        f"({100 * ours.qlocal:.0f} % against {100 * other.qlocal:.0f} %) and {far} far ones "
+        f"({100 * ours.qglobal:.0f} % against {100 * other.qglobal:.0f} %)."
     )
