@@ -317,11 +317,12 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     if asked["rows"] is None:
         refuse("without --rows", ("missing",))
     path, shown = runs.view_run(runs.ViewRequest(run, **asked), reporter)
-    picture = f"{run.resolve().name}-map.pdf" if path.suffix == ".html" else None
-    why = "the map as a picture" if picture else "the interactive map"
-    same = {"output": picture, **{name: asked[name] for name in ("rows", "missing", "factor")}}
-    same["anonymous"] = asked["anonymous"] or None
-    following = runs.Step("view", (str(run),), same, why)
+    following = None
+    if path.suffix == ".html":
+        same = {"output": f"{run.resolve().name}-map.pdf", "anonymous": asked["anonymous"] or None}
+        same |= {name: asked[name] for name in ("rows", "missing", "label", "factor")}
+        same["data"] = asked["data"] if asked["label"] else None
+        following = runs.Step("view", (str(run),), same, "the map as a picture")
     return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
 
 

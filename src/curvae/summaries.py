@@ -23,7 +23,7 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
         if part["rows_with_few_effective_samples"]:
             lines.append(
                 f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
-                "estimated too low or by luck; raise --samples"
+                "likely underestimated; raise --samples"
             )
     if "scores" in found:
         rows = sum(part["rows"] for part in found["parts"].values())

@@ -73,7 +73,7 @@ def test_saved_and_loaded(model, tmp_path):
     np.testing.assert_array_equal(again.embedding_, model.embedding_)
     np.testing.assert_allclose(again.link_probability([("n1", "n2")]), model.link_probability([("n1", "n2")]))
     assert again.get_params()["epochs"] == 30 and again.graph_.fingerprint == model.graph_.fingerprint
-    with pytest.raises(CurvaeError, match="no empty folder"):
+    with pytest.raises(CurvaeError, match="not an empty folder"):
         model.save(tmp_path / "run")
     found = curvae("evaluate", tmp_path / "run", _edges(tmp_path / "t.csv"))
     assert found.code == 0 and "AUC" in found.out

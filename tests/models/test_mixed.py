@@ -195,9 +195,9 @@ def test_sparse_and_incomplete_columns_of_yes_and_no_are_found():
 @pytest.mark.parametrize(
     ("blocks", "x", "name", "why"),
     [
-        ((0, 1, 3), [[0.5, 1, 0, 1, 0]], "mixed", "1 numeric, 1 binary, 1 categorical columns: each"),
-        ((0, 0, 1, 2), [[5, 1, 1, 0, 1]], "mixed", "2 numeric, 1 binary, 1 categorical columns: each"),
-        ((1, 2), [[1, 1, 0]], "mixed", "1 binary, 1 categorical columns: each has its own likelihood"),
+        ((0, 1, 3), [[0.5, 1, 0, 1, 0]], "mixed", "columns of several kinds (1 numeric, 1 binary, 1 cat"),
+        ((0, 0, 1, 2), [[5, 1, 1, 0, 1]], "mixed", "columns of several kinds (2 numeric, 1 binary, 1 cat"),
+        ((1, 2), [[1, 1, 0]], "mixed", "columns of several kinds (1 binary, 1 categorical), each with"),
         ((2, 2), [[0, 1, 1, 0]], "categorical", "all columns hold categories"),
         ((1, 1), [[0, 1], [1, 0]], "bernoulli", "all values are 0 or 1"),
         ((1, 0), [[0, 1], [1, 1]], "bernoulli", "all values are 0 or 1"),
@@ -308,7 +308,7 @@ def test_a_mixed_table_on_the_command_line(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     people().to_csv("people.csv", index=False)
     fitted = curvae("fit", "people.csv", "--categorical", "colour", *SHORT, "-o", "run")
-    assert "likelihood mixed: 2 numeric, 1 binary, 1 categorical columns" in fitted.err
+    assert "likelihood mixed: columns of several kinds (2 numeric, 1 binary, 1 categorical)" in fitted.err
     assert f"{len(people())} rows, 4 columns; " in fitted.err
     assert config()["config"]["likelihood"]["likelihood"] == "mixed" and config()["layout"]["blocks"] == [3, 0, 1, 0]
     report = Path("run/report.html").read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ class ColumnAdvice:
     has_label: bool = False
     choices: Sequence[Missing] = ()
     _found: dict[str, list[str]] = field(default_factory=dict)
-    _fixes: list[Fix] = field(default_factory=list)
+    _fixes: list[tuple[tuple[str, str], ...]] = field(default_factory=list)
     _left_out: dict[str, str] = field(default_factory=dict)
     _gaps: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class ColumnAdvice:
         elif _BATCH.search(name) and not absent.any():
             self._propose("a batch", shown, ("covariates", name), ("categorical", name))
         else:
-            self._propose("categories", shown, ("categorical", name))
+            self._propose("categories", shown, ("categorical", name), ("label", name))
             self._gaps[name] = absent
 
     def _add_numbers(self, x: NDArray[np.float64], names: Sequence[str], wrong: bool) -> None:
@@ -124,6 +124,8 @@ class ColumnAdvice:
         if self._left_out:
             parts.append(f"left out: {left_out_text(self._left_out)}")
         found = f"{self.source} has text in columns without a role; {'; '.join(parts)}"
+        if self.has_label:  # there is one label only
+            self._fixes = [fix[:1] + tuple(way for way in fix[1:] if way[0] != "label") for fix in self._fixes]
         return FixableError(found, self._fixes) if self._fixes else CurvaeError(found)
 
 

@@ -46,6 +46,8 @@ def read_folder(folder: Path) -> RawData | None:
     Ids are file names relative to the folder. If all images are in subfolders, the subfolders are their labels.
     """
     messages = Messages()
+    if (folder / "config.json").is_file() and (folder / "embedding.csv").is_file():
+        raise CurvaeError(f"{folder} is the folder of a run; give the data that it was trained on, or other data")
     names = _find(folder, messages)
     if not names:
         return None
@@ -56,7 +58,7 @@ def read_folder(folder: Path) -> RawData | None:
     for place, name in enumerate(names):
         if (size := _size(folder, name)) != (width, height):
             raise CurvaeError(
-                f"images of different sizes in {folder.name}: {names[0]} is {width} × {height} and "
+                f"images of different sizes in {folder}: {names[0]} is {width} × {height} and "
                 f"{name} {size[0]} × {size[1]} pixels; resize them to one size"
             )
         pixels[place], colour = _grey(folder, name)

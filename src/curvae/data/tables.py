@@ -264,9 +264,12 @@ def _check_edges(path: Path, frame: pd.DataFrame, messages: Messages) -> None:
     if is_text(frame[first]):
         roles = NOT_NUMBERS.format(json.dumps(first, ensure_ascii=False))
         raise CurvaeError(
-            f"the rows of {path.name} look like the edges of a graph; use {graph}, or for a table of rows {roles}"
+            f"the rows of {path.name} look like the edges of a graph; use {graph}, or graph=True with compare and "
+            f"diagnose; for a table of rows {roles}"
         )
-    messages.note(f"the rows look like the edges of a graph; if they are, use {graph}.")
+    messages.note(
+        f"the rows look like the edges of a graph; if they are, use {graph}, or graph=True with compare and diagnose."
+    )
 
 
 def exposure_of(path: Path, frame: pd.DataFrame, name: str, messages: Messages) -> NDArray[np.float64]:

@@ -91,6 +91,8 @@ def _listed(X: Any, categorical: Any) -> list[Any]:
     """List the labels of the columns that are categories by request, given by name or position."""
     if categorical is None or isinstance(categorical, str):
         return []
+    if not isinstance(categorical, Iterable):
+        raise CurvaeError(f'categorical must be "auto", None or a list of columns, got {categorical!r}')
     labels = X.columns.tolist() if isinstance(X, pd.DataFrame) else range(np.shape(X)[1])
     names = [str(label) for label in labels]
     found = []
@@ -121,7 +123,7 @@ def _read_table(
     else:
         columns = tuple(schema.columns)
         frame = frame.set_axis(list(schema.column_names), axis=1)
-    x = numbers_of(_SOURCE, frame, columns, _NOT_NUMBERS, messages)
+    x = numbers_of(_SOURCE, frame, columns, _NOT_NUMBERS if schema is None else "give numbers, as in `fit`", messages)
     return x.astype(np.float32) if single else x, columns
 
 

@@ -196,7 +196,7 @@ def _empty_folder(path: str | os.PathLike[str]) -> Path:
     """A folder to write to."""
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise CurvaeError(f"{folder} exists and is no empty folder; choose another name or remove it")
+        raise CurvaeError(f"{folder} exists and is not an empty folder; choose another name, or remove it")
     return folder
 
 
@@ -241,7 +241,7 @@ class MapEstimator(BaseEstimator):
         from ..plotting import project_to_disc
 
         parts = self._embedding.parts
-        ax = plt.subplots(1, len(parts), figsize=(5.2 * len(parts), 4.6))[1] if ax is None else ax
+        ax = plt.subplots(1, len(parts), figsize=(5.2 * len(parts), 4.6), layout="constrained")[1] if ax is None else ax
         if np.size(ax) != len(parts):
             raise CurvaeError(f"the map needs {len(parts)} axes, one for each factor of the space; got {np.size(ax)}")
         for part, one in zip(parts, np.ravel(ax), strict=True):

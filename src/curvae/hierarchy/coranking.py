@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Agreement", "Curve", "neighbour_ranks"]
 
-_GROUPS = 5  # of rows, over which figures vary
+_GROUPS = 10  # of rows, over which figures vary
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -92,7 +92,7 @@ class Agreement:
         neighbours: of trustworthiness and continuity.
 
     Attributes:
-        larger: histogram of the larger of the two ranks of a pair, for each of five groups of rows in turn.
+        larger: histogram of the larger of the two ranks of a pair, for each of ten groups of rows in turn.
     """
 
     candidates: int

@@ -11,6 +11,7 @@ from scipy.special import stdtrit
 __all__ = ["Kept", "compare_kept", "describe_kept"]
 
 _LEAST = 0.01  # a difference in kept neighbours that is worth a word
+_LARGE = 0.02  # one from which on a sentence says why it is none
 _WORDS = {1: ("more", "than"), 0: ("as many", "as"), -1: ("fewer", "than")}
 
 
@@ -31,15 +32,18 @@ def compare_kept(ours: Kept, other: Kept) -> dict[str, int]:
     They are as many if the 95 % interval of the difference, paired over groups of rows, holds 0, or if the difference
     is less than a point in a hundred.
     """
+    differences = ours.qlocal - other.qlocal, ours.qglobal - other.qglobal
+    found = zip(("near", "far"), differences, _margins(ours, other), strict=True)
+    return {name: int(np.sign(by)) if abs(by) > max(margin, _LEAST) else 0 for name, by, margin in found}
+
+
+def _margins(ours: Kept, other: Kept) -> list[float]:
+    """Half-widths of the 95 % intervals of the differences in near and far neighbours."""
     differences = ours.kept_by_group - other.kept_by_group
-    groups = len(differences)
-    half = stdtrit(groups - 1, 0.975) * differences.std(0, ddof=1) / groups**0.5 if groups > 1 else np.full(2, np.inf)
-    found = {}
-    for name, difference, margin in zip(
-        ("near", "far"), (ours.qlocal - other.qlocal, ours.qglobal - other.qglobal), half, strict=True
-    ):
-        found[name] = int(np.sign(difference)) if abs(difference) > max(margin, _LEAST) else 0
-    return found
+    if (groups := len(differences)) < 2:
+        return [np.inf, np.inf]
+    margins: list[float] = (stdtrit(groups - 1, 0.975) * differences.std(0, ddof=1) / groups**0.5).tolist()
+    return margins
 
 
 def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "neighbours") -> str:
@@ -54,8 +58,13 @@ def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "n
     compared = compare_kept(ours, other)
     (near, than), (far, _) = _WORDS[compared["near"]], _WORDS[compared["far"]]
     dimensions = "1 dimension" if dim == 1 else f"{dim} dimensions"
+    shares = []
+    for own, its, margin in zip(
+        (ours.qlocal, ours.qglobal), (other.qlocal, other.qglobal), _margins(ours, other), strict=True
+    ):
+        unclear = _LARGE <= abs(own - its) <= margin
+        more = f", a difference within its interval of ± {100 * margin:.0f}" if unclear else ""
+        shares.append(f"({100 * own:.0f} % against {100 * its:.0f} %{more})")
     return (
-        f"The map keeps {near} near {things} {than} {name} in {dimensions} "
-        f"({100 * ours.qlocal:.0f} % against {100 * other.qlocal:.0f} %) and {far} far ones "
-        f"({100 * ours.qglobal:.0f} % against {100 * other.qglobal:.0f} %)."
+        f"The map keeps {near} near {things} {than} {name} in {dimensions} {shares[0]} and {far} far ones {shares[1]}."
     )

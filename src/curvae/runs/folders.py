@@ -111,12 +111,12 @@ def _numbered(name: str) -> Path:
 
 
 def _clear(folder: Path, force: bool, mark: str) -> None:
-    if not force:
-        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with force=True")
     if not (folder / mark).exists():
         raise CurvaeError(
-            f"{folder} holds something else (there is no {mark}) and is not touched; choose another folder"
+            f"{folder} exists and holds something else (there is no {mark}): it is not touched; choose another folder"
         )
+    if not force:
+        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with force=True")
     for pattern in _OWN:
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -170,13 +170,16 @@ def map_section(
     )
     curved = any(factor.c for factor in embedding.placed)
     bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
+    marked = "The first has a ring, the second a square."
+    if centre.nearest[0] == centre.closest:
+        marked = "It has a ring, the node next to it by that distance a square."
     text = [
         "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours (on a "
         "map that can be moved, where it is more popular); each line is an edge, drawn as the shortest path of the "
         f"space{bent}. The model expects an edge where nodes are near; long edges, which it did not expect, are "
         f"fainter. {colours}",
         orientation,
-        f"{capital(centre.sentence(graph))}. The first has a ring, the second a square.",
+        f"{capital(centre.sentence(graph))}. {marked}",
         f"The map by itself, with names, search and selection: {view_command}",
     ]
     if len(embedding.placed) > 1:

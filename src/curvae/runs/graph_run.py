@@ -78,10 +78,6 @@ class GraphRun(Run):
         self.data_size = f"{self.data.n_nodes:,} nodes, {self.data.n_edges:,} edges"
 
     @property
-    def warnings(self) -> Sequence[str]:
-        return [*self.data.warnings, *self.remarks]
-
-    @property
     def names(self) -> NDArray[np.str_]:
         return self.data.names
 

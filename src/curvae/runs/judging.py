@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +76,7 @@ def judge_map(request: JudgeRequest, reporter: Reporter = Reporter()) -> Faithfu
     """Measure how faithful a map is, and write a report where one is asked for."""
     if request.output is not None:
         output_file(request.output, Path("report.html"), request.force)
+    request = _with_roles(request)
     own = loaded(request.source, request.seed, reporter)
     found = _read(request, own)
     data, places, held, note = _matched(own, found, request.embedding)
@@ -99,6 +100,16 @@ def judge_map(request: JudgeRequest, reporter: Reporter = Reporter()) -> Faithfu
             reporter.started,
         )
     return judged
+
+
+def _with_roles(request: JudgeRequest) -> JudgeRequest:
+    """Read the file that a run was trained on as the run did, where nothing else is asked for."""
+    if not (request.embedding / CONFIG).is_file():
+        return request
+    stored, source = read_description(request.embedding).get("source"), request.source
+    if not isinstance(stored, dict) or stored.get("name") != Path(source.path).name or source.options:
+        return request
+    return replace(request, source=replace(source.again(stored), memory=source.memory))
 
 
 def _read(request: JudgeRequest, own: InMemory) -> _Map:

@@ -198,7 +198,7 @@ def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compa
     )
     return Section(
         "Held-out likelihood",
-        [figures, "Curvature 0 and PCA were not run. To compare with them:"],
+        [figures, "To compare with the likelihood of curvature 0 and of PCA:"],
         (),
         [table],
         command=compare_command,

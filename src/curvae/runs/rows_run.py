@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..data import Arrays, Dataset, Schema
 from ..data.covariates import average_context
+from ..data.messages import count as counted
 from ..data.missing import MissingValuesError, extremes
 from ..errors import CurvaeError
 from ..hierarchy import (
@@ -35,7 +36,7 @@ from ..report import Picture, Section
 from ..settings.parts import DEFAULT_STEPS
 from ..training import Config, Embedding, Fitted, fit, fit_many, random_split
 from ..training.build import require_buildable
-from ..training.comparison import SAMPLES, Comparison, compare, plan
+from ..training.comparison import FEWEST_COMPARED, SAMPLES, Comparison, compare, plan
 from ..training.config import require_count
 from ..training.device import choose_device
 from ..training.evaluate import embed, health, likelihoods, stability
@@ -104,7 +105,7 @@ class RowsRun(Run):
         super().__init__(source, config)
         self.tree: tuple[NamedTree, Match] | None = None
         self.data, self.schema = self._load(source)
-        self.data_size = f"{self.rows} rows, {self.data.n_columns} columns"
+        self.data_size = f"{self.rows} rows, {counted(self.data.n_columns, 'column')}"
         if self.rows < _ENOUGH:
             self.remarks = [f"only {self.rows} rows to learn from: the map may show little but chance; add rows"]
 
@@ -280,17 +281,17 @@ class RowsRun(Run):
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
         answer = "There are too few rows to judge the map." if faithful is None else faithful.verdict
-        advice = self._advise(named, faithful)
+        advice = self._advise(named, faithful, *place.view_step.arguments)
         verdict = f"{answer} {pages.capital(advice.why)}{'' if advice.why.endswith('?') else ':'}"
         pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
         report = f"Map of {named.path}", verdict, warnings, sections, pictures
         said = [answer, *([] if stable is None else sections[3].text), figures]
         good = faithful is None or not faithful.behind
-        following = self._advise(self.source, faithful)
+        following = self._advise(self.source, faithful, str(place.folder))
         step = reporter.command(advice._replace(why=""))
         return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good, step)
 
-    def _advise(self, source: DataSource, faithful: Faithfulness | None) -> Step:
+    def _advise(self, source: DataSource, faithful: Faithfulness | None, folder: str) -> Step:
         """What to do next with these data: make the map better where PCA keeps more, or compare curvatures."""
         if faithful is not None and faithful.behind:
             typed = {name: value for name, value in self.settings.items() if name not in ("epochs", "steps")}
@@ -299,8 +300,10 @@ class RowsRun(Run):
             if self._leaves_neighbours_out(self.config):
                 more = self.settings | {"neighbours": "both"}
                 return source.train_step("holds the map to the neighbourhoods of the data", **more)
-            if self.config.space is None and self.config.dim == 2:
-                return source.train_step("a third dimension keeps more neighbours", **self.settings | {"dim": 3})
+            if self.config.space is None and self.config.dim == 2 and self.config.neighbours != "off":
+                return source.train_step("a third dimension may keep more neighbours", **self.settings | {"dim": 3})
+        if self.rows < FEWEST_COMPARED:
+            return Step("view", (folder,), why="the interactive map")
         return source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
 
     @property

@@ -199,8 +199,8 @@ class Run(ABC):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """About the data, for the report."""
-        return self.data.warnings
+        """About the data and the settings, for the report."""
+        return [*self.data.warnings, *self.remarks]
 
     @property
     def fingerprint(self) -> str:

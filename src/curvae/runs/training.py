@@ -114,7 +114,7 @@ def _rooted(run: Run, root: str | None, before: Mapping[str, Any]) -> dict[str, 
 
 def _train(request: TrainRequest, started: Started, reporter: Reporter) -> TrainResult:
     run, folder, *_, description = started
-    reporter.tell(run.data.notes, [*run.data.warnings, *run.remarks])
+    reporter.tell(run.data.notes, run.warnings)
     reporter.tell([run.plan_text, f"run folder {folder}"], ())
     jobs = request.jobs or processes(request.device)
     place = Place(folder, request.resume, request.device, jobs, request.processes or 1, request.links)

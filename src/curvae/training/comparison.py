@@ -35,9 +35,11 @@ from .splits import Split, random_split
 from .stacks import train_stack
 from .yardsticks import Repeat, Yardstick, best_curvature
 
-__all__ = ["SAMPLES", "Comparison", "Repeat", "compare", "compare_splits", "plan"]
+__all__ = ["FEWEST_COMPARED", "SAMPLES", "Comparison", "Repeat", "compare", "compare_splits", "plan"]
 
 _VALIDATION, _TEST = 0.1, 0.2
+FEWEST_COMPARED = 20
+"""rows, or groups of rows, that a comparison needs"""
 
 Kind = TypeVar("Kind", bound="Comparison")
 TaskT = TypeVar("TaskT", bound=Task)
@@ -291,7 +293,9 @@ def plan(
     values = curved_values(curvatures, repeats, config)
     splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
     if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
-        raise CurvaeError(f"{len(data)} rows are too few for a comparison; at least 20 rows (or groups) are needed")
+        raise CurvaeError(
+            f"{len(data)} rows are too few for a comparison; at least {FEWEST_COMPARED} rows (or groups) are needed"
+        )
     resolved, layout, _ = resolve(config, data, splits[0])
     for c in values:
         require_buildable(resolved.with_curvature(c), layout)

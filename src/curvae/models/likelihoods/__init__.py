@@ -60,4 +60,4 @@ def _automatic(x: Matrix, layout: Layout) -> tuple[str, str]:
         return "gaussian", "not all values are 0 or 1; a standard deviation is learned for every column"
     kinds = {"numeric": blocks.count(0), "binary": blocks.count(1), "categorical": sum(n > 1 for n in blocks)}
     listed = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
-    return "mixed", f"{listed} columns: each has its own likelihood"
+    return "mixed", f"columns of several kinds ({listed}), each with its own likelihood"
