@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError, Fix, FixableError
+from ..errors import CurvaeError, FixableError
 from .column_values import texts_of
 from .messages import count, listing
 from .missing import Missing, missing_by_column, missing_choices, useless_columns

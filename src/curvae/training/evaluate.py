@@ -250,8 +250,8 @@ def map_health(embedding: Embedding, kl: float, prior_scale: ArrayLike, of: str 
     """
     if kl < _EMPTY:
         return [
-            f"the map is empty: the divergence{of} from the prior is {max(kl, 0.0):.2g} nat, so the latent space is not "
-            "used; the data may have no structure, else train longer, lower beta or widen hidden"
+            f"the map is empty: the divergence{of} from the prior is {max(kl, 0.0):.2g} nat, so the latent space is "
+            "not used; the data may have no structure, else train longer, lower beta or widen hidden"
         ]
     parts = zip(embedding.parts, np.atleast_1d(prior_scale), strict=True)
     return [warning for part, scale in parts for warning in _factor_health(part, scale, len(embedding.placed) > 1)]
