@@ -15,7 +15,7 @@
 # Distributions of Curvae can be latent variables of [Pyro](https://pyro.ai). Here items
 # are to be placed from noisy measurements of how different they are, multidimensional
 # scaling as a Bayesian model: every place has a posterior, and the noise is inferred
-# too. Install it with `pip install "curvae[pyro]"`.
+# too. Install it with `pip install pyro-ppl`.
 
 # %%
 import matplotlib.pyplot as plt

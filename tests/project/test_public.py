@@ -116,7 +116,7 @@ def test_pyro_is_not_imported(imported_lazily):
 
 
 def test_pyro_is_asked_for_where_it_is_needed(imported_lazily):
-    assert imported_lazily[5:] == ['to_pyro needs Pyro: pip install "curvae[pyro]"']
+    assert imported_lazily[5:] == ["to_pyro needs Pyro: pip install pyro-ppl"]
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------

@@ -753,7 +753,7 @@ def test_graphs_known_by_name_say_how_to_get_them(monkeypatch):
     monkeypatch.delenv("CURVAE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd()))
     monkeypatch.setitem(sys.modules, "pooch", None)
-    refused("graph", "csphd", says=["graph csphd is neither in", "pip install 'curvae[data]'"])
+    refused("graph", "csphd", says=["graph csphd is neither in", "pip install pooch"])
 
 
 def test_directed_graphs_say_what_became_of_directions():

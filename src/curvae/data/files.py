@@ -117,7 +117,7 @@ def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | Non
         import pooch
     except ImportError as error:
         raise CurvaeError(
-            f"{what} is neither in CURVAE_DATA nor in {folder.parent}; pip install 'curvae[data]' to download it"
+            f"{what} is neither in CURVAE_DATA nor in {folder.parent}; pip install pooch to download it"
         ) from error
     try:
         for file, checksum in checksums.items():

@@ -121,7 +121,7 @@ def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
     except ImportError as error:
-        raise CurvaeError(f"{path.name} needs pyarrow to be read; pip install 'curvae[parquet]'") from error
+        raise CurvaeError(f"{path.name} needs pyarrow to be read; pip install pyarrow") from error
     try:
         with parquet.ParquetFile(path, **how) as file:
             yield file

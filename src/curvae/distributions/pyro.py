@@ -36,7 +36,7 @@ def _site_class(cls: Any) -> Any:
     try:
         from pyro.distributions.torch_distribution import TorchDistributionMixin
     except ModuleNotFoundError:
-        raise ImportError('to_pyro needs Pyro: pip install "curvae[pyro]"') from None
+        raise ImportError("to_pyro needs Pyro: pip install pyro-ppl") from None
     if issubclass(cls, TorchDistributionMixin):
         return cls
 

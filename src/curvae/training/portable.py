@@ -191,7 +191,7 @@ def _in_exponentials() -> dict[Callable[..., Any], Callable[..., Any]]:
 def require_onnx() -> None:
     """Raise if what `onnx_bytes` needs is not installed."""
     if lacking := [name for name in ("onnx", "onnxscript") if find_spec(name) is None]:
-        raise CurvaeError(f"{' and '.join(lacking)} must be installed for ONNX files: pip install 'curvae[export]'")
+        raise CurvaeError(f"{' and '.join(lacking)} must be installed for ONNX files: pip install {' '.join(lacking)}")
 
 
 def onnx_bytes(part: Part, program: ExportedProgram) -> bytes:

@@ -150,7 +150,7 @@ def _workers(scheduler: str | None, jobs: int) -> Iterator[tuple[joblib.Parallel
     try:
         from distributed import Client
     except ImportError:
-        raise CurvaeError('a Dask cluster needs dask: pip install "curvae[cluster]"') from None
+        raise CurvaeError('a Dask cluster needs dask: pip install "dask[distributed]"') from None
     # A client that did not connect may still wait to be collected. While another starts, that would be a deadlock: both
     # take the same lock.
     gc.collect()

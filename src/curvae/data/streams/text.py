@@ -110,7 +110,7 @@ def _arrow(path: Path) -> tuple[Any, Any, Any]:
         return import_module("pyarrow"), import_module("pyarrow.parquet"), import_module("pyarrow.csv")
     except ImportError as error:
         raise CurvaeError(
-            f"{path.name} needs pyarrow to be read in pieces; pip install 'curvae[parquet]', or raise memory=…"
+            f"{path.name} needs pyarrow to be read in pieces; pip install pyarrow, or raise memory=…"
         ) from error
 
 
