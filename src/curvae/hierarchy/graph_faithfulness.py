@@ -86,7 +86,7 @@ class GraphFaithfulness:
         """A map that keeps fewer nodes than a spectral embedding, with the remedy."""
         if not self.behind:
             return []
-        fix = "train longer, or use more latent dimensions"
+        fix = "more latent dimensions or a longer training may keep more"
         return [f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding; {fix}"]
 
     def to_json(self) -> dict[str, Any]:
