@@ -396,6 +396,6 @@ def test_a_cluster_without_workers():
 def test_without_dask_the_line_to_install_it():
     with (
         mock.patch.dict(sys.modules, {"distributed": None}),
-        pytest.raises(CurvaeError, match='a Dask cluster needs dask: pip install "curvae.cluster."'),
+        pytest.raises(CurvaeError, match='a Dask cluster needs dask: pip install "dask.distributed."'),
     ):
         compare(SMALL, X, scheduler="tcp://127.0.0.1:9")
