@@ -248,6 +248,11 @@ def test_masked_values_are_missing(dtype):
 # --- constant columns -----------------------------------------------------------------------------------------------
 
 
+def test_categories_are_a_list_of_columns():
+    with pytest.raises(CurvaeError, match='categorical must be "auto", None or a list of columns, got 9'):
+        PoincareVAE(**FAST, categorical=9).fit(pd.DataFrame(X))
+
+
 def test_constant_columns():
     for x, names in ((np.ones((20, 2)), "'x1', 'x2'"), (pd.DataFrame({"a": [1.0] * 9, "b": ["u"] * 9}), "'a', 'b'")):
         says = rf"nothing varies in X: every column is constant \({names}\), so there is nothing to learn"

@@ -173,6 +173,25 @@ def test_advice_for_a_map_that_keeps_fewer_than_pca_can_be_followed(
         assert curvae(*shlex.split(command)[1:], "--epochs", "1", "-o", "followed").code == 0
 
 
+def test_few_rows_are_warned_of_and_lead_to_the_map(data: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("curvae.runs.rows_run.DEFAULT_STEPS", 1)
+    data.head(12).to_csv("few.csv", index=False)
+    found = curvae("fit", "few.csv", *NAMED, *SMALL, "--dim", "5", "-o", "run")
+    assert "next: curvae view run    the interactive map" in found.out  # a comparison would be refused
+    page = Path("run/report.html").read_text()
+    assert "only 12 rows to learn from" in found.err and "only 12 rows to learn from" in page
+    refused("fit", "run", says=["run is the folder of a run; give the data that it was trained on"])
+
+
+def test_a_run_knows_the_roles_of_its_columns(data: pd.DataFrame) -> None:
+    assert curvae("fit", "t.csv", *NAMED, *SMALL, "-o", "run").code == 0
+    known = curvae("judge", "t.csv", "run", "--json")
+    assert known.code == 0, known.err
+    assert known.json == curvae("judge", "t.csv", "run", *NAMED, "--json").json
+    shutil.copy("t.csv", "other.csv")
+    refused("judge", "other.csv", "run", says=["has text in columns without a role"])
+
+
 def test_gaps_count_as_means(data: pd.DataFrame) -> None:
     data.loc[::7, "a"] = np.nan
     data.to_csv("gaps.csv", index=False)

@@ -448,6 +448,11 @@ def test_view_writes_pictures(home, name, start):
     assert Path(name).read_bytes().startswith(start)
 
 
+def test_the_picture_of_a_page_has_its_colours(home):
+    found = curvae("view", home / "run", "--label", "radius", "-o", "page.html")
+    assert found.out.splitlines()[-1].endswith("-o run-map.pdf --label radius    the map as a picture")
+
+
 def test_new_rows_are_marked():
     new = np.arange(40) >= 37
     for anonymous in (False, True):
