@@ -90,7 +90,7 @@ def numbers_of(
         for name, values in converted.items():
             frame[name] = values
     x = np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
-    require_sums(x, [column.name for column in columns], path.name)
+    require_sums(x, columns, path.name)
     return x
 
 

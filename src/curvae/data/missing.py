@@ -145,7 +145,7 @@ def missing_choices(x: Any, allowed: Sequence[Missing] = ("model", "mean", "drop
     return [choice for choice in allowed if choice not in impossible]
 
 
-def require_sums(x: Any, names: Sequence[str], source: str) -> None:
+def require_sums(x: Any, columns: Sequence[Any], source: str) -> None:
     """Raise for columns with values so large that their sum is not finite; missing values are ignored."""
     values = x.data if issparse(x) else x
     largest = np.finfo(np.float64).max / (4 * max(1, x.shape[0]))  # the sum of all differences is still a number
@@ -153,7 +153,7 @@ def require_sums(x: Any, names: Sequence[str], source: str) -> None:
         return
     low, high = extremes(fill(x, np.nan))
     if (wide := np.flatnonzero(np.fmax(-low, high) > largest)).size:
-        large = listing(f"{names[int(j)]!r} ({max(-low[j], high[j]):.3g})" for j in wide)
+        large = listing(f"{columns[int(j)].name!r} ({max(-low[j], high[j]):.3g})" for j in wide)
         raise CurvaeError(f"{source} has values that are too large: {large}; divide these columns by a constant")
 
 

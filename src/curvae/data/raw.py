@@ -82,7 +82,7 @@ class RawData:
         else:
             self.choices = tuple(choice for choice in self.choices if choice != "model")
         if self.kind == "matrix":  # numbers of tables are checked when they are read
-            require_sums(self.x, [column.name for column in self.columns], self.source)
+            require_sums(self.x, self.columns, self.source)
         schema = given or self.fit(missing)
         x, kept = self._resolved(schema, missing)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
-from scipy.special import stdtrit
 
 from ..data import memory
 from ..data.neighbours import graph_of_table
 from ..data.principal import principal_axes
 from ..errors import CurvaeError
+from ..training.paired import mean_interval
 from .coranking import Agreement, Array, Index, neighbour_ranks
 from .distances import Rows, check_squares
 from .map_distances import MapDistance, Places, euclidean, places_of
@@ -412,9 +412,8 @@ def _mean(each: Sequence[Figures | None]) -> Figures | None:
     halves: dict[str, float] = {}
     for name in _NUMBERS:
         values = [value for one in found if (value := getattr(one, name)) is not None]
-        means[name] = float(np.mean(values)) if values else None
+        means[name] = values[0] if values else None
         if len(values) > 1:
-            t = float(stdtrit(len(values) - 1, 0.975))
-            halves[name] = t * float(np.std(values, ddof=1)) / len(values) ** 0.5
+            means[name], halves[name] = mean_interval(values)
     groups = np.array([[one.qlocal, one.qglobal] for one in found])
     return Figures(**means, rows=sum(one.rows for one in found), kept_by_group=groups, intervals=halves)

@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+
+from ..training.paired import mean_interval
 
 __all__ = ["Kept", "compare_kept", "describe_kept"]
 
@@ -39,11 +40,7 @@ def compare_kept(ours: Kept, other: Kept) -> dict[str, int]:
 
 def _margins(ours: Kept, other: Kept) -> list[float]:
     """Half-widths of the 95 % intervals of the differences in near and far neighbours."""
-    differences = ours.kept_by_group - other.kept_by_group
-    if (groups := len(differences)) < 2:
-        return [np.inf, np.inf]
-    margins: list[float] = (stdtrit(groups - 1, 0.975) * differences.std(0, ddof=1) / groups**0.5).tolist()
-    return margins
+    return [mean_interval(each)[1] for each in (ours.kept_by_group - other.kept_by_group).T.tolist()]
 
 
 def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "neighbours") -> str:
