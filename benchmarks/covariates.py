@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
 from curvae.data import Arrays, branching_diffusion
+from curvae.data.principal import mean_interval
 from curvae.training import Config, fit_many, random_split
 from curvae.training.evaluate import Embedding, embed, likelihoods_many
-from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
 SHIFT, NEIGHBOURS, TEST, SAMPLES = 3.0, 5, 0.2, 200

@@ -20,12 +20,13 @@ import torch
 from scipy import sparse
 
 from curvae.data import mnist
+from curvae.data.scaling import Scaling
 from curvae.models import Stack, marginal_likelihood
 from curvae.models.tracing import matmul_precision
 from curvae.training import Config, build, captured, fit_many
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
-from curvae.training.rows import Rows, Scaling
+from curvae.training.rows import Rows
 from curvae.training.sources import Pool
 from curvae.training.storage import versions
 

@@ -44,11 +44,11 @@ from curvae.data.graphs.baselines import BASELINES, Rule, rules
 from curvae.data.graphs.graph_data import link_matrix
 from curvae.data.graphs.ranking import neighbourhood_ranks
 from curvae.data.graphs.splits import matched_pairs
+from curvae.data.principal import mean_interval
 from curvae.training.files import read_json, write_json
 from curvae.training.graphs import GraphConfig, embed_graph, fit_graph
 from curvae.training.graphs.evaluate import link_scores
 from curvae.training.graphs.features import feature_scaling, feature_tensor
-from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
 from .census_graphs import EDGES, FEATURES

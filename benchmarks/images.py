@@ -28,12 +28,12 @@ import numpy as np
 import torch
 
 from curvae.data import mnist
+from curvae.data.principal import mean_interval
 from curvae.models import VAE, Layout, Stack, marginal_likelihood
 from curvae.models.tracing import matmul_precision
 from curvae.training import Config, Scaling, build, captured, random_split
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
-from curvae.training.paired import mean_interval
 from curvae.training.problems import Listener, ModelInTraining
 from curvae.training.rows import Rows
 from curvae.training.rows_problem import RowsTask

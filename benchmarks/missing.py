@@ -30,9 +30,9 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401 - makes 
 from sklearn.impute import IterativeImputer, KNNImputer
 
 from curvae.data import Arrays, branching_diffusion
+from curvae.data.principal import mean_interval
 from curvae.training import Config, Fitted, Scaling, Split, fit_many, impute, random_split
 from curvae.training.evaluate import likelihoods
-from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
 TABLES = {

@@ -12,9 +12,10 @@ from typing import Any
 import joblib
 import torch
 
+from curvae.data.scaling import Scaling
 from curvae.training import Config, build
 from curvae.training.engine import BatchEngine
-from curvae.training.rows import Rows, Scaling
+from curvae.training.rows import Rows
 from curvae.training.sources import Pool
 
 from .peers import pythae_vae

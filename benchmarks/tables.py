@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from curvae.data.principal import mean_interval
 from curvae.paper.command import EXPERIMENTS
 from curvae.paper.experiment import table_lines
-from curvae.training.paired import mean_interval
 from curvae.training.storage import versions
 
 from . import (

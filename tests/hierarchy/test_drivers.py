@@ -10,7 +10,6 @@ from curvae.errors import CurvaeError
 from curvae.hierarchy import explain
 from curvae.hierarchy.drivers import expected_rows
 from curvae.training import Config, Embedding, embed, fit
-from curvae.training.evaluate import reconstruct
 
 ROWS = 120
 
@@ -65,7 +64,7 @@ def test_single_rows_and_the_middle_of_the_map(tree):
     end = int(np.flatnonzero(branch == 2)[0])
     found = explain(fitted, place, end, columns=2, steps=5)
     assert found.features[0] == 1 and found.mean.shape == found.low.shape == (5, 2)
-    np.testing.assert_allclose(found.mean[-1], reconstruct(fitted, place.space[[end]])[0, found.features], rtol=1e-5)
+    np.testing.assert_allclose(found.mean[-1], fitted.reconstruct(place.space[[end]])[0, found.features], rtol=1e-5)
     # The start is not drawn.
     np.testing.assert_allclose(found.low[0], found.high[0], rtol=1e-6)
     assert (found.low[-1] < found.high[-1]).all()
@@ -85,7 +84,7 @@ def test_the_path_is_the_geodesic_of_the_disc(tree):
     found = explain(fitted, place, 200, 10, steps=7, draws=3)
     ball = disc_geodesic(np.linspace(0, 1, 7), place.ball[10], place.ball[200])
     space = 2 * ball / (1 - (ball**2).sum(-1, keepdims=True))
-    np.testing.assert_allclose(found.mean, reconstruct(fitted, space)[:, found.features], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.mean, fitted.reconstruct(space)[:, found.features], rtol=1e-4, atol=1e-5)
     assert found.length == pytest.approx(place.distances()[10, 200], rel=1e-9)
 
 
@@ -107,7 +106,7 @@ def test_every_space_and_covariates(space):
     place = embed(fitted, data)
     found = explain(fitted, place, [1, 2, 3], 0, context=np.array([0.5, 0.5]), draws=20)
     assert found.mean.shape == (21, 5) and np.isfinite(found.low).all() and (found.low <= found.high).all()
-    centre = reconstruct(fitted, place.space[[0]], context=np.array([[0.5, 0.5]]))[0]
+    centre = fitted.reconstruct(place.space[[0]], context=np.array([[0.5, 0.5]]))[0]
     np.testing.assert_allclose(found.mean[0], centre[found.features], rtol=1e-6)
 
 
@@ -115,7 +114,7 @@ def test_what_is_expected_at_every_row(tree):
     fitted, place, branch = tree
     found = expected_rows(fitted, place, columns=2, draws=100)
     assert set(found.features.tolist()) == {0, 1}
-    np.testing.assert_allclose(found.mean, reconstruct(fitted, place.space)[:, found.features], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.mean, fitted.reconstruct(place.space)[:, found.features], rtol=1e-4, atol=1e-4)
     # Differences of two rows are those of the geodesic, and so, about, are their intervals.
     i, j = 5, int(np.flatnonzero(branch == 2)[3])
     along = explain(fitted, place, j, i, draws=2000)

@@ -28,7 +28,7 @@ from curvae.nn import Conditioned, Space, decoder, mlp
 from curvae.nn.layers import Curved
 from curvae.training import Config, build, compare, fit, fit_many, random_split
 from curvae.training.effects import Effects
-from curvae.training.evaluate import embed, likelihoods, reconstruct
+from curvae.training.evaluate import embed, likelihoods
 from curvae.training.rows import layout_of
 from curvae.training.rows_problem import scaling_for
 from running import SMALL, config, curvae, refused, write_table
@@ -520,7 +520,7 @@ def test_the_estimator_with_a_data_frame(tmp_path):
             call()
         assert call(covariates={"batch": "a", "age": 30}).shape[1] == 3
     made = model.inverse_transform(model.embedding_, X[["batch", "age"]])
-    expected = reconstruct(model._fitted, model._embedding.space, context=model._rows(X).context)
+    expected = model._fitted.reconstruct(model._embedding.space, context=model._rows(X).context)
     np.testing.assert_allclose(made, expected)
     model.save(tmp_path / "run")
     again = PoincareVAE.load(tmp_path / "run")

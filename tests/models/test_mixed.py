@@ -18,7 +18,7 @@ from curvae.data import Arrays, Column, Schema, from_arrays, load
 from curvae.models import LIKELIHOODS, Batch, Bernoulli, Gaussian, Layout, Mixed, Poisson, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, build, embed, fit, fit_many
-from curvae.training.evaluate import likelihoods, reconstruct
+from curvae.training.evaluate import likelihoods
 from curvae.training.rows_problem import plan_rows
 from curvae.training.storage import load_fitted, save_fitted
 from running import config, curvae, refused
@@ -158,7 +158,7 @@ def test_only_numbers_are_standardised_and_units_change_nothing_in_original_unit
     np.testing.assert_allclose(here.log_prob, there.log_prob, rtol=1e-4)
     # A density of two columns in thousandths is smaller by 1000², and nothing else is.
     assert there.log_jacobian == pytest.approx(here.log_jacobian - 2 * np.log(1000))
-    made = reconstruct(fitted, embed(fitted, x).space)
+    made = fitted.reconstruct(embed(fitted, x).space)
     assert ((made[:, ~numbers] >= 0) & (made[:, ~numbers] <= 1)).all() and (np.abs(made[:, numbers] - 50) < 50).all()
     off = fit(replace(SMALL, standardise=False, epochs=1), Arrays(x, blocks=BLOCKS))
     assert (off.scaling.scale == 1).all()
@@ -357,10 +357,10 @@ def test_a_row_watched_twice_as_long_keeps_its_place_and_has_twice_the_counts():
     fitted = fit(POISSON, Arrays(x, size=hours))
     here, there = (embed(fitted, Arrays(k * x, size=k * hours)) for k in (1, 2))
     assert np.abs(here.space - there.space).max() < 1e-6
-    one, two = (reconstruct(fitted, here.space, size=size) for size in (hours, 2 * hours))
+    one, two = (fitted.reconstruct(here.space, size=size) for size in (hours, 2 * hours))
     np.testing.assert_allclose(two, 2 * one)
     np.testing.assert_allclose(one.sum(), x.sum(), rtol=0.05)
-    np.testing.assert_allclose(reconstruct(fitted, here.space) * hours[:, None], one)
+    np.testing.assert_allclose(fitted.reconstruct(here.space) * hours[:, None], one)
     # Who is not told the time needs the map for it.
     blind = fit(POISSON, x)
     assert likelihoods(fitted, Arrays(x, size=hours), 50).mean > likelihoods(blind, x, 50).mean + 1

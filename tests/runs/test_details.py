@@ -19,7 +19,7 @@ from curvae.errors import CurvaeError
 from curvae.report import Section
 from curvae.runs import pages
 from curvae.training import Scaling
-from curvae.training.evaluate import embed, reconstruct
+from curvae.training.evaluate import embed
 from curvae.training.storage import load_fitted
 from pages import Page
 from running import SMALL, curvae, write_table
@@ -153,7 +153,7 @@ def test_columns_of_very_different_units_share_an_axis():
     originals, found, caption, fitted, rows = drawn_reconstructions("t.csv")
     np.testing.assert_allclose(originals, (rows - table.mean().to_numpy()) / table.std(ddof=0).to_numpy(), rtol=1e-6)
     assert np.abs(originals).max() < 5 and np.abs(found).max() < 5
-    expected = reconstruct(fitted, embed(fitted, rows).space)
+    expected = fitted.reconstruct(embed(fitted, rows).space)
     np.testing.assert_allclose(fitted.scaling.invert(found), expected, rtol=1e-5)
     assert "units of its standard deviation" in caption
 

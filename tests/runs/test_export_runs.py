@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import torch
 
-from curvae.training.evaluate import reconstruct
 from curvae.training.storage import load_fitted
 from running import SMALL, curvae, refused, untouched
 
@@ -60,7 +59,7 @@ def test_programs_take_the_columns_that_the_interface_names(run):
     np.testing.assert_allclose(ball.numpy(), own, rtol=1e-5, atol=1e-6)
     age = run["age"]
     told = coded[interface["covariates"]].assign(age=(age - age.mean()) / age.std(ddof=0)).to_numpy(np.float64)
-    expected = reconstruct(load_fitted(Path("run")).fitted, space.numpy(), context=told)
+    expected = load_fitted(Path("run")).fitted.reconstruct(space.numpy(), context=told)
     np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 

@@ -14,7 +14,6 @@ import torch
 from curvae.data import Arrays
 from curvae.errors import CurvaeError
 from curvae.training import Config, embed, fit
-from curvae.training.evaluate import reconstruct
 from curvae.training.portable import export_part, onnx_bytes, portable, torch_bytes
 
 ROWS = 1000
@@ -81,7 +80,7 @@ def expected(fitted, data):
     """What the library says, with networks in float64."""
     fitted = fitted.double()
     place = embed(fitted, data)
-    return place, reconstruct(fitted, place.space, context=data.context, size=data.size)
+    return place, fitted.reconstruct(place.space, context=data.context, size=data.size)
 
 
 def assert_close(found, wanted):

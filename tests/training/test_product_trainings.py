@@ -14,7 +14,7 @@ from curvae.data import load_graph
 from curvae.models import pairs
 from curvae.training import fit, fit_many
 from curvae.training.embedding import Embedding, PlacedFactor
-from curvae.training.evaluate import embed, likelihoods, reconstruct
+from curvae.training.evaluate import embed, likelihoods
 from curvae.training.graphs import GraphConfig, embed_graph, fit_graph, fit_graphs, fitting
 from curvae.training.graphs.engine import GraphEngine, Observed
 from trainings import SMALL, assert_same, interrupted, rows, state
@@ -75,7 +75,7 @@ def test_likelihoods_and_reconstructions(fitted):
     x = rows()
     found, place = likelihoods(fitted, x, samples=50), embed(fitted, x)
     assert found.log_prob.shape == (40,) and np.isfinite(found.log_prob).all()
-    again = reconstruct(fitted, place.space)
+    again = fitted.reconstruct(place.space)
     assert again.shape == x.shape
     with torch.no_grad():
         outputs = fitted.model.decode(torch.from_numpy(place.space))

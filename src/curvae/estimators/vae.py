@@ -26,7 +26,7 @@ from ..nn.networks import DecoderKind, NetworkKind
 from ..settings import DistributionKind, InitKind, NeighbourKind
 from ..training.config import Config, require_count
 from ..training.device import choose_device
-from ..training.evaluate import Embedding, embed, health, likelihoods, reconstruct, require_finite
+from ..training.evaluate import Embedding, embed, health, likelihoods, require_finite
 from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
 from ..training.imputation import impute
@@ -365,7 +365,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         check_is_fitted(self)
         points = space_parts(np.array(check_array(X, dtype=np.float64)), self.output, self._embedding)
         context = code_values(self.covariates_, covariates, len(points))
-        return self._restored(reconstruct(self._fitted, points, context=context))
+        return self._restored(self._fitted.reconstruct(points, context=context))
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from ..data.scaling import Scaling
 from ..errors import CurvaeError
 from ..geometry import Lorentz
-from ..models import Batch
+from ..models import VAE, Batch, Layout
 from ..training.embedding import Embedding, by_factor
-from ..training.evaluate import reconstruct
-from ..training.fitted import Fitted
 
 __all__ = ["Drivers", "Expected", "expected_rows", "explain"]
 
@@ -23,6 +22,18 @@ Array = NDArray[np.float64]
 
 _AT_ONCE = 4096  # rows that are decoded
 _UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
+
+
+class TrainedVAE(Protocol):
+    """A trained model of rows, such as `curvae.training.Fitted`."""
+
+    model: VAE
+    layout: Layout
+    scaling: Scaling
+
+    def reconstruct(self, space: Array, *, context: Array | None = None) -> Array:
+        """Return the expected rows at points, in original units."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ class Drivers:
 
 
 def explain(
-    fitted: Fitted,
+    fitted: TrainedVAE,
     embedding: Embedding,
     end: ArrayLike,
     start: ArrayLike | None = None,
@@ -168,7 +179,7 @@ class Expected(NamedTuple):
 
 
 def expected_rows(
-    fitted: Fitted,
+    fitted: TrainedVAE,
     embedding: Embedding,
     *,
     columns: int = 12,
@@ -205,14 +216,14 @@ class _Place:
         self._rows = embedding if self._fixed else embedding.take(places)
         self.centre = self._rows.centre  # (1, d)
 
-    def draw(self, fitted: Fitted, count: int, random: np.random.Generator) -> Array:
+    def draw(self, fitted: TrainedVAE, count: int, random: np.random.Generator) -> Array:
         """Points of the posteriors of rows chosen at random, (count, d)."""
         if self._fixed:
             return np.repeat(self.centre, count, 0)
         return _drawn(fitted, self._rows.take(random.integers(len(self._rows), size=count)), random)
 
 
-def _drawn(fitted: Fitted, rows: Embedding, random: np.random.Generator) -> Array:
+def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> Array:
     """A point of the posterior of every row, (rows, d)."""
     points = []
     for part, factor in zip(rows.parts, fitted.model.space, strict=True):
@@ -222,15 +233,15 @@ def _drawn(fitted: Fitted, rows: Embedding, random: np.random.Generator) -> Arra
     return torch.cat(points, -1).numpy()
 
 
-def _told(fitted: Fitted, context: Array | None) -> Array:
+def _told(fitted: TrainedVAE, context: Array | None) -> Array:
     return np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
 
 
-def _expected(fitted: Fitted, points: Array, told: Array, features: Any = slice(None)) -> Array:
+def _expected(fitted: TrainedVAE, points: Array, told: Array, features: Any = slice(None)) -> Array:
     """Expected values of features at points, in original units; all rows are told the same covariates."""
     parts = np.array_split(points, -(-len(points) // _AT_ONCE))
     return np.concatenate(
-        [reconstruct(fitted, part, context=np.tile(told, (len(part), 1)))[:, features] for part in parts]
+        [fitted.reconstruct(part, context=np.tile(told, (len(part), 1)))[:, features] for part in parts]
     )
 
 
@@ -247,7 +258,7 @@ def _geodesic(embedding: Embedding, t: Array, start: Array, end: Array) -> Array
     ).numpy()
 
 
-def _units(fitted: Fitted, embedding: Embedding, context: Array, random: np.random.Generator) -> Array:
+def _units(fitted: TrainedVAE, embedding: Embedding, context: Array, random: np.random.Generator) -> Array:
     """Standard deviation of every column, over rows that the model makes at points of the map."""
     places = random.permutation(len(embedding))[:_UNIT_ROWS]
     model = fitted.model

@@ -14,13 +14,11 @@ from scipy.sparse.csgraph import dijkstra
 
 from ..data import memory
 from ..data.neighbours import graph_of_table
-from ..data.principal import principal_axes
+from ..data.principal import mean_interval, principal_axes, rank_correlation
 from ..errors import CurvaeError
-from ..training.paired import mean_interval
 from .coranking import Agreement, Array, Index, neighbour_ranks
 from .distances import Rows, check_squares
 from .map_distances import MapDistance, Places, euclidean, places_of
-from .recovery import rank_correlation
 from .verdicts import compare_kept, describe_kept
 
 __all__ = ["FEWEST", "Faithfulness", "Figures", "faithfulness", "figures_of_maps", "label_accuracy", "some_pairs"]

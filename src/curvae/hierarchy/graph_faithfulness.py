@@ -14,13 +14,12 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from ..data import Graph
 from ..data.graphs.centrality import steps_between
 from ..data.graphs.graph_data import link_matrix
+from ..data.principal import mean_interval, rank_correlation
 from ..errors import CurvaeError
-from ..training.paired import mean_interval
 from .coranking import Agreement, Array, Index, neighbour_ranks
 from .distances import largest_component
 from .faithfulness import FEWEST, some_pairs
 from .map_distances import MapDistance, Places, places_of
-from .recovery import rank_correlation
 from .verdicts import compare_kept, describe_kept
 
 __all__ = ["GraphFaithfulness", "GraphFigures", "graph_faithfulness"]

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from ..data.graphs.ranking import average_precision
 from ..data.messages import count, quoted
-from ..data.principal import average_ranks
+from ..data.principal import rank_correlation
 from ..errors import CurvaeError
 from ..training.embedding import Embedding
 from .tree_of_map import joined
 from .trees import Array, Index, NamedTree
 
-__all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "rank_correlation", "recover"]
+__all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "recover"]
 
 _PAIRS = 200_000
 _QUERIES = 500
@@ -215,18 +215,6 @@ def distortion(truth: Array, latent: Array) -> tuple[float, float]:
     middle = ratio[::-1][np.searchsorted(np.cumsum(ratio[::-1]), ratio.sum() / 2)]
     average = float(np.abs(ratio / middle - 1).mean()) if middle > 0 else 1.0
     return average, float(ratio[-1] / ratio[0]) if ratio[0] > 0 else math.inf
-
-
-def rank_correlation(truth: Array, latent: Array) -> float:
-    """Spearman's correlation: NaN where the truth is the same everywhere, 0 where only the latent figures are.
-
-    Example:
-        >>> round(rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 8.0, 9.0])), 12)
-        1.0
-    """
-    if not np.ptp(truth):
-        return math.nan
-    return float(np.corrcoef(average_ranks(truth), average_ranks(latent))[0, 1]) if np.ptp(latent) else 0.0
 
 
 def dendrogram_purity(merges: Array, classes: NDArray[Any]) -> float:

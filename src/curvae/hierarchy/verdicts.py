@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..training.paired import mean_interval
+from ..data.principal import mean_interval
 
 __all__ = ["Kept", "compare_kept", "describe_kept"]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ..data.principal import rank_correlation
 from ..errors import CurvaeError
 from ..training.comparison import Comparison
 from ..training.splits import Split
@@ -16,7 +17,6 @@ from ..training.yardsticks import Repeat, Yardstick
 from .coranking import Agreement, Array, Index, Ranks, neighbour_ranks
 from .distances import Rows
 from .map_distances import Places, euclidean, places_of
-from .recovery import rank_correlation
 from .trees import NamedTree
 
 __all__ = ["faithfulness_yardstick", "recovery_yardstick", "require_recoverable"]

@@ -9,13 +9,13 @@ from typing import Any
 from ..data import Dataset
 from ..data.missing import column_means, fill, has_missing
 from ..data.missing import places as gaps
+from ..data.principal import mean_interval
+from ..data.scaling import Scaling
 from ..hierarchy import Faithfulness, Figures, GraphFaithfulness, GraphFigures, Rows, faithfulness
 from ..hierarchy.faithfulness import FEWEST
 from ..models.likelihoods import choose_likelihood
 from ..report import Section, Table
 from ..training.comparison import Comparison
-from ..training.paired import mean_interval
-from ..training.rows import Scaling
 from ..training.yardsticks import Yardstick
 
 __all__ = [

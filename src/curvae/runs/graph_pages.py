@@ -15,6 +15,7 @@ from scipy.sparse import issparse
 
 from ..data import EdgeSplit, Graph
 from ..data.messages import count as counted
+from ..data.principal import mean_interval
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
 from ..hierarchy import GraphFaithfulness
@@ -27,7 +28,6 @@ from ..training.evaluate import Embedding
 from ..training.graphs import FittedGraph, GraphComparison, GraphConfig
 from ..training.graphs.build import listed
 from ..training.graphs.evaluate import Neighbourhood
-from ..training.paired import mean_interval
 from .factors import by_factor, place_text
 from .link_figures import LinkFigures, advice, against_rules, ranking_sentence, rules_table
 from .pages import LIVE, capital, curvature_table, movable_map, training_of

@@ -10,9 +10,10 @@ import numpy as np
 
 from ..data import Graph, split_edges
 from ..data.graphs.baselines import BASELINES
+from ..data.principal import mean_interval
 from ..report import Table
 from ..training.graphs import GraphComparison, link_baselines
-from ..training.paired import Paired, mean_interval
+from ..training.paired import Paired
 
 __all__ = [
     "LinkFigures",

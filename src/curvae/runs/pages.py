@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import Dataset, Tree
+from ..data.principal import mean_interval
 from ..geometry import Lorentz, PoincareBall
 from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis
@@ -35,9 +36,8 @@ from ..plotting import (
 from ..report import Picture, Section, Table
 from ..training.comparison import Comparison
 from ..training.config import Config
-from ..training.evaluate import Embedding, Likelihoods, active_dimensions, reconstruct
+from ..training.evaluate import Embedding, Likelihoods, active_dimensions
 from ..training.fitted import Fitted, FittedModel
-from ..training.paired import mean_interval
 from ..viewer import View
 from .factors import by_factor, curvature_text, each_factor, space_text
 
@@ -280,7 +280,7 @@ def reconstruction_section(
     originals = rows if isinstance(rows, np.ndarray) else rows.toarray()
     size = None if data.exposure is None else data.exposure[chosen]
     context = None if data.context is None else data.context[chosen]
-    made = reconstruct(fitted, embedding.space[chosen], context=context, size=size)
+    made = fitted.reconstruct(embedding.space[chosen], context=context, size=size)
     caption = f"The {kind} rows with the lowest, median and highest likelihood."
     if fitted.config.scales and len(data.shape) != 2:
         # Columns of other units could not share an axis.

@@ -1,5 +1,6 @@
 """Training, evaluation and the run folder."""
 
+from ..data.scaling import Scaling
 from .build import build
 from .comparison import Comparison, compare
 from .config import Config
@@ -19,7 +20,7 @@ from .graphs import (
     neighbourhood,
 )
 from .imputation import impute
-from .rows import Rows, Scaling
+from .rows import Rows
 from .splits import HeldOut, Split, hold_out, random_split
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -30,7 +29,6 @@ __all__ = [
     "likelihoods",
     "likelihoods_many",
     "map_health",
-    "reconstruct",
     "require_finite",
     "stability",
 ]
@@ -63,30 +61,6 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
     fitted = fitted.double()
     with torch.no_grad():
         return placed(fitted.model.space, [fitted.model.encode(batch) for batch in _batches(fitted, x)])
-
-
-def reconstruct(fitted: Fitted, space: Array, *, context: Array | None = None, size: Array | None = None) -> Array:
-    """E[x | z] in original units at points S.
-
-    Arguments:
-        fitted: the model.
-        space: points S, (rows, d).
-        context: covariates of each row, which a model that was trained with some needs.
-        size: exposure of each row, for counts; by default 1.
-    """
-    with torch.no_grad():
-        model = fitted.model
-        points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
-        told = Batch(
-            points,
-            context=None if context is None else torch.from_numpy(context).to(model.device, model.dtype),
-            size=None if size is None else torch.from_numpy(size).to(points),
-        )
-        pieces = []
-        for index in torch.arange(len(points), device=points.device).split(_ROWS):
-            batch = told.map(partial(torch.index_select, dim=0, index=index))
-            pieces.append(model.likelihood.mean(model.decode(batch.x, batch.context), batch))
-    return fitted.scaling.invert(torch.cat(pieces).cpu().double().numpy())
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data import Arrays, Dataset, Schema
+from ..data.scaling import Scaling
 from ..errors import CurvaeError
-from ..models import VAE, Layout
+from ..models import VAE, Batch, Layout
+from ..models.likelihoods.base import Matrix
 from ..nn.space import FactorFigures
 from .build import build
 from .config import Config, Settings
-from .rows import Matrix, Rows, Scaling
+from .rows import Rows
 from .splits import Split
 
 __all__ = ["METRICS", "Fitted", "FittedModel", "Record", "RunFiles", "Stored", "held_out_score", "restored_model"]
@@ -29,6 +32,7 @@ __all__ = ["METRICS", "Fitted", "FittedModel", "Record", "RunFiles", "Stored", "
 Record = dict[str, Any]
 
 METRICS = "metrics.jsonl"
+_DECODED = 1024  # points decoded at once
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -166,6 +170,30 @@ class Fitted(FittedModel):
     def rows(self, x: Arrays | Dataset | Matrix) -> Rows:
         """New data as the model sees it."""
         return Rows(self.arrays(x), self.scaling, self.model.device, self.model.dtype)
+
+    def reconstruct(
+        self, space: NDArray[Any], *, context: NDArray[Any] | None = None, size: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the expected rows E[x | z] at points, in original units.
+
+        Arguments:
+            space: points S, (rows, d).
+            context: covariates of each row, if the model uses some.
+            size: exposure of each row, for counts; by default 1.
+        """
+        model = self.model
+        points = torch.from_numpy(np.array(space, dtype=np.float64)).to(model.device)
+        whole = Batch(
+            points,
+            context=None if context is None else torch.from_numpy(context).to(model.device, model.dtype),
+            size=None if size is None else torch.from_numpy(size).to(points),
+        )
+        means = []
+        with torch.no_grad():
+            for index in torch.arange(len(points), device=points.device).split(_DECODED):
+                batch = whole.map(partial(torch.index_select, dim=0, index=index))
+                means.append(model.likelihood.mean(model.decode(batch.x, batch.context), batch))
+        return self.scaling.invert(torch.cat(means).cpu().double().numpy())
 
     def stored(self, data: Any = None) -> Stored:
         rows = sum(len(part) for part in (self.split.train, self.split.validation, self.split.test))

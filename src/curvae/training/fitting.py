@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..data import Batches, Stream
+from ..data.scaling import Scaling
 from ..errors import CurvaeError
 from .checkpoints import begun
 from .config import Config
@@ -18,7 +19,7 @@ from .fitted import Fitted, FittedModel, Record
 from .pace import Clock, Estimate
 from .problems import Listener, Problem, Task, Warn
 from .processes import assist, follows, require_shareable, train_together
-from .rows import Data, Scaling
+from .rows import Data
 from .rows_problem import RowsTask, plan_rows
 from .splits import HeldOut, Split
 from .stacks import train_stack

@@ -8,9 +8,10 @@ import torch
 from torch import Generator, Tensor
 
 from ..data import Batches
+from ..data.scaling import Scaling
 from ..models import Batch, Layout
 from .feeding import ahead
-from .rows import Rows, Scaling, assemble
+from .rows import Rows, assemble
 from .sources import EVERY, EpochGenerator
 
 __all__ = ["LoadedRows"]

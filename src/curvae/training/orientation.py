@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..data.principal import principal_axes
+from ..data.scaling import Scaling
 from ..geometry import Lorentz
 from ..geometry.frames import Frame, align, picture_frame, seen_from
+from ..models.likelihoods.base import Matrix
 from .embedding import Array, Embedding, PlacedFactor
-from .rows import Matrix, Scaling
 
 __all__ = [
     "AlignedMaps",

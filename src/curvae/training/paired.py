@@ -10,16 +10,16 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from ..data.principal import LEVEL
 from ..errors import CurvaeError
 from ..settings import Settings
 from .config import require_count
 from .problems import Judged
 
-__all__ = ["LEVEL", "Outcome", "Paired", "by_split", "curved_values", "mean_interval"]
+__all__ = ["Outcome", "Paired", "by_split", "curved_values"]
 
 Outcome = Literal["hyperbolic", "none", "euclidean"]
 
-LEVEL = 0.05
 _FEWEST = 3  # repeats
 
 
@@ -83,12 +83,6 @@ class Paired:
         name = "Hyperbolic" if self.outcome == "hyperbolic" else "Euclidean"
         space = curved if self.outcome == "hyperbolic" else flat
         return f"{name} better by {abs(gain):.2f} ± {margin}: use {space}."
-
-
-def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half-width of its 95 % interval over repeats."""
-    half = stdtrit(len(figures) - 1, 1 - LEVEL / 2) * np.std(figures, ddof=1) / math.sqrt(len(figures))
-    return float(np.mean(figures)), float(half)
 
 
 def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -> list[float]:

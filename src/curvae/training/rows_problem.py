@@ -17,6 +17,7 @@ from ..data import Arrays, memory
 from ..data.dataset import hash_rows
 from ..data.missing import column_means
 from ..data.principal import Principal, principal_axes
+from ..data.scaling import Scaling
 from ..errors import CurvaeError
 from ..models import LIKELIHOODS, VAE, Layout
 from ..models.likelihoods import choose_likelihood
@@ -30,7 +31,7 @@ from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
 from .neighbours import COMPONENTS, Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
-from .rows import Data, Rows, Scaling, layout_of
+from .rows import Data, Rows, layout_of
 from .shared import SharedEngine
 from .sources import Pool
 from .splits import HeldOut, Split, random_split

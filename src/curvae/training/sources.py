@@ -12,10 +12,12 @@ from torch import Generator, Tensor
 from torch.utils._pytree import tree_map
 
 from ..data import Arrays
+from ..data.scaling import Scaling
 from ..models import Batch, Layout
+from ..models.likelihoods.base import Matrix
 from .crew import Share
 from .neighbours import Neighbourhoods
-from .rows import Matrix, Rows, Scaling, assemble
+from .rows import Rows, assemble
 
 __all__ = ["EVERY", "EpochGenerator", "Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
 

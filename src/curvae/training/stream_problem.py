@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import Arrays, Batches, Stream
+from ..data.scaling import Scaling
 from ..data.streams.moments import Moments
 from ..errors import CurvaeError
 from ..models import VAE
@@ -21,7 +22,6 @@ from .engine import BatchEngine
 from .fitted import Fitted
 from .loaded import LoadedRows
 from .problems import Judged, ModelInTraining, Task
-from .rows import Scaling
 from .rows_problem import (
     RowsProblem,
     RowsTask,

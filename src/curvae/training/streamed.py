@@ -25,10 +25,11 @@ from torch import Generator, Tensor
 
 from ..data import Stream
 from ..data.memory import size_text
+from ..data.scaling import Scaling
 from ..errors import CurvaeError
 from ..models import Batch, Layout
 from .crew import SHARDS, Share
-from .rows import Rows, Scaling, assemble
+from .rows import Rows, assemble
 from .sources import EVERY, EVERYTHING
 from .splits import HeldOut
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from ...data import Graph
+from ...data.scaling import Scaling
 from ...models import GraphBatch, GraphVAE, PairSampler, Terms
 from ...models.pairs import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
 from ...nn import Adjacency, AdjacencyMaker
 from ..config import GraphConfig
 from ..engine import Advance, Engine, EpochResult, Failure
 from ..fitted import Record
-from ..rows import Scaling
 from .build import listed
 from .features import feature_tensor
 

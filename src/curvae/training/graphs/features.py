@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from ...data.graphs.node_features import Matrix
-from ..rows import Scaling
+from ...data.scaling import Scaling
 
 __all__ = ["feature_arrays", "feature_scaling", "feature_tensor", "restored_features"]
 

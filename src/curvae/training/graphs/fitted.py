@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...data import EdgeSplit, Graph
+from ...data.scaling import Scaling
 from ...models import GraphVAE
 from ..config import GraphConfig
 from ..fitted import FittedModel, Record, RunFiles, Stored, restored_model
-from ..rows import Scaling
 from .build import build_graph_model
 from .engine import Observed
 from .features import feature_arrays, restored_features

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ...data import EdgeSplit, Graph, split_edges
+from ...data.scaling import Scaling
 from ...errors import CurvaeError
 from ...models import FermiDirac, GraphVAE
 from ...models.pairs import exact, pair_count
@@ -23,7 +24,6 @@ from ..config import GraphConfig
 from ..fitting import train_many, train_one
 from ..paired import curved_values
 from ..problems import Judged, ModelInTraining, Problem, Task, require_one_each
-from ..rows import Scaling
 from .build import build_graph_model, listed
 from .engine import DENSE, GraphEngine, Observed
 from .evaluate import embed_graph, hidden_links
