@@ -1,4 +1,4 @@
-"""The command line inside the tests: calls of `curvae.cli.main`, small data, and pictures that cost nothing."""
+"""The command line inside the tests: calls of its `main`, small data, and pictures that cost nothing."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from ..models.likelihoods.base import Matrix
 from .missing import column_means, extremes, has_missing, missing_counts
 
 __all__ = ["Scaling"]
@@ -34,7 +33,7 @@ class Scaling:
         return cls(np.zeros(features), np.ones(features))
 
     @classmethod
-    def standard(cls, x: Matrix) -> Scaling:
+    def standard(cls, x: Any) -> Scaling:
         """To mean 0 and variance 1 of the values that are there; a constant column becomes 0."""
         if (unit := _units(x)) is not None:
             found = cls.standard(sparse.csr_array(x.multiply(1 / unit)) if sparse.issparse(x) else x / unit)
@@ -77,7 +76,7 @@ class Scaling:
         """What to add to a log-density of scaled rows to have that of the original ones."""
         return float(-np.log(self.scale).sum())
 
-    def log_jacobians(self, x: Matrix) -> NDArray[np.float64]:
+    def log_jacobians(self, x: Any) -> NDArray[np.float64]:
         """The same for each of these rows, of which only the values that are there count."""
         logs = np.log(self.scale)
         if sparse.issparse(x):
@@ -104,7 +103,7 @@ class Scaling:
         return original if self.constant is None else np.where(self.constant, self.shift, original)
 
 
-def _units(x: Matrix) -> NDArray[np.float64] | None:
+def _units(x: Any) -> NDArray[np.float64] | None:
     """Powers of two that bring columns to values whose squares are numbers; None where all are."""
     largest = np.abs(np.asarray(extremes(x), np.float64)).max(0)
     far = (largest > 0) & ~((largest > _SMALL) & (largest < 1 / _SMALL))

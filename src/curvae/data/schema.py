@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
 from operator import eq
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -282,7 +282,7 @@ def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
     """Append a number to names that are taken, and take them all."""
     found = []
     for name in names:
-        spellings = chain([name], (f"{name} ({number})" for number in count(2)))
+        spellings = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
         found.append(next(spelling for spelling in spellings if spelling not in taken))
         taken.add(found[-1])
     return found

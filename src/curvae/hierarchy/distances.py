@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from ..data import Graph
 from ..errors import CurvaeError
-from .delta import Array, Index
+from .map_distances import Array, Index
 from .surrogates import gram_of_distances
 
 __all__ = ["ROUNDING", "Metric", "Rows", "check_distances", "check_squares", "largest_component", "path_lengths"]

@@ -148,28 +148,28 @@ def likelihoods_many(
     data = [one.arrays(rows) for one, rows in zip(fitted, x, strict=True)]
     # On a CPU, whose caches are small, each alone.
     cpu = all(one.model.device.type == "cpu" for one in fitted)
-    for places in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):
-        models = [fitted[i].model for i in places]
+    for group in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):
+        models = [fitted[i].model for i in group]
         # Copies one by one, for a model may be in the list twice, or share its curvature with others.
-        model = models[0] if len(places) == 1 else Stack([deepcopy(one) for one in models])
-        rows = Pool.of([(data[i], fitted[i].scaling) for i in places], models[0].device, models[0].dtype)
+        model = models[0] if len(group) == 1 else Stack([deepcopy(one) for one in models])
+        rows = Pool.of([(data[i], fitted[i].scaling) for i in group], models[0].device, models[0].dtype)
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
-        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // data[places[0]].features)
+        at_once = _ROWS if rows.device.type == "cpu" else max(_ROWS, _NUMBERS // data[group[0]].features)
         for batch in rows.part().batches(None, at_once):
             if shared:
                 generator.set_state(state)
-            batch = batch.map(lambda part: part[0]) if len(places) == 1 else batch
-            parts.append(marginal_likelihood(model, batch, samples, generator, shared, _times(advance, places), tf32))
+            batch = batch.map(lambda part: part[0]) if len(group) == 1 else batch
+            parts.append(marginal_likelihood(model, batch, samples, generator, shared, _times(advance, group), tf32))
         figures = [
-            torch.cat([getattr(part, name).view(len(places), -1) for part in parts], 1).cpu().numpy()
+            torch.cat([getattr(part, name).view(len(group), -1) for part in parts], 1).cpu().numpy()
             for name in ("log_prob", "ess", "error")
         ]
-        for place, log_prob, ess, error in zip(places, *figures, strict=True):
-            scaling, rows_of = fitted[place].scaling, data[place]
+        for i, log_prob, ess, error in zip(group, *figures, strict=True):
+            scaling, rows_of = fitted[i].scaling, data[i]
             jacobian = scaling.log_jacobians(rows_of.x) if rows_of.missing else scaling.log_jacobian
-            found[place] = Likelihoods(log_prob, ess, error, samples, jacobian)
+            found[i] = Likelihoods(log_prob, ess, error, samples, jacobian)
     return [found[i] for i in range(len(fitted))]
 
 
