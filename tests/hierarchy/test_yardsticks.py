@@ -106,7 +106,7 @@ def test_recovery_is_that_of_tree_distances() -> None:
     random = np.random.default_rng(0)
     maps = {c: [0.01 * (truth + 0.2 * random.normal(size=truth.shape)) for _ in SEEDS] for c in (0.0, 1.0)}
     parts = splits(60)
-    found = recovery_yardstick(tree, node, compared(maps), parts)
+    found = recovery_yardstick(tree.distances, node, compared(maps), parts)
     for repeat, places_of_one in zip(found.repeats, maps[0.0], strict=True):
         split = parts[repeat.seed]
         asked, among = (rows[node[rows] >= 0] for rows in (split.test, split.train))
@@ -115,7 +115,7 @@ def test_recovery_is_that_of_tree_distances() -> None:
         assert repeat.test[0.0] == pytest.approx(expected)
         assert repeat.pca is None
     with pytest.raises(CurvaeError, match="three nodes"):
-        recovery_yardstick(tree, np.where(node == node[10], node, -1), compared(maps), parts)
+        recovery_yardstick(tree.distances, np.where(node == node[10], node, -1), compared(maps), parts)
 
 
 def yardstick(gain: float, name: str = "faithfulness", purpose: str = "for a map that keeps neighbours") -> Yardstick:

@@ -17,7 +17,6 @@ from ..training.yardsticks import Repeat, Yardstick
 from .coranking import Agreement, Array, Index, Ranks, neighbour_ranks
 from .distances import Rows
 from .map_distances import Places, euclidean, places_of
-from .trees import NamedTree
 
 __all__ = ["faithfulness_yardstick", "recovery_yardstick", "require_recoverable"]
 
@@ -65,18 +64,20 @@ def _kept(truth: Ranks, distances: Array) -> float:
     return (curve.local + curve.far) / 2
 
 
-def recovery_yardstick(tree: NamedTree, node: Index, found: Comparison, splits: Mapping[int, Split]) -> Yardstick:
-    """Whether curved models recover a tree better: rank correlation of its distances with those of held-out rows.
+def recovery_yardstick(
+    distances: Callable[[Index, Index], Array], node: Index, found: Comparison, splits: Mapping[int, Split]
+) -> Yardstick:
+    """Judge how well models recover a tree, by the rank correlation of its distances with those of held-out rows.
 
     Arguments:
-        tree: the truth.
-        node: of each row, −1 where it has none.
-        found, splits: as of `faithfulness_yardstick`.
+        distances: between nodes of the tree, given two arrays of their numbers; `NamedTree.distances`.
+        node: number of the node of each row, −1 where it has none.
+        found, splits: see `faithfulness_yardstick`.
     """
 
     def score(maps: Sequence[Places], asked: Index, among: Index) -> list[float]:
         first, second = np.repeat(asked, len(among)), np.tile(among, len(asked))
-        truth = tree.distances(node[first], node[second])
+        truth = distances(node[first], node[second])
         return [rank_correlation(truth, places.table(asked, among).ravel()) for places in maps]
 
     require_recoverable(node, splits.values())

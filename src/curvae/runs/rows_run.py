@@ -348,7 +348,7 @@ class RowsRun(Run):
         yardsticks = [faithfulness_yardstick(filled_rows(self.data), found, splits)]
         if self.tree is not None:
             known, match = self.tree
-            yardsticks.append(recovery_yardstick(known, match.node, found, splits))
+            yardsticks.append(recovery_yardstick(known.distances, match.node, found, splits))
         return replace(found, yardsticks=tuple(yardsticks), structure=self._structure())
 
     def _structure(self) -> str:
