@@ -26,7 +26,7 @@ from curvae.hierarchy import (
     examine_points,
 )
 from curvae.hierarchy.delta import four_sums, quadruples
-from curvae.hierarchy.distances import check_distances
+from curvae.hierarchy.distances import check_distances, gram_of_distances
 from curvae.hierarchy.graph_tests import examine_links, swap_ends
 from curvae.hierarchy.nesting import _Points
 from curvae.hierarchy.surrogates import (
@@ -37,7 +37,6 @@ from curvae.hierarchy.surrogates import (
     flipped,
     four_point_parts,
     four_point_score,
-    gram_of_distances,
     narrowest_gap,
     off_the_path,
     permuted,

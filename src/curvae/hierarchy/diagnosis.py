@@ -15,7 +15,16 @@ from ..data import Graph
 from ..data.messages import count
 from ..errors import CurvaeError
 from .delta import Array, Delta, Index, PairDistances, estimate_delta, quadruples
-from .distances import ROUNDING, Metric, Rows, check_distances, check_squares, largest_component, path_lengths
+from .distances import (
+    ROUNDING,
+    Metric,
+    Rows,
+    check_distances,
+    check_squares,
+    gram_of_distances,
+    largest_component,
+    path_lengths,
+)
 from .graph_tests import check_graph, examine_links
 from .nesting import LEVEL, Nesting, Outcome, check_points, examine_points
 from .surrogates import (
@@ -24,7 +33,6 @@ from .surrogates import (
     cophenetic_correlation,
     distances_of_gram,
     four_point_score,
-    gram_of_distances,
     rotated,
     some_quadruples,
     ultrametric_score,

@@ -14,9 +14,17 @@ from scipy.special import ndtri
 from ..data import Graph
 from ..errors import CurvaeError
 from .map_distances import Array, Index
-from .surrogates import gram_of_distances
 
-__all__ = ["ROUNDING", "Metric", "Rows", "check_distances", "check_squares", "largest_component", "path_lengths"]
+__all__ = [
+    "ROUNDING",
+    "Metric",
+    "Rows",
+    "check_distances",
+    "check_squares",
+    "gram_of_distances",
+    "largest_component",
+    "path_lengths",
+]
 
 Metric = Literal["euclidean", "cosine", "correlation", "manhattan"]
 
@@ -159,3 +167,10 @@ def largest_component(graph: Graph) -> Index:
 def path_lengths(adjacency: Any, place: Index) -> Array:
     """Links on the shortest way between all of these nodes, of a symmetric matrix of links; weights do not count."""
     return shortest_path(adjacency, directed=False, unweighted=True, indices=place)[:, place]
+
+
+def gram_of_distances(distances: Array) -> Array:
+    """Inner products of the centred points that have these distances."""
+    square = distances**2
+    square = square - square.mean(0)
+    return -0.5 * (square - square.mean(1, keepdims=True))

@@ -33,7 +33,7 @@ from scipy.spatial.distance import squareform
 
 from ..errors import CurvaeError
 from .delta import Array, Index
-from .distances import Rows
+from .distances import Rows, gram_of_distances
 from .surrogates import (
     SURROGATES,
     Spectrum,
@@ -42,7 +42,6 @@ from .surrogates import (
     dealt,
     distances_of_gram,
     four_point_parts,
-    gram_of_distances,
     narrowest_gap,
     off_the_path,
     rotated,

@@ -45,7 +45,6 @@ __all__ = [
     "flipped",
     "four_point_parts",
     "four_point_score",
-    "gram_of_distances",
     "narrowest_gap",
     "off_the_path",
     "permuted",
@@ -109,13 +108,6 @@ def _eigen(gram: Array) -> tuple[Array, Array]:
     values, axes = np.linalg.eigh((centred + centred.T) / 2)
     kept = np.abs(values) > _FLAT * np.abs(values).max(initial=0.0)
     return values[kept], axes[:, kept]
-
-
-def gram_of_distances(distances: Array) -> Array:
-    """Inner products of the centred points that have these distances."""
-    square = distances**2
-    square = square - square.mean(0)
-    return -0.5 * (square - square.mean(1, keepdims=True))
 
 
 def rotated(spectrum: Spectrum, random: np.random.Generator) -> Array:
