@@ -105,8 +105,6 @@ class LikelihoodChecks:
         assert ((draws.mean(0) - mean).abs() <= 4.5 * draws.std(0) / math.sqrt(count) + 1e-6).all()
         again = likelihood.sample(outputs, batch, generator=torch.Generator().manual_seed(0))
         assert torch.equal(draws, again)
-        with pytest.warns(DeprecationWarning, match="generator=generator"):
-            likelihood.sample(outputs, torch.Generator())
 
     def test_outputs_start_at_the_mean(self):
         likelihood, mean = self.likelihood(), self.column_means()

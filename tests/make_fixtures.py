@@ -1,7 +1,7 @@
 """Make run folders in the format of today, `tests/data/run-format-N…`: `python tests/make_fixtures.py`.
 
-Folders of every format stay, so that later versions can be seen to read them. They are made once, when the format is
-new; the figures that the models gave at that time are in `tests/data/run-figures.json`.
+Folders of every supported format stay, so that later versions can be seen to read them. They are made once, when the
+format is new; the figures that the models gave at that time are in `tests/data/run-figures.json`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def _folders(*names: str) -> list[Path]:
     return [DATA / f"run-format-{name}" for name in names]
 
 
-FOLDERS = _folders("1", "1-flat", "2", "2-categorical", "3-categorical")
+FOLDERS = _folders("3-categorical")
 """models of the table"""
-GRAPHS = _folders("2-graph", "3-graph")
-BEGUN = _folders("2-begun", "3-begun")
+GRAPHS = _folders("3-graph")
+BEGUN = _folders("3-begun")
 """trainings of the table that were interrupted"""
-COMPARISONS = _folders("2-comparison", "3-comparison")
+COMPARISONS = _folders("3-comparison")
 
 KEPT = ("config.json", "embedding.csv", "metrics.jsonl", "model.safetensors", "embedding.safetensors")
 KEPT_TO_GO_ON = ("config.json", "comparison.json", "metrics.jsonl", "checkpoint/*")

@@ -6,26 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch import Generator, as_tensor
-from torch.utils.data import DataLoader, TensorDataset
 
 from curvae import PoincareVAE
-from curvae.data import open_batches, open_stream
+from curvae.data import open_stream
 from curvae.errors import CurvaeError
 from curvae.training import Config, fit, stream_problem
 from streaming import COLUMNS, MEMORY, mixed_table, numbered, write_parquet
 
 X = numbered(800)
 HOW = {"posterior": "wrapped", "hidden": 8, "epochs": 2, "batch_size": 100, "random_state": 3}
-
-
-class Loader:
-    def batches(self, epoch, seed, rank, world):
-        order = Generator().manual_seed(1_000_003 * seed + epoch)
-        return DataLoader(TensorDataset(as_tensor(X[100:])), 64, shuffle=True, generator=order)
-
-    def state_dict(self):
-        return {}
 
 
 @pytest.fixture(autouse=True)
@@ -71,12 +60,6 @@ def test_covariates_are_those_of_the_stream():
     assert found.feature_names_in_.tolist() == ["a", "b", "colour"]
     made = found.inverse_transform(found.transform(table), table[["batch", "age"]])
     assert set(made["colour"]) <= set(table["colour"])
-
-
-def test_batches_of_a_loader():
-    found = PoincareVAE(**HOW).fit(open_batches(Loader(), held_out=X[:100]))
-    np.testing.assert_allclose(found.embedding_, found.transform(X[:100]), atol=1e-9)
-    assert PoincareVAE(**HOW).fit(open_batches(Loader())).embedding_.shape == (64, 2)
 
 
 @pytest.mark.parametrize(

@@ -388,8 +388,6 @@ def test_config_round_trip():
     assert Config(epochs=3).lasting(9, 1).epochs == 3 and Config().lasting(640, 64).epochs == 300
     large = Config().lasting(10**7, 10**6)  # 10,000 steps, an eighth of a pass
     assert (large.epochs, large.epoch_steps) == (100, 100)
-    with pytest.warns(DeprecationWarning, match="lasting"):
-        assert Config().epochs_for(640) == 300
 
 
 BAD = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from itertools import combinations
 
@@ -29,11 +28,10 @@ from curvae.models import (
     GraphVAE,
     Pairs,
     Posterior,
-    Prior,
     Stack,
     marginal_likelihood,
 )
-from curvae.nn import Curvature, Factor, GraphEncoder, Gyroplane, Layers, Space, decoder, mlp, normalised_adjacency
+from curvae.nn import Factor, GraphEncoder, Gyroplane, Layers, Space, decoder, mlp, normalised_adjacency
 from curvae.training import Config, GraphConfig, build
 from curvae.training.graphs.build import require_buildable_graph
 from oracles import ball_dist, lorentz_to_ball, mpf, relative, vector
@@ -398,64 +396,6 @@ def test_distances_and_samples_of_a_graph():
     each = [factor.manifold.dist(factor.loc[pairs[0]], factor.loc[pairs[1]]) for factor in q.factors]
     expected = (each[0] ** 2 + each[1] ** 2).sqrt()
     torch.testing.assert_close(model.distances(adjacency(), pairs), expected, rtol=1e-9, atol=1e-9)
-
-
-# --- as it was ------------------------------------------------------------------------------------------------------
-
-
-def deprecated(make):
-    """What `make` makes, and where its warnings point to."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        made = make()
-    assert caught and all(issubclass(one.category, DeprecationWarning) for one in caught)
-    assert {one.filename for one in caught} == {__file__}
-    return made, " ".join(str(one.message) for one in caught)
-
-
-@DISTRIBUTIONS
-@pytest.mark.parametrize("kind", ["gyroplane", "log_mlp"])
-@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
-def test_models_made_as_before(kind, distribution, learned):
-    def old():
-        torch.manual_seed(0)
-        curvature = Curvature(0.7, learned)
-        networks = mlp(FEATURES, 6), decoder(kind, 2, (6,), FEATURES, curvature)
-        posterior = Posterior(6, 2, curvature, distribution)
-        return VAE(*networks, posterior, Prior(2, curvature, distribution, scale=1.2), Gaussian(FEATURES)).double()
-
-    made, messages = deprecated(old)
-    for name in (
-        "decoder(kind, dim",
-        "Posterior(in_features, dim",
-        "Prior(dim",
-        "VAE(encoder, decoder, posterior, prior",
-    ):
-        assert name in messages
-    new = vae(Space([Factor(2, 0.7, learned, distribution, prior_scale=1.2)]), kind)
-    x, noise = rows(), torch.randn(2, 5, 2)
-    torch.testing.assert_close(made.terms(x, noise), new.terms(x, noise), rtol=0, atol=0)
-    assert_slopes(made, lambda: made.elbo(x, noise=noise.double()).sum())
-    new.load_state_dict(made.state_dict())
-    made.load_state_dict(new.state_dict())
-
-
-def test_graphs_made_as_before():
-    def old():
-        torch.manual_seed(0)
-        curvature = Curvature(0.7)
-        posterior = Posterior(8, 2, curvature, "wrapped", True)
-        prior = Prior(2, curvature, "wrapped")
-        return GraphVAE(GraphEncoder(NODES, (8,)), posterior, prior, GeodesicEdges(), 1.0).double()
-
-    made, messages = deprecated(old)
-    assert "GraphVAE(encoder, posterior, prior, edges)" in messages
-    posterior = Posterior(8, Space([Factor(2, 0.7, distribution="wrapped", diagonal=True)]))
-    new = GraphVAE(GraphEncoder(NODES, (8,)), posterior, GeodesicEdges(), 1.0).double()
-    new.load_state_dict(made.state_dict())
-    noise = torch.randn(1, NODES, 2)
-    found, expected = (model.elbo(adjacency(), EDGES, noise=noise) for model in (made, new))
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_networks_and_posterior_must_agree_on_the_space():

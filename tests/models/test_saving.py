@@ -1,4 +1,4 @@
-"""Models as safetensors: one name a tensor, fixed and learned curvatures in each other's place, older files."""
+"""Models as safetensors: one name a tensor, fixed and learned curvatures in each other's place."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from curvae.models import VAE, Gaussian, GeodesicEdges, GraphVAE, Posterior, Prior
-from curvae.nn import Curvature, Factor, GraphEncoder, Space, decoder, mlp
+from curvae.models import VAE, Gaussian, GeodesicEdges, GraphVAE, Posterior
+from curvae.nn import Curvature, Factor, GraphEncoder, Layers, LogMap0, MobiusLinear, Space, decoder, mlp
 from curvae.training import Config, build
 from curvae.training.fitted import restored_model
 
@@ -21,16 +21,11 @@ def vae(learned, kind="mobius", c=0.7):
     return VAE(mlp(5, 8), decoder(kind, space, (8,), 5), Posterior(8, space), Gaussian(5))
 
 
-def older(learned, c=0.7):
-    """A model as it was built before there were spaces: layers that own the curvature, and a prior of its own."""
+def shared(learned, c=0.7):
+    """A model with layers that own the curvature of the space."""
     curvature = Curvature(c, learnable=learned)
-
-    def make():
-        parts = decoder("mobius", 2, (8,), 5, curvature), Posterior(8, 2, curvature), Prior(2, curvature)
-        return VAE(mlp(5, 8), *parts, Gaussian(5))
-
-    with pytest.warns(DeprecationWarning, match="curvae.nn.Space"):
-        return make()
+    layers = MobiusLinear(2, 8, curvature), LogMap0(curvature), torch.nn.ReLU(), torch.nn.Linear(8, 5)
+    return VAE(mlp(5, 8), Layers(*layers), Posterior(8, Space([Factor(2, curvature)])), Gaussian(5))
 
 
 def graph(learned, c=0.7):
@@ -39,13 +34,12 @@ def graph(learned, c=0.7):
 
 MAKERS = pytest.mark.parametrize(
     "make",
-    [vae, graph, older, lambda learned, c=0.7: older(learned, c=c).decoder],
-    ids=["vae", "graph", "older", "decoder"],
+    [vae, graph, shared],
 )
 
 
 def with_aliases(model):
-    """The state as it was before: every shared tensor under all of its names."""
+    """Return the state with every shared tensor under all of its names."""
     names = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
     return {name: t.detach().clone() for tensors in names for name, t in tensors}
 

@@ -179,13 +179,11 @@ def test_radius_histogram_of_small_cases():
         radius_histogram(axes(), [1.0, -1.0, math.nan], 1.0)
 
 
-def test_the_old_name_of_the_distribution_of_radii_still_works():
-    new = radius_histogram(axes(), [0.5, 1.0], 1.0, 0.8, distribution="wrapped")
-    with pytest.warns(DeprecationWarning, match="use distribution"):
-        old = radius_histogram(axes(), [0.5, 1.0], 1.0, 0.8, law="wrapped")
+def test_the_prior_of_a_radius_histogram_is_that_of_the_distribution():
+    wrapped = radius_histogram(axes(), [0.5, 1.0], 1.0, 0.8, distribution="wrapped")
     riemannian = radius_histogram(axes(), [0.5, 1.0], 1.0, 0.8)
-    drawn = [np.asarray(ax.lines[0].get_ydata()) for ax in (new, old, riemannian)]
-    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+    drawn = [np.asarray(ax.lines[0].get_ydata()) for ax in (wrapped, riemannian)]
+    assert not np.array_equal(*drawn)
 
 
 def test_reconstructions_as_images_or_features():

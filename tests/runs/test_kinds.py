@@ -39,7 +39,7 @@ def test_nothing_else_asks_for_the_kind():
     """Commands, reports and storage are written once: what depends on the kind is in its own modules."""
     asks = re.compile(r"isinstance\([^)]*(GraphSource|FittedGraph)|type\(source\)|kind_of\(|[!=]= \"graph\"")
     package = Path(curvae.__file__).parent
-    known = {"runs/kinds.py", "training/storage.py", "training/migrations.py", "runs/pages.py"}  # pages: of a diagnosis
+    known = {"runs/kinds.py", "training/storage.py", "runs/pages.py"}  # pages: of a diagnosis
     paths = [path for room in ("runs", "training", "estimators") for path in (package / room).rglob("*.py")]
     found = {str(path.relative_to(package)) for path in paths if asks.search(path.read_text())}
     assert found <= known

@@ -19,7 +19,6 @@ from curvae.cli import app
 from curvae.errors import CurvaeError
 from curvae.flags import in_flags
 from curvae.settings import (
-    ADDED,
     GraphSettings,
     LikelihoodSettings,
     RowSettings,
@@ -27,8 +26,9 @@ from curvae.settings import (
     TrainingSettings,
     described,
 )
-from curvae.training import Config, GraphConfig
-from curvae.training.migrations import FORMAT, migrated
+from curvae.training import Config, GraphConfig, storage
+from curvae.training.files import write_json
+from curvae.training.storage import description_of, read_description
 from paths import ROOT
 from running import SMALL, curvae, refused, settings, write_table
 
@@ -271,89 +271,32 @@ def test_runs_know_no_options():
 
 # --- files of earlier versions --------------------------------------------------------------------------------------
 
-OLD = {
-    "space": {
-        "space": None,
-        "dim": 2,
-        "curvature": 1.0,
-        "learn_curvature": False,
-        "posterior": "riemannian",
-        "diagonal": False,
-        "prior_scale": 1.0,
-        "learn_prior_scale": False,
-    },
-    "networks": {"hidden": [200], "network": "mlp", "decoder": "gyroplane", "encode_covariates": False, "dropout": 0.0},
-    "likelihood": {"likelihood": "auto", "standardise": True},
-    "objective": {"samples": 1, "beta": 1.0, "objective": "elbo"},
-    "map": {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "jitter": 0.0, "init": "random"},
-    "training": {
-        "epochs": None,
-        "learning_rate": 1e-3,
-        "adam_beta2": 0.999,
-        "cooldown": 0.0,
-        "tf32": True,
-        "seed": 0,
-        "steps": None,
-        "epoch_steps": None,
-        "batch_size": 64,
-        "weight_decay": 0.0,
-        "noise_rate": 1.0,
-        "validation": 0.1,
-        "patience": None,
-    },
-}
-OLD_GRAPH = {
-    "space": {**OLD["space"], "posterior": "wrapped"},
-    "networks": {"hidden": [32], "encoder": "convolutions"},
-    "edges": {"edges": "geodesic", "popularity": "off", "directed": False, "pairs": "all", "hide": 0.0, "weight": 2.0},
-    "objective": {"samples": 1, "beta": 1.0},
-    "training": {
-        "epochs": 800,
-        "learning_rate": 1e-2,
-        "adam_beta2": 0.999,
-        "cooldown": 0.0,
-        "tf32": True,
-        "seed": 0,
-        "patience": None,
-    },
-}
-
 
 @pytest.mark.parametrize(
-    ("description", "expected"),
+    ("description", "added", "given"),
     [
-        ({"kind": "vae"}, OLD),
-        ({"kind": "graph"}, OLD_GRAPH),
-        ({"kind": "comparison", "source": {"name": "t.csv", "id": None}}, OLD),
-        ({"kind": "comparison", "source": {"name": "t.csv", "nodes": None}}, OLD_GRAPH),
+        ({"kind": "vae"}, {"network": "conv", "jitter": 0.2}, {"jitter": 0.3}),
+        ({"kind": "graph"}, {"pairs": "all", "hide": 0.1, "jitter": 0.2}, {"pairs": "balanced"}),
+        ({"kind": "comparison", "source": {"name": "t.csv", "id": None}}, {"network": "conv", "pairs": "all"}, {}),
+        ({"kind": "comparison", "source": {"name": "t.csv", "nodes": None}}, {"network": "conv", "pairs": "all"}, {}),
     ],
 )
-def test_old_descriptions_are_written_out_in_full(description, expected):
-    later = {part: {n: v for n, v in values.items() if n not in ADDED} for part, values in expected.items()}
-    assert migrated({"format": 3, **description, "config": later})["config"] == expected
-    for old in (1, 2):
-        assert migrated({"format": old, **description, "config": {}})["config"] == expected
-    given = migrated({"format": 2, **description, "config": {"dim": 5, "seed": 3}})["config"]
-    assert given["space"] == {**expected["space"], "dim": 5} and given["training"] == {
-        **expected["training"],
-        "seed": 3,
-    }
+def test_settings_introduced_after_a_run_was_written_get_their_value_of_that_time(
+    description, added, given, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(storage, "ADDED", added)
+    kind = GraphConfig if "graph" in description.values() or "nodes" in description.get("source", ()) else Config
+    stored = kind(**given).to_json()
+    for part in stored.values():
+        for name in added.keys() - given.keys():
+            part.pop(name, None)
+    write_json(tmp_path / "config.json", {"format": 3, **description, "config": stored})
+    found = kind.from_json(read_description(tmp_path)["config"])
+    own = {name: value for name, value in added.items() if name in described(kind)}
+    assert found == kind(**{**own, **given}) != kind(**given)
 
 
-def test_a_new_setting_is_declared_for_old_files():
-    """A setting without an entry would take today's default when an old checkpoint goes on."""
-    named = {name for part in (*OLD.values(), *OLD_GRAPH.values()) for name in part}
-    assert {*described(Config), *described(GraphConfig)} == named
-    added = {"network": "mlp", "encode_covariates": False, "dropout": 0.0, "space": None}
-    added |= {"neighbours": "off", "neighbours_weight": None, "n_neighbours": 15, "jitter": 0.0, "init": "random"}
-    added |= {"adam_beta2": 0.999, "cooldown": 0.0, "weight_decay": 0.0, "noise_rate": 1.0}
-    added |= {"steps": None, "epoch_steps": None}
-    added |= {
-        "encoder": "convolutions",
-        "popularity": "off",
-        "directed": False,
-        "pairs": "all",
-        "hide": 0.0,
-        "patience": None,
-    }
-    assert added == ADDED and FORMAT == 3
+def test_a_run_that_names_all_settings_is_read_as_it_is(tmp_path):
+    for kind, config in (("vae", Config(dim=3, jitter=0.1)), ("graph", GraphConfig(hide=0.1))):
+        write_json(tmp_path / "config.json", description_of(config, kind))
+        assert read_description(tmp_path, kind)["config"] == config.to_json()

@@ -17,7 +17,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from curvae.data import Arrays, Stream, open_batches, open_stream
+from curvae.data import Arrays, Stream, open_stream
 from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Config, Scaling, fit, stacks
@@ -282,18 +282,6 @@ def test_what_several_processes_cannot_do():
         fit(replace(CONFIG, neighbours="both"), X, processes=2)
     with pytest.raises(CurvaeError, match="use batch_size=64 or more"):
         fit(replace(CONFIG, batch_size=32), X, processes=2)
-
-
-def test_batches_of_other_loaders_are_made_in_one_process():
-    class Loader:
-        def batches(self, epoch, seed, rank, world):
-            return [X]
-
-        def state_dict(self):
-            return {}
-
-    with pytest.raises(CurvaeError, match="batches of other loaders are made in one process"):
-        fit(CONFIG, open_batches(Loader()), processes=2)
 
 
 def test_what_commands_refuse(table, monkeypatch):

@@ -5,13 +5,11 @@ from .graphs import EdgeSplit, Graph, load_graph, split_edges
 from .images import mnist
 from .schema import Column, Schema
 from .sources import load
-from .streams import Batches, BatchSource, Stream, open_batches, open_stream
+from .streams import Stream, open_stream
 from .synthetic import Tree, branching_diffusion, flat
 
 __all__ = [
     "Arrays",
-    "BatchSource",
-    "Batches",
     "Column",
     "Dataset",
     "EdgeSplit",
@@ -25,7 +23,6 @@ __all__ = [
     "load",
     "load_graph",
     "mnist",
-    "open_batches",
     "open_stream",
     "split_edges",
 ]

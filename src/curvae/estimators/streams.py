@@ -7,31 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from ..data import Arrays, Batches, Schema, Stream
-from ..data.dataset import feature_names
-from ..data.schema import NumberColumns
+from ..data import Stream
 from ..errors import CurvaeError
 from ..training.evaluate import Embedding, embed
 from ..training.fitted import Fitted
 from ..training.fitting import fit
-from ..training.splits import HeldOut, Split
+from ..training.splits import HeldOut
 from ..training.stream_problem import sample_rows
 from .columns import restore_dtypes
 
-__all__ = ["IN_PIECES", "fit_stream", "refuse_stream"]
-
-IN_PIECES = (Stream, Batches)
+__all__ = ["fit_stream", "refuse_stream"]
 
 
 def refuse_stream(rows: Any) -> None:
     """Raise for rows that are read in pieces where a matrix is needed."""
-    if isinstance(rows, IN_PIECES):
+    if isinstance(rows, Stream):
         raise CurvaeError("rows that are read in pieces are only trained on; give a matrix, such as the x of a piece")
 
 
-def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, device: Any) -> tuple[Fitted, Embedding]:
-    """Train an estimator on a stream, and place a sample of it: the rows held out and at most 10,000 others, or of
-    batches those held out, or else the first of them.
+def fit_stream(estimator: Any, rows: Stream, sample_weight: Any, device: Any) -> tuple[Fitted, Embedding]:
+    """Train an estimator on a stream, and place a sample of it: the rows held out and at most 10,000 others.
 
     Sets `n_features_in_`, `feature_names_in_`, `covariates_` and `notes_`.
     """
@@ -47,7 +42,12 @@ def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, devic
         raise CurvaeError(
             f"missing is {estimator.missing!r} of the estimator and {rows.missing!r} of the rows; give both the same"
         )
-    schema = _schema(estimator, rows)
+    schema = rows.schema
+    names, asked = [column.name for column in schema.covariates], list(estimator.covariates or ())
+    if names != asked:
+        raise CurvaeError(f"covariates is {asked} of the estimator and {names} of the rows; give both the same")
+    if schema.exposure is not None:
+        raise CurvaeError("an estimator knows no exposure=…; open the rows without, or train with curvae.training.fit")
     config = estimator._config()
     fitted = fit(config, rows, device=device).double()
     for name in ("feature_names_in_", "sample_indices_"):
@@ -57,30 +57,6 @@ def fit_stream(estimator: Any, rows: Stream | Batches, sample_weight: Any, devic
     estimator.notes_ = estimator._data_warnings = ()
     if schema.kind == "table":
         estimator.feature_names_in_ = np.array(schema.column_names, dtype=object)
-    sample, split = _sample(rows, fitted.split, config.seed)
-    return replace(fitted, split=split), embed(fitted, sample).require_finite()
-
-
-def _schema(estimator: Any, rows: Stream | Batches) -> Schema:
-    """The schema of the rows; raises where it does not suit the estimator."""
-    if isinstance(rows, Stream):
-        schema = rows.schema
-    else:
-        schema = Schema("matrix", NumberColumns(feature_names(rows.features)), (rows.features,))
-    names, asked = [column.name for column in schema.covariates], list(estimator.covariates or ())
-    if names != asked:
-        raise CurvaeError(f"covariates is {asked} of the estimator and {names} of the rows; give both the same")
-    if schema.exposure is not None:
-        raise CurvaeError("an estimator knows no exposure=…; open the rows without, or train with curvae.training.fit")
-    return schema
-
-
-def _sample(rows: Stream | Batches, split: Split, seed: int) -> tuple[Arrays, Split]:
-    """Some rows, and which of them were trained on."""
-    if isinstance(rows, Stream):
-        chosen, own = sample_rows(rows, HeldOut(len(rows), split.validation, split.test), seed)
-        return rows.held(chosen), own
-    if rows.held_out is None:
-        first = next(rows.epoch(0, seed))
-        return first, Split(np.arange(len(first)), np.empty(0, np.int64))
-    return rows.held_out, Split(np.empty(0, np.int64), np.arange(len(rows.held_out)))
+    held_out = HeldOut(len(rows), fitted.split.validation, fitted.split.test)
+    chosen, split = sample_rows(rows, held_out, config.seed)
+    return replace(fitted, split=split), embed(fitted, rows.held(chosen)).require_finite()

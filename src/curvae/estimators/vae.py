@@ -14,7 +14,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..data import Arrays, Schema, memory
+from ..data import Arrays, Schema, Stream, memory
 from ..data.covariates import average_context, code_values
 from ..data.messages import quoted
 from ..data.missing import Missing, MissingValuesError, extremes, has_missing
@@ -46,7 +46,7 @@ from .shared import (
     space_parts,
     weighted,
 )
-from .streams import IN_PIECES, fit_stream, refuse_stream
+from .streams import fit_stream, refuse_stream
 
 __all__ = ["PoincareVAE"]
 
@@ -275,13 +275,13 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         """Train on the rows of X; y is ignored.
 
         Arguments:
-            X: a data frame, an array, a sparse matrix, or what `curvae.data.open_stream` or `open_batches` opened.
+            X: a data frame, an array, a sparse matrix, or what `curvae.data.open_stream` opened.
             sample_weight: a row of weight 2 counts as two in loss and validation, and one of 0 is not trained on, but
                 placed.
         """
         self._check()
         device = choose_device(self.device)
-        if isinstance(X, IN_PIECES):
+        if isinstance(X, Stream):
             self._take(*fit_stream(self, X, sample_weight, device))
             return self
         config, raw = self._config(), read_rows(self, X, None)

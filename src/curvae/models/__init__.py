@@ -2,7 +2,7 @@
 
 from .batch import Batch
 from .graph import EdgeModel, FermiDirac, GeodesicEdges, GraphBatch, GraphVAE
-from .latent import Posterior, Prior
+from .latent import Posterior
 from .layout import Layout
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson
 from .marginal import Marginal, marginal_likelihood
@@ -33,7 +33,6 @@ __all__ = [
     "Pairs",
     "Poisson",
     "Posterior",
-    "Prior",
     "Stack",
     "Terms",
     "WeightedEdges",

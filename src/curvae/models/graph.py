@@ -13,7 +13,7 @@ from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
 from ..geometry.hyperboloid import norm
 from ..geometry.pairs import distances, sum_over_pairs
-from ..nn import Adjacency, Arcs, Factor, Popularity
+from ..nn import Adjacency, Arcs, Popularity
 from .batch import Parts
 from .latent import Latent, Posterior, check_noise
 from .pairs import AnyPairs, BalancedPairs, Pairs, WeightedEdges
@@ -216,7 +216,6 @@ class GraphVAE(Latent):
         posterior: from those to the distribution of every node on the latent space, which holds the prior.
         edges: from distances to probabilities of edges.
         weight: how often every pair counts: 2 as in the paper, 1 for the likelihood of an undirected graph.
-        prior: deprecated; the prior is that of the posterior's space.
         popularity: from the features of the encoder and the adjacency matrix to b and s; 0 for all nodes without one.
             If it is directed, so are the edges.
 
@@ -241,18 +240,15 @@ class GraphVAE(Latent):
         posterior: Posterior,
         edges: EdgeModel,
         weight: float = 2.0,
-        prior: Factor | None = None,
         popularity: Popularity | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(edges, Factor):  # encoder, posterior, prior, edges, weight: as it was
-            edges, weight, prior = weight, 2.0 if prior is None else prior, edges  # type: ignore[assignment]
         if not weight > 0:
             raise ValueError(f"weight, how often every pair counts, must be a positive number, got {weight}")
         if popularity is not None and not edges.signed:
             raise ValueError("popularity needs an edge model that takes negative distances, such as FermiDirac()")
         self.encoder, self.edges, self.weight, self.popularity = encoder, edges, weight, popularity
-        self._set_posterior(posterior, prior, "GraphVAE(encoder, posterior, prior, edges)")
+        self._set_posterior(posterior)
 
     @property
     def directed(self) -> bool:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
-import warnings
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
-from ..nn import Curvature, Factor, Space
+from ..nn import Curvature, Space
 from ..nn.layers import FactorSum
 from ..nn.networks import name_once
 from ..settings import DistributionKind
 
-__all__ = ["DistributionKind", "Latent", "Posterior", "Prior", "check_noise", "current_name"]
+__all__ = ["DistributionKind", "Latent", "Posterior", "check_noise"]
 
 
 def check_noise(noise: Tensor, rows: int, dim: int, shared: bool = False) -> Tensor:
@@ -37,7 +34,6 @@ class Posterior(nn.Module):
     Arguments:
         in_features: width of the features.
         space: the latent space.
-        curvature, law, diagonal: deprecated, with the dimension in place of the space.
 
     Example:
         >>> from curvae.nn import Space
@@ -45,18 +41,8 @@ class Posterior(nn.Module):
         torch.Size([8])
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        space: Space | int,
-        curvature: Curvature | None = None,
-        law: DistributionKind = "riemannian",
-        diagonal: bool = False,
-    ) -> None:
+    def __init__(self, in_features: int, space: Space) -> None:
         super().__init__()
-        if isinstance(space, int):
-            _deprecated("Posterior(in_features, dim, curvature, law, diagonal)", "Posterior(in_features, space)")
-            space = Space([Factor(space, curvature or Curvature(), distribution=law, diagonal=diagonal)])
         self.space = space
         self.head = nn.Linear(in_features, space.outputs)
 
@@ -86,27 +72,15 @@ class Latent(nn.Module):
 
     posterior: Posterior
 
-    def _set_posterior(self, posterior: Posterior, prior: Factor | None, signature: str) -> None:
-        """Take the posterior, and its prior if it was given apart, by the `signature` of older versions."""
-        if prior is not None:
-            _deprecated(signature, signature.replace("prior, ", ""), stacklevel=4)
-            (factor,) = posterior.space
-            if prior.curvature is not factor.curvature:
-                raise ValueError(_SHARED)
-            if prior.dim != factor.dim:
-                raise ValueError(f"posterior and prior must have one dimension, got {factor.dim} and {prior.dim}")
-            factor.scale, factor.prior_distribution = prior.scale, prior.prior_distribution
-            factor._require_reach(float(prior.scale().detach()))
+    def _set_posterior(self, posterior: Posterior) -> None:
+        """Take the posterior; raise if a layer has another curvature than the space, or was made for another space."""
         self.posterior = posterior
         name_once(self)
-        self.register_load_state_dict_pre_hook(_rename_old)
-        self._require_one_space()
-
-    def _require_one_space(self) -> None:
-        """Raise if a layer has a curvature that is not the space's, or was made for another space."""
         own = {id(factor.curvature) for factor in self.space}
         if any(id(part) not in own for part in self.modules() if isinstance(part, Curvature)):
-            raise ValueError(_SHARED)
+            raise ValueError(
+                "layers that own a Curvature must share that of the latent space: make it once, pass it on"
+            )
         factors = [factor.width for factor in self.space], self.space.flat
         if any((part.widths, part.flat) != factors for part in self.modules() if isinstance(part, FactorSum)):
             raise ValueError("decoder and posterior must be made with the same space")
@@ -140,43 +114,3 @@ class Latent(nn.Module):
             raise ValueError(f"k, the number of draws, must be at least 1, got {k}")
         device = generator.device if generator is not None else self.device
         return torch.randn(k, rows, self.dim, generator=generator, device=device, dtype=torch.float32)
-
-
-_SHARED = "layers that own a Curvature must share that of the latent space: make it once, pass it on"
-
-_OWN = "posterior.space.factors."
-
-
-def current_name(name: str) -> str:
-    """The name of a parameter that an older version wrote, where prior and curvature had modules of their own.
-
-    Example:
-        >>> current_name("prior.fixed"), current_name("encoder.1.weight")
-        ('posterior.space.factors.0.scale.fixed', 'encoder.1.weight')
-    """
-    if name.startswith(_OWN):
-        return name
-    name = re.sub(r"^.*curvature\.(fixed|log_c)$", rf"{_OWN}0.curvature.\1", name)
-    return re.sub(r"^prior\.(fixed|log_scale)$", rf"{_OWN}0.scale.\1", name)
-
-
-def _rename_old(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    held = {name for name, _ in module.named_modules(remove_duplicate=False)}
-    for key in [key for key in state if key.startswith(prefix)]:
-        name = key.removeprefix(prefix)
-        if (current := current_name(name)) != name:
-            # Layers of a custom network may own the curvature that they share with the space.
-            value = state[key] if name.rpartition(".")[0] in held else state.pop(key)
-            state.setdefault(f"{prefix}{current}", value)
-
-
-def _deprecated(old: str, new: str, stacklevel: int = 3) -> None:
-    warnings.warn(f"{old} is deprecated; use {new} with a curvae.nn.Space", DeprecationWarning, stacklevel=stacklevel)
-
-
-def Prior(  # noqa: N802 - it was a class
-    dim: int, curvature: Curvature, law: DistributionKind = "riemannian", scale: float = 1.0, learn_scale: bool = False
-) -> Factor:
-    """Deprecated: the prior belongs to a `curvae.nn.Factor` of the latent space."""
-    _deprecated("Prior(dim, curvature, law, scale)", "Space(…, prior_scale=scale)")
-    return Factor(dim, curvature, distribution=law, prior_scale=scale, learn_prior_scale=learn_scale)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..geometry import checks
-from ..nn import Conditioned, Factor, Layers
+from ..nn import Conditioned, Layers
 from .batch import Batch
 from .latent import Latent, Posterior, check_noise
 from .likelihoods import Likelihood
@@ -55,7 +55,6 @@ class VAE(Latent):
         likelihood: from outputs to p(x | z).
         masked: whether entries may be missing. The encoder then reads twice as many numbers: the values of a row, 0
             where they are missing, and after them 1 for those that are there and 0 for the others.
-        prior: deprecated; the prior is that of the posterior's space.
         jitter: in training, batches with `near` and `companions` are shown to the encoder with rows moved towards a
             neighbour or away from it, by up to this share of the way.
 
@@ -79,15 +78,12 @@ class VAE(Latent):
         posterior: Posterior,
         likelihood: Likelihood,
         masked: bool = False,
-        prior: Factor | None = None,
         jitter: float = 0.0,
     ) -> None:
         super().__init__()
-        if isinstance(likelihood, Factor):  # encoder, decoder, posterior, prior, likelihood, masked: as it was
-            likelihood, masked, prior = masked, bool(prior), likelihood
         self.encoder, self.decoder, self.likelihood, self.masked = encoder, decoder, likelihood, masked
         self.jitter = jitter
-        self._set_posterior(posterior, prior, "VAE(encoder, decoder, posterior, prior, likelihood)")
+        self._set_posterior(posterior)
         if any(factor.scale.learnable and factor.curvature.learnable for factor in self.space):
             raise ValueError(
                 "learn either the curvature or the prior's scale, not both: only c·σ0² is identifiable "

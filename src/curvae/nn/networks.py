@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +17,7 @@ from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..settings import DecoderKind, NetworkKind
 from .convolution import Double, Halve, Offset, ToImage, ToRow, grids, keep_variance, numbers
-from .layers import Curvature, Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
+from .layers import Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
 from .space import Factor, Space
 
 __all__ = [
@@ -43,8 +42,7 @@ _MASKS = 512  # places in a batch with a mask of their own; those after them hav
 def name_once(module: Module) -> Module:
     """Give every shared part of a module, such as the curvature, a single name in `state_dict`.
 
-    Formats such as safetensors refuse a tensor under two names. A state with all the names, as older files have it,
-    still loads.
+    Formats such as safetensors refuse a tensor under two names. A state with all the names still loads.
     """
     module.register_state_dict_post_hook(_drop_aliases)
     module.register_load_state_dict_pre_hook(_restore_aliases)
@@ -226,13 +224,7 @@ class _Ball(Curved):
         return h.ball(S.double(), self._c(c).double()).to(S.dtype)
 
 
-def decoder(
-    kind: DecoderKind,
-    space: Space | int,
-    hidden: Sequence[int],
-    out_features: int,
-    curvature: Curvature | None = None,
-) -> Decoder:
+def decoder(kind: DecoderKind, space: Space, hidden: Sequence[int], out_features: int) -> Decoder:
     """A network from points S of the space to the parameters of a likelihood (section 3.2 and the decoder ablation).
 
     Arguments:
@@ -244,7 +236,6 @@ def decoder(
         space: where the points lie. The model hands its curvatures to the network.
         hidden: widths of the hidden layers, at least one.
         out_features: number of outputs.
-        curvature: deprecated, with the dimension in place of the space: of layers that own their curvature.
 
     Example:
         >>> decoder("gyroplane", Space("h2"), (200,), 50)
@@ -258,15 +249,7 @@ def decoder(
         raise ValueError(f"decoder must be one of {', '.join(get_args(DecoderKind))}; got {kind!r}")
     if not hidden:
         raise ValueError("a decoder needs at least one hidden layer, for example hidden=(200,)")
-    if isinstance(space, int):
-        warnings.warn(
-            "decoder(kind, dim, hidden, out_features, curvature) is deprecated: give a curvae.nn.Space in place of "
-            "dim and curvature",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        space = Space([Factor(space, Curvature() if curvature is None else curvature)])
-    layers = [_first(kind, factor, hidden[0], curvature, flat) for factor, flat in zip(space, space.flat, strict=True)]
+    layers = [_first(kind, factor, hidden[0], flat) for factor, flat in zip(space, space.flat, strict=True)]
     if len(layers) == 1:
         (first,) = layers
     else:
@@ -274,15 +257,15 @@ def decoder(
     return name_once(Decoder(*first, nn.ReLU(), *list(mlp(*hidden))[1:], nn.Linear(hidden[-1], out_features)))
 
 
-def _first(kind: DecoderKind, factor: Factor, width: int, curvature: Curvature | None, flat: bool) -> list[nn.Module]:
+def _first(kind: DecoderKind, factor: Factor, width: int, flat: bool) -> list[nn.Module]:
     """The layers up to the first activation, for the points of a factor."""
     if kind in ("gyroplane", "gyroplane_scalar"):
-        return [Gyroplane(factor.width, width, curvature, "point" if kind == "gyroplane" else "scalar", flat)]
+        return [Gyroplane(factor.width, width, offset="point" if kind == "gyroplane" else "scalar", flat=flat)]
     if kind == "mlp":
-        return [_Ball(curvature), nn.Linear(factor.width, width)]
+        return [_Ball(), nn.Linear(factor.width, width)]
     if kind == "mobius":
-        return [MobiusLinear(factor.width, width, curvature), LogMap0(curvature)]
-    return [*([] if factor.flat else [LogMap0(curvature)]), nn.Linear(factor.width, width)]
+        return [MobiusLinear(factor.width, width), LogMap0()]
+    return [*([] if factor.flat else [LogMap0()]), nn.Linear(factor.width, width)]
 
 
 Dense = Callable[[int], Decoder]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -142,7 +141,6 @@ def radius_histogram(
     *,
     dim: int = 2,
     distribution: Literal["riemannian", "wrapped"] = "riemannian",
-    law: Literal["riemannian", "wrapped"] | None = None,
 ) -> Axes:
     """Draw how far from the origin the embedded points lie, beside the distribution of the prior.
 
@@ -153,11 +151,7 @@ def radius_histogram(
         prior_scale: scale of the prior; without it the prior is not drawn.
         dim: dimension of the latent space, for the prior.
         distribution: family of the prior.
-        law: deprecated name of `distribution`.
     """
-    if law is not None:
-        warnings.warn("law is deprecated; use distribution", DeprecationWarning, stacklevel=2)
-        distribution = law
     r, c = tensor(radii).flatten().numpy(), as_number(c)
     if not len(r) or not np.isfinite(r).all() or (r < 0).any():
         raise CurvaeError(

@@ -40,7 +40,6 @@ from ..training.comparison import FEWEST_COMPARED, SAMPLES, Comparison, compare,
 from ..training.config import require_count
 from ..training.device import choose_device
 from ..training.evaluate import embed, health, likelihoods, stability
-from ..training.migrations import automatic_before_3
 from ..training.orientation import align_maps, principal_scores
 from ..training.pace import Estimate
 from ..training.rows import layout_of
@@ -326,7 +325,7 @@ class RowsRun(Run):
         data, config = self.data, self.config
         likelihood, _ = choose_likelihood(data.x, config.likelihood, layout_of(Arrays.of(data)))
         if before is not None and config.likelihood == "auto":
-            chosen = before.get("likelihood") or automatic_before_3(data.x)
+            chosen = before.get("likelihood", likelihood)
             self.config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
         values, self.splits = plan(self.config, data, curvatures, repeats, data.groups)
         self.trainings = len(values) * len(self.splits)

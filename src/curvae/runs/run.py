@@ -48,7 +48,7 @@ __all__ = [
 
 
 def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple[Frame, ...] | None:
-    """The frames that `config.json` holds for the factors of a map; None in runs of older versions."""
+    """Return the frames that `config.json` holds for the factors of a map; None for what an estimator saved."""
     if (stored := description.get("orientation")) is None:
         return None
     try:
@@ -317,7 +317,7 @@ class TrainedRun(ABC):
 
     @property
     def frames(self) -> tuple[Frame, ...] | None:
-        """From which the factors of its map are drawn; None in runs of older versions."""
+        """The frames in which the factors of its map are drawn; None for what an estimator saved."""
         return stored_frames(self.loaded.description, self.loaded.embedding)
 
     @abstractmethod

@@ -124,10 +124,6 @@ class Source(DataSource):
             exposure=self.exposure,
         )
 
-    def again(self, stored: Mapping[str, Any]) -> Self:
-        # What older runs do not name, they did not have.
-        return super().again({"exposure": None, "covariates": [], "memory": None, **stored})
-
     def step(self, action: str, why: str = "", **options: Any) -> Step:
         own = self if action in (self.action, "compare", "diagnose") else replace(self, memory=None)  # others take none
         return super(Source, own).step(action, why, **options)
@@ -221,17 +217,8 @@ class GraphSource(DataSource):
         return replace(self, path=stored["name"], nodes=stored["nodes"], features_file=stored["features_file"])
 
     def again(self, stored: Mapping[str, Any]) -> Self:
-        # Where files lie is for whoever asks to say, as it is with the edges; what older runs do not name, they did not
-        # have.
-        older: dict[str, Any] = {
-            "header": None,
-            "source_column": None,
-            "target_column": None,
-            "features_file": None,
-            "categorical": [],
-            "no_features": not stored["features"] and stored.get("features_file") is None,
-        }
-        return replace(super().again({**older, **stored}), nodes=self.nodes, features_file=self.features_file)
+        # A run does not know where its files lay: the paths are those given now, as that of the edges is.
+        return replace(super().again(stored), nodes=self.nodes, features_file=self.features_file)
 
     def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
         if (table := stored["nodes"]) is not None and self.nodes is None:

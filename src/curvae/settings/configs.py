@@ -30,30 +30,8 @@ from .setting import Part, described
 __all__ = ["ADDED", "GraphSettings", "RowSettings", "Settings", "flattened"]
 
 
-ADDED: Mapping[str, Any] = {
-    "network": "mlp",
-    "encode_covariates": False,
-    "dropout": 0.0,
-    "space": None,
-    "neighbours": "off",
-    "neighbours_weight": None,
-    "n_neighbours": 15,
-    "jitter": 0.0,
-    "init": "random",
-    "adam_beta2": 0.999,
-    "cooldown": 0.0,
-    "weight_decay": 0.0,
-    "noise_rate": 1.0,
-    "steps": None,
-    "epoch_steps": None,
-    "encoder": "convolutions",
-    "popularity": "off",
-    "directed": False,
-    "pairs": "all",
-    "hide": 0.0,
-    "patience": None,
-}
-"""settings that files written before there was such a setting do not name, with the value that stands for their time"""
+ADDED: Mapping[str, Any] = {}
+"""settings introduced after the first release, with the value that reproduces runs that were written before them"""
 
 
 # Hidden layers by default from so many training rows on.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -308,11 +307,6 @@ class TrainingSettings(StepSettings):
         super().check()
         if whole(self.patience) and self.validation == 0:
             raise CurvaeError("early stopping needs validation rows: set validation to 0.1, say, or drop patience")
-
-    def epochs_for(self, rows: int) -> int:
-        """Deprecated: the epochs of `lasting`."""
-        warnings.warn("epochs_for(rows) is deprecated; use lasting(rows, watched).epochs", DeprecationWarning, 2)
-        return self.lasting(rows, 1).epochs or 0
 
     def lasting(self, rows: int, watched: int) -> Self:
         """The same with the epochs, their steps, the patience and the weight decay that suit so many training and

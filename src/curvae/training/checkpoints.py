@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
-from ..models.latent import current_name
 from ..settings import ADDED
 from .adam import Fall
 from .files import (
@@ -132,8 +131,7 @@ class Checkpoint:
             return State(list(members))
         # Histories of unequal length are filled up with NaN, and the moments of a model that failed may be anything.
         kinds = ("first.", "second.")
-        stored, metadata = read_tensors(self.path, gaps=("history.", *kinds))
-        tensors = {_current(name): t for name, t in stored.items()}
+        tensors, metadata = read_tensors(self.path, gaps=("history.", *kinds))
         with fitting(self.folder):
             counters = json.loads(metadata["state"])
             good = [k for k, i in enumerate(counters["active"]) if counters["members"][i]["failure"] is None]
@@ -162,12 +160,6 @@ class Checkpoint:
                 f"{state.passed} epochs, or start again in another folder"
             )
         return state
-
-
-def _current(name: str) -> str:
-    """The name of a tensor, as models of today call their parameters."""
-    kind, dot, parameter = name.partition(".")
-    return f"{kind}{dot}{current_name(parameter)}"
 
 
 def _require_same(

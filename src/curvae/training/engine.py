@@ -19,7 +19,7 @@ from .adam import Adam, Fall, Pace
 from .config import Config, Settings
 from .fitted import Record
 from .objectives import figures, figures_by_name, losses
-from .sources import EpochGenerator, Stacked
+from .sources import Stacked
 
 __all__ = [
     "WINDOW",
@@ -196,10 +196,7 @@ class Engine(ABC, Generic[Model, Kind]):
     def _generator(self, seed: int, epoch: int | None, *kind: int) -> torch.Generator:
         key = [seed, 0 if epoch is None else epoch + 1, *kind]
         entropy = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
-        made = EpochGenerator(self.stack.device)
-        made.origin = seed, epoch or 0
-        made.manual_seed(int(entropy >> 1))
-        return made
+        return torch.Generator(self.stack.device).manual_seed(int(entropy >> 1))
 
 
 def _counting(rows: Batch) -> Tensor | float:

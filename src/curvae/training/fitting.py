@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..data import Batches, Stream
+from ..data import Stream
 from ..data.scaling import Scaling
 from ..errors import CurvaeError
 from .checkpoints import begun
@@ -35,7 +35,7 @@ FittedT = TypeVar("FittedT", bound=FittedModel)
 
 def fit(
     config: Config,
-    x: Data | Stream | Batches,
+    x: Data | Stream,
     *,
     blocks: tuple[int, ...] = (),
     split: Split | HeldOut | None = None,
@@ -60,7 +60,7 @@ def fit(
     Arguments:
         config: what to train; "auto" choices are resolved in the result.
         x: rows in original units: a numpy array, a scipy CSR matrix, a `Dataset`, `curvae.data.Arrays`, or what
-            `curvae.data.open_stream` or `open_batches` opened, which is read in pieces.
+            `curvae.data.open_stream` opened, which is read in pieces.
         blocks: of a plain matrix, for each column the number of its categories, which are one-hot columns; 0 for a
             column of numbers, 1 for a binary one.
         split: rows for training and validation; by default at random from the configuration. Of a stream, a `HeldOut`
@@ -89,9 +89,7 @@ def fit(
     require_shareable(processes, config, device)
     if processes > 1 and config.neighbours == "auto":
         config = replace(config, neighbours="off")
-    if processes > 1 and isinstance(x, Batches):
-        raise CurvaeError("batches of other loaders are made in one process; drop processes=…, or open a stream")
-    if isinstance(x, Stream | Batches):
+    if isinstance(x, Stream):
         if isinstance(split, Split):
             raise CurvaeError("the split of a stream is the rows held out; give a HeldOut, as of hold_out")
         problem, tasks = plan_stream([config], x, split, scaling, asked=device, dtype=dtype)

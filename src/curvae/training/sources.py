@@ -19,23 +19,13 @@ from .crew import Share
 from .neighbours import Neighbourhoods
 from .rows import Rows, assemble
 
-__all__ = ["EVERY", "EpochGenerator", "Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
+__all__ = ["EVERY", "Gathered", "Part", "Pool", "RowSource", "Stacked", "Zipped"]
 
 EVERY = slice(None)
 """all rows"""
 
 EVERYTHING = Share()
 """that of a process that trains by itself"""
-
-
-class EpochGenerator(Generator):
-    """A generator for the rows or the noise of an epoch that knows which it is.
-
-    Attributes:
-        origin: the seed of the training, and the number of the epoch, or of the pass over the rows, from 0.
-    """
-
-    origin: tuple[int, int] = (0, 0)
 
 
 class RowSource(Protocol):

@@ -18,11 +18,10 @@ from torch import Tensor
 from .. import __version__
 from ..data.files import meant, refuse_dangling
 from ..errors import CurvaeError
-from .config import Settings
+from ..settings import ADDED, GraphSettings, RowSettings, Settings, described
 from .embedding import Embedding, placed_factors
 from .files import read_json, read_records, read_tensors, write_json, write_records, write_tensors
 from .fitted import METRICS, Fitted, FittedModel, RunFiles
-from .migrations import FORMAT, migrated
 
 __all__ = [
     "COMMANDS",
@@ -36,6 +35,9 @@ __all__ = [
     "save_fitted",
     "versions",
 ]
+
+FORMAT = 3
+"""the format of run folders: settings by part, the embedding and the split in a file of their own"""
 
 CONFIG, MODEL, EMBEDDING = "config.json", "model.safetensors", "embedding.safetensors"
 
@@ -101,10 +103,7 @@ def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     description = read_description(folder, kind)
     if "model_sha256" not in description:
         raise CurvaeError(f"{folder} is not finished; finish it with {COMMANDS[kind]} and resume=True")
-    tensors = _read(folder, MODEL, description)
-    if description["format"] < 3:  # one file held it all
-        return description, tensors, {name.removeprefix("embedding."): t for name, t in tensors.items()}
-    return description, tensors, _read(folder, EMBEDDING, description)
+    return description, _read(folder, MODEL, description), _read(folder, EMBEDDING, description)
 
 
 def _read(folder: Path, file: str, description: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -117,7 +116,10 @@ def _read(folder: Path, file: str, description: Mapping[str, Any]) -> dict[str, 
 
 
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """`config.json` of a run folder, checked for format and kind."""
+    """Read `config.json` of a run folder and check its format and kind.
+
+    Settings that were introduced after the folder was written get the value of `ADDED`.
+    """
     command = _ANY_COMMAND if kind is None else COMMANDS[kind]
     refuse_dangling(folder)
     if not folder.is_dir():
@@ -128,14 +130,28 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     description = read_json(folder / CONFIG)
     if not isinstance(description, dict) or type(found := description.get("format")) is not int or found < 1:
         raise CurvaeError(f"{folder / CONFIG} is not the description of a run; train again")
-    if description["format"] > FORMAT:
+    if found < FORMAT:
+        raise CurvaeError(f"{folder} was written in format {found}; only format {FORMAT} is supported: train it again")
+    if found > FORMAT:
         raise CurvaeError(
-            f"{folder} was written by a newer Curvae (format {description['format']}, this one reads up to {FORMAT}); "
+            f"{folder} was written by a newer Curvae (format {found}, this one reads format {FORMAT}); "
             "upgrade with pip install --upgrade curvae"
         )
     if kind is not None and description.get("kind") != kind:
         raise _wrong_kind(folder, description, _KINDS[kind], command)
-    return migrated(description)
+    if isinstance(config := description.get("config"), dict):
+        for part, of in _settings_kind(description).parts.items():
+            if isinstance(known := config.get(part, {}), dict):
+                config[part] = {**{name: ADDED[name] for name in described(of) if name in ADDED}, **known}
+    return description
+
+
+def _settings_kind(description: Mapping[str, Any]) -> type[Settings]:
+    """Return whether a run, or all trainings of a comparison, have the settings of rows or of a graph."""
+    if description.get("kind") == "comparison":
+        source = description.get("source")
+        return GraphSettings if isinstance(source, Mapping) and "nodes" in source else RowSettings
+    return GraphSettings if description.get("kind") == "graph" else RowSettings
 
 
 def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, command: str) -> CurvaeError:

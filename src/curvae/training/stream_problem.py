@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Arrays, Batches, Stream
+from ..data import Arrays, Stream
 from ..data.scaling import Scaling
 from ..data.streams.moments import Moments
 from ..errors import CurvaeError
@@ -20,7 +20,6 @@ from .config import Config
 from .effects import Effects
 from .engine import BatchEngine
 from .fitted import Fitted
-from .loaded import LoadedRows
 from .problems import Judged, ModelInTraining, Task
 from .rows_problem import (
     RowsProblem,
@@ -33,7 +32,7 @@ from .rows_problem import (
     watched_rows,
 )
 from .shared import SharedEngine
-from .sources import Pool, RowSource, Zipped
+from .sources import Pool, Zipped
 from .splits import HeldOut, Split, hold_out, hold_out_groups, random_split
 from .streamed import StreamedRows
 
@@ -63,15 +62,9 @@ class StreamTask(RowsTask):
         return self.config.architecture, self.layout, self.place
 
 
-def held_out_rows(config: Config, stream: Stream | Batches, test: float = 0.0) -> HeldOut:
+def held_out_rows(config: Config, stream: Stream, test: float = 0.0) -> HeldOut:
     """The validation rows of a stream, and test rows where a share of these is given: shares of it, but at most 10,000
-    and what an eighth of the memory holds. Where there are groups, they are all rows of some.
-
-    Of batches, those that were given: their numbers go on after the others.
-    """
-    if isinstance(stream, Batches):
-        end = len(stream) + (0 if stream.held_out is None else len(stream.held_out))
-        return HeldOut(end, np.arange(len(stream), end))
+    and what an eighth of the memory holds. Where there are groups, they are all rows of some."""
     most, share = min(HELD_OUT, stream.memory // (_SHARE * 8 * stream.features)), config.validation + test
     if stream.groups is None:
         held = hold_out(len(stream), share, most, config.seed).validation
@@ -99,7 +92,7 @@ def sample_rows(stream: Stream, held_out: HeldOut, seed: int) -> tuple[NDArray[n
 
 def plan_stream(
     configs: Sequence[Config],
-    stream: Stream | Batches,
+    stream: Stream,
     split: HeldOut | None = None,
     scaling: Scaling | None = None,
     **problem: Any,
@@ -133,12 +126,12 @@ def plan_stream(
     return StreamProblem([stream], **problem), tasks
 
 
-def _scaling(features: NDArray[np.bool_], stream: Stream | Batches) -> Scaling:
+def _scaling(features: NDArray[np.bool_], stream: Stream) -> Scaling:
     known = stream.known
     if not features.any():
         return Scaling.identity(stream.features)
     scaling = Scaling.from_moments(known.mean, known.deviation, lambda: known.low)
-    if isinstance(stream, Stream) and stream.moments is not None:
+    if stream.moments is not None:
         scaling = unexplained(scaling, Effects.of_moments(stream.moments).variance_of_moments(stream.moments))
     return scaling.only(features)
 
@@ -152,10 +145,10 @@ def _mean_exposure(stream: Stream, held: Arrays | None) -> float:
 
 @dataclass(frozen=True)
 class StreamProblem(RowsProblem):
-    """Models of rows that are read in pieces; `sources` are a single `Stream` or `Batches`."""
+    """Models of rows that are read in pieces; `sources` are a single `Stream`."""
 
     @property
-    def stream(self) -> Stream | Batches:
+    def stream(self) -> Stream:
         """The rows."""
         return self.sources[0]
 
@@ -167,8 +160,6 @@ class StreamProblem(RowsProblem):
         split: Any = task.split
         stream, apart = self.stream, split.all
         mean, held = stream.known.mean, None
-        if isinstance(stream, Batches):
-            return mean, None
         if len(apart):
             held = stream.held(apart)
             mean = stream.known.mean_without(held.x)
@@ -180,7 +171,9 @@ class StreamProblem(RowsProblem):
 
     def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         (task,) = tasks
-        rows = self._rows(task)
+        held_out: Any = task.split
+        threads = min(_READERS, os.cpu_count() or 1) if self.device.type == "cuda" else 1
+        rows = StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype, self.crew.share, threads)
         watched = watched_rows(task)
         validation = None
         if len(watched):
@@ -192,13 +185,6 @@ class StreamProblem(RowsProblem):
             return SharedEngine(models, [task.config], Zipped([rows]), validation, self.crew)
         kind = Captured if self.device.type == "cuda" else BatchEngine
         return kind(models, [task.config], Zipped([rows]), validation)
-
-    def _rows(self, task: RowsTask) -> RowSource:
-        if isinstance(self.stream, Batches):
-            return LoadedRows(self.stream, task.scaling, task.layout, self.dtype)
-        held_out: Any = task.split
-        threads = min(_READERS, os.cpu_count() or 1) if self.device.type == "cuda" else 1
-        return StreamedRows(self.stream, task.scaling, held_out, task.layout, self.dtype, self.crew.share, threads)
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
         alone = Split(np.empty(0, np.int64), task.split.validation, task.split.test)  # others would fill the memory

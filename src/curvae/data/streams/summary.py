@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ...errors import CurvaeError
-from ..dataset import feature_names
 from ..messages import quoted
 from ..missing import has_missing
 
@@ -187,21 +186,19 @@ def _one_of(x: NDArray[Any], holds: Callable[[NDArray[Any]], NDArray[np.bool_]])
 
 
 def summarised(
-    pieces: Iterable[NDArray[Any]], source: str, advance: Callable[[int], None], names: Sequence[str] | None = None
+    pieces: Iterable[NDArray[Any]], source: str, advance: Callable[[int], None], names: Sequence[str]
 ) -> Summary:
-    """Of rows that come in pieces.
+    """Summarise rows that come in pieces.
 
     Arguments:
         pieces: matrices of the same columns.
         source: what they come from, for messages.
-        advance: told how many more rows there were.
-        names: of the columns; x1, x2, … by default.
+        advance: called with the number of rows of each piece.
+        names: of the columns.
     """
     found: Summary | None = None
     digest = hashlib.sha256()
     for x in pieces:
-        if found is not None and x.shape[1] != len(found.low):
-            raise CurvaeError(f"{source} gave {x.shape[1]} columns after {len(found.low)}; give the same")
         for part in _arrays(x):
             digest.update(part.data)
         own = Summary.of(x, None if found is None else found.origin)
@@ -210,7 +207,6 @@ def summarised(
     if found is None or found.rows < 2:
         raise CurvaeError(f"{source} has fewer than 2 rows to learn from; give more")
     if (wide := np.flatnonzero(~np.isfinite(found.squares))).size:
-        names = feature_names(len(found.low)) if names is None else names
         large = quoted(names[int(j)] for j in wide)
         raise CurvaeError(f"the squares of {large} are too large for a number; divide these columns by a constant")
     return replace(found, digest=digest.hexdigest())

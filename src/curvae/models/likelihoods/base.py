@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -55,13 +54,6 @@ class Likelihood(nn.Module, ABC):
 
     def sample(self, outputs: Tensor, batch: Batch | None = None, generator: torch.Generator | None = None) -> Tensor:
         """A draw, shape (…, rows, features); without a batch nothing is known about the rows."""
-        if isinstance(batch, torch.Generator):
-            warnings.warn(
-                "sample(outputs, generator) is deprecated; use sample(outputs, generator=generator)",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            batch, generator = None, batch
         return self.draw(outputs, batch, generator)
 
     @abstractmethod

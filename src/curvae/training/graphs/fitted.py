@@ -125,7 +125,7 @@ def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
         label_name=facts["label"],
         notes=tuple(facts["notes"]),
         warnings=tuple(facts["warnings"]),
-        directed=facts.get("directed", False),  # which older runs do not say
+        directed=facts["directed"],
     )
     if graph.fingerprint != facts["fingerprint"]:
         raise ValueError("its graph is not the one that was trained on")
