@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from curvae.data.principal import mean_interval
@@ -28,20 +29,7 @@ from curvae.paper.command import EXPERIMENTS
 from curvae.paper.experiment import table_lines
 from curvae.training.storage import versions
 
-from . import (
-    calibration,
-    covariates,
-    default_map,
-    gallery,
-    graph_scale,
-    graph_tables,
-    images,
-    missing,
-    processes,
-    scale,
-    variance,
-    viewer,
-)
+from . import calibration, default_map, gallery, graph_scale, graph_tables, processes, scale, viewer
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
 
@@ -67,16 +55,19 @@ def comparisons(result: dict[str, Any]) -> str:
             _interval([r["pca"] for r in repeats]),
             _interval([r["test"]["0.0"] for r in repeats]),
             _interval([r["test"][str(curved)] for r in repeats]),
-            f"{_number(part['gain'], '+.2f')} ± {part['interval']:.2f}",
+            _with_half_width(part["gain"], part["interval"], "+.2f"),
             f"{part['p_value']:.2g}",
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _interval(figures: Sequence[float]) -> str:
-    mean, half = mean_interval(figures)
-    return f"{_number(mean)} ± {half:.2f}"
+def _interval(figures: Sequence[float], form: str = ".2f") -> str:
+    return _with_half_width(*mean_interval(figures), form)
+
+
+def _with_half_width(mean: float, half: float, form: str) -> str:
+    return f"{_number(mean, form)} ± {half:{form.lstrip('+')}}"
 
 
 def _number(value: float, form: str = ".2f") -> str:
@@ -142,6 +133,75 @@ def calls(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def entropy_variance(result: dict[str, Any]) -> str:
+    """How the closed form of the entropy changes the variance of the encoder's gradient."""
+    lines = ["| distribution | d | training steps | variance | 95 % interval | time of a gradient |"]
+    lines.append("|---|---|---|---|---|---|")
+    for case in result["results"]:
+        value, low, high = (f"{100 * (ratio - 1):+.2f}" for ratio in (case["ratio"], *case["interval"]))
+        lines.append(
+            f"| {case['law']} | {case['dim']} | {case['steps']} | {value} % | {low} to {high} % "
+            f"| ×{case['time_ratio']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def covariates(result: dict[str, Any]) -> str:
+    """What maps show of batches and labels: accuracies in per cent, log-likelihoods in nats a row."""
+    lines = [
+        "| data | c | model | batch from the map (%) | label from the map (%) | log-likelihood |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, curvatures in result["data"].items():
+        for c, kinds in curvatures.items():
+            for kind, runs in kinds.items():
+                units = {"batch": 100, "labels": 100, "log_likelihood": 1}
+                cells = [_interval([unit * run[figure] for run in runs], ".1f") for figure, unit in units.items()]
+                lines.append(f"| {name} | {float(c):g} | {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def images(result: dict[str, Any]) -> str:
+    """Likelihoods of dense and convolutional networks after equal times, and what a step costs."""
+    lines = ["| test images, nats | MLP (600, 600) | conv | conv − MLP | epochs of the two |", "|---|---|---|---|---|"]
+    plan, cells = result["plan"], result["cells"]
+    for dim in plan["dims"]:
+        dense, conv = (cells[f"{name}, d = {dim}"] for name in result["networks"])
+        for c, figures in dense["log_likelihood"].items():
+            others = conv["log_likelihood"][c]
+            gain = _interval([b - a for a, b in zip(figures, others, strict=True)], "+.2f")
+            epochs = f"{dense['epochs']}, {conv['epochs']}"
+            lines.append(f"| d = {dim}, c = {c} | {_interval(figures)} | {_interval(others)} | {gain} | {epochs} |")
+    dim = plan["dims"][0]
+    steps = (f"{cells[f'{name}, d = {dim}']['ms_a_step']:.2f} ms ({name})" for name in result["networks"])
+    lines += [
+        "",
+        f"Mean ± 95 % interval over {plan['seeds']} seeds, {plan['samples']:,} importance samples, on "
+        f"{result['device']}: {plan['seconds']:g} s of training for a stack of {2 * plan['seeds']} models, half of "
+        f"them flat. A step of such a stack with d = {dim} takes {', '.join(steps)}.",
+    ]
+    return "\n".join(lines)
+
+
+def missing(result: dict[str, Any]) -> str:
+    """What leaving gaps to the model gains over means, and errors beside those of others."""
+    others = list(next(iter(result["baselines"].values()))[0])
+    lines = [
+        f"| data | c | log-likelihood gained, nats a row | error, model | error, mean | model − mean | "
+        f"{' | '.join(others)} |",
+        f"|{'---|' * (6 + len(others))}",
+    ]
+    for run in result["runs"]:
+        gains, baselines = run["model_minus_mean"], result["baselines"][run["table"]]
+        errors = [fmean(seed["error"] for seed in run[way]) for way in ("model", "mean")]
+        errors += [fmean(seed[name] for seed in baselines) for name in others]
+        cells = [f"{error:.3f}" for error in errors]
+        cells.insert(2, _with_half_width(*gains["error"], "+.3f"))
+        gained = _with_half_width(*gains["log_likelihood"], "+.2f")
+        lines.append(f"| {run['table']} | {run['curvature']:g} | {gained} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def paper(result: dict[str, Any]) -> str:
     """An experiment of `curvae paper`: its verdict, tables and pictures, as its own page has them."""
     shown = EXPERIMENTS[result["experiment"]].page(result)
@@ -168,8 +228,8 @@ def brief(result: dict[str, Any]) -> str:
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "demo": comparisons,
     "demo_long": comparisons,
-    "entropy_variance": variance.table,
-    "covariates": covariates.table,
+    "entropy_variance": entropy_variance,
+    "covariates": covariates,
     "bench_cpu": stacks,
     "bench_h200": cuda,
     "hierarchy_calibration": calls,
@@ -177,8 +237,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     **{f"paper_{name}": paper for name in EXPERIMENTS},
     **{f"brief_{name}": brief for name in EXPERIMENTS},
     "viewer": viewer.table,
-    "images": images.table,
-    "missing": missing.table,
+    "images": images,
+    "missing": missing,
     "scale": scale.table,
     "scale_processes": processes.table,
     "graph_scale": graph_scale.table,
