@@ -64,7 +64,9 @@ class Rows:
 
     def scaled(self, place: Index) -> Array:
         """These rows, dense, with columns shifted and scaled."""
-        return (_dense(self.x[place]) - self.shift) / self.scale
+        rows = self.x[place]
+        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
+        return (dense - self.shift) / self.scale
 
     def sample(self, place: Index) -> Rows:
         """These rows alone, dense and scaled."""
@@ -123,10 +125,6 @@ class Rows:
         return cdist(rows, rows, "cityblock" if self.metric == "manhattan" else "euclidean")
 
 
-def _dense(values: Any) -> Array:
-    return np.asarray(values.toarray() if issparse(values) else values, dtype=np.float64)
-
-
 def check_squares(largest: float, things: str) -> None:
     """Raise where squares of values are too large or too small for a number."""
     if largest and not _SMALL < largest < 1 / _SMALL:
@@ -138,7 +136,7 @@ def check_squares(largest: float, things: str) -> None:
 
 def check_distances(matrix: Any, name: str = "the matrix") -> Array:
     """A distance matrix made exactly symmetric; raises where it is none."""
-    d = _dense(matrix)
+    d = np.asarray(matrix.toarray() if issparse(matrix) else matrix, dtype=np.float64)
     if d.ndim != 2 or d.shape[0] != d.shape[1]:
         raise CurvaeError(f"{name} has shape {' × '.join(map(str, d.shape))}; distances need as many rows as columns")
     if not np.isfinite(d).all():

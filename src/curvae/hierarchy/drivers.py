@@ -133,7 +133,7 @@ def explain(
     """
     random = np.random.default_rng(seed)
     ends = [_Place(embedding, group) for group in (start, end)]
-    told = _told(fitted, context)
+    told = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
     t = np.linspace(0.0, 1.0, steps)
     mean = _expected(fitted, _geodesic(embedding, t, *(place.centre for place in ends))[:, 0], told)
     unit = _units(fitted, embedding, told, random)
@@ -189,7 +189,7 @@ def expected_rows(
 ) -> Expected:
     """What the decoder expects at every row, and so how any two rows differ; arguments as of `explain`."""
     random = np.random.default_rng(seed)
-    told = _told(fitted, context)
+    told = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
     unit = _units(fitted, embedding, told, random)
     some = random.permutation(len(embedding))[:_UNIT_ROWS]
     spread = _expected(fitted, embedding.space[some], told).std(0) / unit
@@ -231,10 +231,6 @@ def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> 
         q = factor.distribution(torch.from_numpy(part.space), sigma, Lorentz(part.dim, part.c))
         points.append(q.transform(torch.from_numpy(random.normal(size=part.space.shape))))
     return torch.cat(points, -1).numpy()
-
-
-def _told(fitted: TrainedVAE, context: Array | None) -> Array:
-    return np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
 
 
 def _expected(fitted: TrainedVAE, points: Array, told: Array, features: Any = slice(None)) -> Array:

@@ -63,17 +63,14 @@ def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int
         turned = np.where(random.random((half, 1)) < 0.5, second, second[:, ::-1])
         new = np.sort(np.stack([np.stack([first[:, 0], turned[:, 1]], 1), np.stack([turned[:, 0], first[:, 1]], 1)]))
         loops = (new[..., 0] == new[..., 1]).any(0)
-        keys = np.concatenate([_keys(first, nodes), _keys(second, nodes), *(_keys(part, nodes) for part in new)])
-        alone = _keys(links[order[2 * half :]], nodes)  # of an odd number one link is without a pair
-        values, counts = np.unique(np.concatenate([keys, alone]), return_counts=True)
-        shared = (counts[np.searchsorted(values, keys)] > 1).reshape(4, half).any(0)
+        alone = links[order[2 * half :]]  # of an odd number one link is without a pair
+        every = np.concatenate([first, second, *new, alone])
+        keys = every[:, 0] * nodes + every[:, 1]
+        values, counts = np.unique(keys, return_counts=True)
+        shared = (counts[np.searchsorted(values, keys[: 4 * half])] > 1).reshape(4, half).any(0)
         swapped = np.flatnonzero(~(loops | shared))
         links[order[swapped]], links[order[half + swapped]] = new[0][swapped], new[1][swapped]
     return links[np.lexsort(links.T[::-1])]
-
-
-def _keys(links: Edges, nodes: int) -> Edges:
-    return links[:, 0] * nodes + links[:, 1]
 
 
 def _delta(adjacency: csr_array, random: np.random.Generator) -> float:

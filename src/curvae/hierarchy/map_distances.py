@@ -62,14 +62,12 @@ class Places:
 
     def table(self, rows: Index, columns: Index) -> Array:
         """Distances of these rows to those."""
-        found = self._measure(self._take(rows), self._take(columns))
+        given = self.coordinates
+        both = (given.take(part) if isinstance(given, Embedding) else given[part] for part in (rows, columns))
+        found = self._measure(*both)
         if found.shape != (len(rows), len(columns)) or not np.isfinite(found).all():
             raise CurvaeError("distance must give a finite number for every pair, as an array (rows, other rows)")
         return np.asarray(found, np.float64)
-
-    def _take(self, rows: Index) -> Any:
-        given = self.coordinates
-        return given.take(rows) if isinstance(given, Embedding) else given[rows]
 
 
 def places_of(places: Any, distance: MapDistance = "euclidean") -> Places:

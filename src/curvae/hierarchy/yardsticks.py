@@ -92,16 +92,13 @@ def require_recoverable(node: Index, splits: Iterable[Split]) -> None:
     if len(np.unique(node[known])) < _FEWEST:
         raise CurvaeError("rows of at least three nodes are needed to compare maps with a tree; match more")
     for split in splits:
-        _require_judges("recovery", *(np.intersect1d(part, known) for part in (split.train, *_held_out(split))))
+        parts = split.train, split.validation, split.test
+        _require_judges("recovery", *(np.intersect1d(part, known) for part in parts))
 
 
 def _require_judges(name: str, among: Index, *asked: Index) -> None:
     if not (len(among) > 1 and all(map(len, asked))):
         raise CurvaeError(f"a split has no held-out rows to judge by {name}; use more rows")
-
-
-def _held_out(split: Split) -> tuple[Index, Index]:
-    return split.validation, split.test
 
 
 def _yardstick(
@@ -120,14 +117,10 @@ def _yardstick(
         split = splits[one.seed]
         maps = [places_of(each[place]) for each in found.maps.values()]
         random = np.random.default_rng(one.seed)
-        among = _some(np.intersect1d(split.train, usable), _AMONG, random)
-        asked = [_some(np.intersect1d(part, usable), _ASKED, random) for part in _held_out(split)]
+        among = random.permutation(np.intersect1d(split.train, usable))[:_AMONG]
+        held_out = split.validation, split.test
+        asked = [random.permutation(np.intersect1d(part, usable))[:_ASKED] for part in held_out]
         _require_judges(name, among, *asked)
         validation, test = (dict(zip(found.maps, score(maps, part, among), strict=True)) for part in asked)
         repeats.append(Repeat(one.seed, validation, test, linear(asked[1], among, maps[0].dim)))
     return Yardstick(name, meaning, purpose, repeats, found.ratio)
-
-
-def _some(rows: Index, most: int, random: np.random.Generator) -> Index:
-    """So many of the rows at most, at random."""
-    return random.permutation(rows)[:most]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import CurvaeError
@@ -91,7 +90,7 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
     axes = torch.linalg.eigh(v.T @ v / n)[1][:, [-1, -2]]
     # The sign of an eigenvector is arbitrary; its largest entry is made positive.
     axes = axes * torch.take_along_dim(axes, axes.abs().argmax(0, keepdim=True), 0).sign()
-    return _projected(h.from_ball(z, c), replace(frame, axes=axes))
+    return project_from(replace(frame, axes=axes), h.from_ball(z, c))
 
 
 def project_from(frame: Frame, S: Tensor) -> Projection:
@@ -102,14 +101,14 @@ def project_from(frame: Frame, S: Tensor) -> Projection:
             chose, say.
         S: space parts of points on the hyperboloid, (N, d).
     """
-    if len(frame.centre) > 2:
-        return _projected(S, frame)
-    return _drawn(frame, frame.apply(S), 1.0, "all latent dimensions")
-
-
-def _projected(S: Tensor, frame: Frame) -> Projection:
-    """Points of more than two dimensions, and what is lost of them."""
     space = frame.apply(S)
+    kept, sentence = _describe_loss(S, space, frame) if len(frame.centre) > 2 else (1.0, "all latent dimensions")
+    points = PoincareBall(2, frame.c).from_lorentz(space)
+    return Projection(points, kept, sentence, frame.c, h.ball(frame.centre, frame.c), frame.axes, space)
+
+
+def _describe_loss(S: Tensor, space: Tensor, frame: Frame) -> tuple[float, str]:
+    """Return the rank correlation of distances between points and their projection, and what was lost in words."""
     before, after = (float(h.dist0(x, frame.c).square().sum()) for x in (seen_from(frame.centre, S, frame.c), space))
     share = after / before if before > 0 else 1.0
     kept = _rank_correlation(S, space, frame.c)
@@ -117,12 +116,7 @@ def _projected(S: Tensor, frame: Frame) -> Projection:
         f"projected from {S.shape[1]} dimensions: {100 * share:.0f} % of the variance at the origin kept, "
         f"rank correlation of distances {kept:.2f}"
     )
-    return _drawn(frame, space, kept, sentence)
-
-
-def _drawn(frame: Frame, space: Tensor, kept: float, sentence: str) -> Projection:
-    points = PoincareBall(2, frame.c).from_lorentz(space)
-    return Projection(points, kept, sentence, frame.c, h.ball(frame.centre, frame.c), frame.axes, space)
+    return kept, sentence
 
 
 def _checked(points: Points, c: float) -> Tensor:
@@ -136,7 +130,11 @@ def _checked(points: Points, c: float) -> Tensor:
 
 def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
     n = len(before)
-    i, j = np.triu_indices(n, 1) if n <= _ALL_PAIRS else _random_pairs(n)
+    if n <= _ALL_PAIRS:
+        i, j = np.triu_indices(n, 1)
+    else:  # pairs of two different points at random
+        i = np.random.default_rng(0).integers(0, n, _PAIRS)
+        j = (i + np.random.default_rng(1).integers(1, n, _PAIRS)) % n
     x, y = (Lorentz(S.shape[-1], c).dist(S[i], S[j]).numpy() for S in (before, after))
     if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
         # Ranks that are all equal have no correlation: either nothing was lost or everything.
@@ -144,8 +142,3 @@ def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
     from scipy.stats import spearmanr  # takes long to import
 
     return float(spearmanr(x, y).statistic)
-
-
-def _random_pairs(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    i = np.random.default_rng(0).integers(0, n, _PAIRS)
-    return i, (i + np.random.default_rng(1).integers(1, n, _PAIRS)) % n

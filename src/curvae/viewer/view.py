@@ -116,15 +116,15 @@ class View:
         Without names, the order of rows would still tell which is which to whoever has the table.
         """
         order = _secret_order(len(self._space))
-        columns = {name: _taken(values, order) for name, values in self.columns.items()}
-        expected = {name: (_taken(a, order), _taken(b, order), unit) for name, (a, b, unit) in self.expected.items()}
+        columns = {name: _array(values)[order] for name, values in self.columns.items()}
+        expected = {name: (_array(a)[order], _array(b)[order], unit) for name, (a, b, unit) in self.expected.items()}
         hidden: dict[str, Any] = {
             "expected": expected,
-            "points": _taken(tensor(self.points), order),
+            "points": _array(tensor(self.points))[order],
             "columns": columns,
             "ids": None,
         }
-        hidden |= {name: _taken(values, order) for name in _OF_POINTS if (values := getattr(self, name)) is not None}
+        hidden |= {name: _array(values)[order] for name in _OF_POINTS if (values := getattr(self, name)) is not None}
         if self.edges is not None:
             ends = np.argsort(order)[np.asarray(self.edges, np.int64)]
             ends = ends[:, _secret_order(ends.shape[1])]
@@ -139,11 +139,6 @@ class View:
     @property
     def c(self) -> float:
         return as_number(self.manifold.c)
-
-    @property
-    def _unit(self) -> float:
-        """√c, by which lengths become those in units of the curvature; 1 in the plane."""
-        return math.sqrt(self.c) or 1.0
 
     def _read(self, points: Points) -> Tensor:
         z = tensor(points)
@@ -164,23 +159,18 @@ class View:
     def _nodes(self) -> Tensor:
         return self._space[:0] if self.hierarchy is None else self._read(self.hierarchy[0])
 
-    def _ball(self, space: Tensor) -> Tensor:
-        """Coordinates in the Poincaré disc, in which pictures are drawn."""
-        return PoincareBall(2, self.c).from_lorentz(space)
-
-    def _polar(self, space: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Radius in units of the curvature, and direction as a part of a turn."""
-        x, y = space.T.numpy()
-        return self._unit * Lorentz(2, self.c).dist0(space).numpy(), np.arctan2(y, x) / (2 * math.pi) % 1.0
-
     # --- the page ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def _packed(self) -> tuple[dict[str, Any], Blocks, list[str]]:
         """What the page knows, its blocks, and what is inside in words."""
-        blocks, count = Blocks(), len(self._space)
-        radius, turn = self._polar(torch.cat([self._space, self._nodes]))
-        reach = fit_window(*(self._ball(space) for space in (self._space, self._nodes) if len(space)))
+        blocks, count, ball = Blocks(), len(self._space), PoincareBall(2, self.c)
+        unit = math.sqrt(self.c) or 1.0  # by which lengths become those in units of the curvature; 1 in the plane
+        space = torch.cat([self._space, self._nodes])
+        x, y = space.T.numpy()
+        radius = unit * Lorentz(2, self.c).dist0(space).numpy()
+        turn = np.arctan2(y, x) / (2 * math.pi) % 1.0  # the direction as a part of a turn
+        reach = fit_window(*(ball.from_lorentz(part) for part in (self._space, self._nodes) if len(part)))
         inside = [f"{counted(count, 'point')}: coordinates"]
         facts: dict[str, Any] = {
             "count": count,
@@ -188,14 +178,14 @@ class View:
             "title": self.title,
             "about": list(self.about),
             # Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it.
-            "extent": half_width(PoincareBall(2, self.c), reach) * self._unit,
+            "extent": half_width(ball, reach) * unit,
             "colours": _colours(),
             **pack_points(blocks, np.minimum(radius, FARTHEST), turn, self.c > 0),
         }
         if beyond := int((radius[:count] > FARTHEST).sum()):
             inside.append(f"{counted(beyond, 'point')} beyond √c·r = {FARTHEST:g}, drawn at that distance")
         if self.sigma is not None:
-            facts["sigma"] = pack_sigma(blocks, np.asarray(self.sigma, np.float64) * self._unit)
+            facts["sigma"] = pack_sigma(blocks, np.asarray(self.sigma, np.float64) * unit)
             inside.append("standard deviations of the posterior (σ)")
         if self.sizes is not None:
             facts["sizes"] = pack_sizes(blocks, np.asarray(self.sizes, np.float64))
@@ -322,10 +312,11 @@ class View:
         new = None
         if self.new is not None:
             some = np.union1d(some, np.flatnonzero(self.new))
-            new = _taken(self.new, some)
-        ball, z = PoincareBall(2, self.c), self._ball(self._space)
+            new = _array(self.new)[some]
+        ball = PoincareBall(2, self.c)
+        z = ball.from_lorentz(self._space)
         name, first = next(iter(self.columns.items()), ("", None))
-        labels = None if first is None else replace(colouring(_taken(first, some), len(some)), title=name)
+        labels = None if first is None else replace(colouring(_array(first)[some], len(some)), title=name)
         if self.images is not None and most is None:
             figure = Figure(figsize=(10.4, 4.6), layout="constrained")
             ax, beside = figure.subplots(1, 2)
@@ -333,7 +324,7 @@ class View:
         else:
             figure = Figure(figsize=(5.2, 4.6))
             ax = figure.subplots()
-        hierarchy = None if self.hierarchy is None else (self._ball(self._nodes), self.hierarchy[1])
+        hierarchy = None if self.hierarchy is None else (ball.from_lorentz(self._nodes), self.hierarchy[1])
         if self.edges is not None and len(some) == count:
             names = None if self.anonymous or self.ids is None else np.asarray(self.ids).astype(np.str_)
             graph_map(ax, ball, z, np.transpose(self.edges), labels, names=names, hubs=hubs, hierarchy=hierarchy)
@@ -367,10 +358,6 @@ def _check_edges(name: str, ends: NDArray[Any], count: int) -> None:
 
 def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
-def _taken(values: ArrayLike | Tensor, order: NDArray[np.intp]) -> NDArray[Any]:
-    return _array(values)[order]
 
 
 def _secret_order(count: int) -> NDArray[np.intp]:
