@@ -291,6 +291,11 @@ def test_an_interrupted_run_goes_on_with_what_is_missing(tmp_path):
     assert run_experiment(counted(calls), Plan(), tmp_path, workspace(tmp_path))[1] == result and len(calls) == 3
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_settings_of_the_published_results_are_those_of_the_experiments(name):
+    assert set(Store(ROOT / "results" / "paper", EXPERIMENTS[name], Plan()).states().values()) == {"done"}
+
+
 def test_named_shards_others_settings_and_force(tmp_path):
     calls: list[str] = []
     said: list[str] = []

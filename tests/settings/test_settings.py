@@ -19,6 +19,7 @@ from curvae.cli import app
 from curvae.errors import CurvaeError
 from curvae.flags import in_flags
 from curvae.settings import (
+    ADDED,
     GraphSettings,
     LikelihoodSettings,
     RowSettings,
@@ -27,8 +28,9 @@ from curvae.settings import (
     described,
 )
 from curvae.training import Config, GraphConfig, storage
-from curvae.training.files import write_json
+from curvae.training.files import read_json, write_json
 from curvae.training.storage import description_of, read_description
+from make_fixtures import FOLDERS, GRAPHS
 from paths import ROOT
 from running import SMALL, curvae, refused, settings, write_table
 
@@ -300,3 +302,11 @@ def test_a_run_that_names_all_settings_is_read_as_it_is(tmp_path):
     for kind, config in (("vae", Config(dim=3, jitter=0.1)), ("graph", GraphConfig(hide=0.1))):
         write_json(tmp_path / "config.json", description_of(config, kind))
         assert read_description(tmp_path, kind)["config"] == config.to_json()
+
+
+@pytest.mark.parametrize(("folder", "kind"), [(FOLDERS[0], Config), (GRAPHS[0], GraphConfig)], ids=["rows", "graph"])
+def test_a_new_setting_is_declared_for_runs_written_before_it(folder, kind):
+    """A setting without an entry would take today's default when an old run is read or resumed."""
+    stored = read_json(folder / "config.json")["config"]
+    assert set(described(kind)) - {name for part in stored.values() for name in part} <= set(ADDED)
+    assert set(ADDED) <= {*described(Config), *described(GraphConfig)}
