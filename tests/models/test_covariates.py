@@ -486,14 +486,10 @@ def test_compare_with_covariates(table):
     refused("compare", "t.csv", "--graph", "--covariate", "batch", says=["--covariate has no meaning with --graph"])
 
 
-def test_runs_of_old_have_no_covariates(tmp_path, monkeypatch):
+def test_runs_without_covariates_take_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table(Path("t.csv"))
     assert curvae("fit", "t.csv", "-o", "run", *SMALL).code == 0
-    stored = config()
-    del stored["source"]["covariates"], stored["layout"], stored["config"]["networks"]["encode_covariates"]
-    Path("run/config.json").write_text(json.dumps(stored))
-    assert curvae("fit", "t.csv", "-o", "run", "--resume", "--epochs", "2").code == 0
     assert curvae("sample", "run", "-n", "3").code == 0
     refused("sample", "run", "-n", "3", "--covariate", "batch=a", "--force", says=["trained without any"])
 

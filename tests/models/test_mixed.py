@@ -218,7 +218,7 @@ def test_blocks_must_fit_the_data():
         fit(Config(), np.ones((4, 4)), blocks=(2, 2))
 
 
-def test_older_checkpoints_know_their_data_again():
+def test_blocks_are_part_of_the_data_where_the_likelihood_uses_them():
     """A likelihood that treats all features alike has no use for columns of yes and no."""
     x = table()
 
@@ -449,9 +449,8 @@ def test_exposure_on_the_command_line(tmp_path: Path, monkeypatch):
     assert (pd.read_csv("new.csv")["hours"] == 1).all()
     assert curvae("embed", "run", "new.csv").code == 0
     assert curvae("fit", "c.csv", "-o", "run", "--resume").code == 0
-    # Runs of before do not name an exposure.
     description = config()
-    del description["source"]["exposure"]
+    description["source"]["exposure"] = None
     Path("run/config.json").write_text(json.dumps(description), encoding="utf-8")
     refused("fit", "c.csv", "-o", "run", "--resume", says=["not the data"])
     found = curvae("compare", "c.csv", *settings, "--likelihood", "poisson", "--repeats", 3, "--jobs", 1, "--json").json

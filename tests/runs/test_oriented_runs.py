@@ -175,7 +175,7 @@ def test_a_broken_orientation_is_said_to_be():
     Path("run/config.json").write_text(json.dumps(stored), encoding="utf-8")
     refused("view", "run", says=["orientation", "train again"])
     refused("embed", "run", "t.csv", says=["orientation", "train again"])
-    del stored["orientation"]  # as older versions wrote it
+    del stored["orientation"]  # which estimators do not write
     Path("run/config.json").write_text(json.dumps(stored), encoding="utf-8")
     _, seen = viewed()
     ball = pd.read_csv("run/embedding.csv")[["ball_1", "ball_2"]].to_numpy()

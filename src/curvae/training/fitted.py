@@ -207,19 +207,12 @@ class Fitted(FittedModel):
         description, tensors, places, history = files
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
-        layout = Layout.from_json(description["layout"]) if "layout" in description else _layout_without(schema)
+        layout = Layout.from_json(description["layout"])
         model = restored_model(tensors, (layout.inputs, *config.layers, config.dim), lambda: build(config, layout))
         split = places["split"].numpy()
         parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
         reason = str(description.get("likelihood_reason", ""))
         return cls(config, model, Scaling.from_tensors(tensors), reason, parts, history, layout=layout), schema
-
-
-def _layout_without(schema: Schema) -> Layout:
-    """Of runs that stored none: blocks were told apart only where all columns were categorical."""
-    widths = tuple(len(column.features) for column in schema.columns)
-    all_categorical = all(column.categories is not None for column in schema.columns)
-    return Layout(len(schema.names), widths if all_categorical else ())
 
 
 def restored_model(tensors: Mapping[str, Tensor], sizes: Sequence[int], make: Callable[[], Model]) -> Model:
