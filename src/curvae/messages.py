@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,8 +37,10 @@ def speaking(quiet: bool, words: Callable[[str], str], resumable: Callable[[str]
         return
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    # The time left comes from all steps: a single one may take longer than the 30 s that are the default.
     bars = Progress(
-        *columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"), console=console
+        *columns, *times, TextColumn("{task.fields[text]}"), console=console, speed_estimate_period=math.inf
     )
     tasks: dict[str, TaskID] = {}
 
@@ -46,6 +49,7 @@ def speaking(quiet: bool, words: Callable[[str], str], resumable: Callable[[str]
             bars.start()
         if name not in tasks:
             tasks[name] = bars.add_task(name, total=total, text="")
+            bars.advance(tasks[name], done)  # a start: rich measures the speed from the second report on
         bars.update(tasks[name], completed=done, text=escape(one_line(text)))
 
     def say(text: str, before: str = "") -> None:

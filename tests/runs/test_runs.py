@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -17,9 +16,9 @@ from scipy import sparse
 from curvae import PoincareVAE
 from curvae.data import load
 from curvae.data.text import EXACT
-from curvae.errors import CurvaeError
+from curvae.messages import speaking
 from curvae.runs.rows_run import choose_test_share
-from curvae.training import Config, pace, stacks
+from curvae.training import Config
 from curvae.training.engine import BatchEngine
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
@@ -216,99 +215,40 @@ def test_progress_and_choice_are_told():
     write_table(Path("t.csv"))
     found = fit("t.csv", "-o", "run")
     assert "likelihood gaussian: not all values are 0 or 1" in found.err
-    assert "about" not in found.err  # it is over before one could tell
     assert re.search(r"training .* 2/2 .* ELBO \S+ +rec \S+ +KL \S+ +c 1", found.err)
     assert found.out.splitlines()[:2] == ["report: run/report.html", "embedding: run/embedding.csv"]
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that only a step moves, by a fifth of a second; estimates come from two seconds of steps."""
+def test_progress_bars_show_the_time_that_is_left(monkeypatch, capsys):
+    """From all steps of this run, also where each takes longer than a minute."""
+    now = [100.0]
+    monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
+    with speaking(False, str, lambda command: None) as reporter:
+        reporter.progress("training", 12, 25, "")  # what a resumed run starts from
+        for done in (13, 14):
+            now[0] += 70
+            reporter.progress("training", done, 25, "")
+    assert re.search(r"training .* 14/25 0:02:20 0:12:50", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("more", [(), ("--repeats", "3")], ids=["one", "three"])
+def test_the_time_that_is_left_of_a_training_is_shown(more, monkeypatch):
+    """A second a step and six steps an epoch; two of the four epochs are left when it is interrupted."""
     now, step = [0.0], BatchEngine._learn
 
     def slow(self, *given):
-        now[0] += 0.2
+        now[0] += 1
+        if now[0] == 14:
+            raise KeyboardInterrupt
         return step(self, *given)
 
     monkeypatch.setattr(BatchEngine, "_learn", slow)
-    monkeypatch.setattr(pace, "_LEAST", 2.0)
-    for module in (pace, stacks):
-        monkeypatch.setattr(module, "time", mock.Mock(monotonic=lambda: now[0], perf_counter=lambda: now[0]))
-    return now
-
-
-SLOW = ("--epochs", "25", "--batch-size", "60", "--hidden", "8", "--posterior", "wrapped")
-
-
-def seconds_told(found, code=0):
-    assert found.code == code, found.err
-    ((number, unit),) = re.findall(r"^about (\d+) (s|min) of training and evaluation$", found.err, re.MULTILINE)
-    return int(number) * {"s": 1, "min": 60}[unit]
-
-
-def test_the_time_that_is_told_comes_from_the_first_steps(clock):
-    """Six steps an epoch, 150 in all; likelihoods of so small a model take no time. Nothing else is trained."""
+    monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
     write_table(Path("t.csv"), rows=400)
-    found = curvae("fit", "t.csv", "-o", "run", *SLOW)
-    assert 27 <= seconds_told(found) <= 30 and clock[0] == pytest.approx(30.0)
-    assert "run folder run\n" in found.err
-
-
-@contextmanager
-def ended(steps):
-    """Trainings end with an error after so many steps."""
-    left, step = steps, BatchEngine._learn
-
-    def learn(self, *given):
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise CurvaeError("enough")
-        return step(self, *given)
-
-    with mock.patch.object(BatchEngine, "_learn", learn):
-        yield
-
-
-def test_the_time_that_is_told_is_that_of_the_likelihoods_too(clock):
-    """Of the rows that are judged, each a second."""
-    write_table(Path("t.csv"), rows=400)
-    short = (*SLOW, "--epochs", "12")
-
-    def told(*words):
-        with ended(steps=30):  # it is told after two seconds, which are ten
-            return seconds_told(curvae(*words, *short), 2)
-
-    def each(epoch, config, features, train, rows, samples, models, device):
-        assert (features, samples) == (3, 250 if rows == 400 else 500)  # 100,000 draws in all
-        assert 1.1 < epoch * models < 1.5  # 6 or 7 steps
-        return rows
-
-    with mock.patch.multiple("curvae.runs.rows_run", likelihood_seconds=each):
-        assert 51 <= told("fit", "t.csv", "-o", "run") <= 56  # a tenth is held out
-        assert told("fit", "t.csv", "-o", "all", "--validation", "0") == 7 * 60
-        # Three models share the time of a step.
-        assert 51 <= told("fit", "t.csv", "-o", "three", "--repeats", "3") <= 56
-    words = ("compare", "t.csv", "--repeats", "3", "--curvatures", "1", "--jobs", "1", *short)
-    with mock.patch("curvae.runs.rows_run.likelihood_seconds", return_value=100.0) as asked, ended(steps=30):
-        # Six trainings in two stacks, each judged on 40 and 80 rows.
-        found = curvae(*words, "-o", "c")
-    assert "6 trainings\nabout 10 min of training and evaluation\n" in found.err
-    assert asked.call_args.args[2:6] == (3, 280, 120, 500)
-
-
-def test_the_time_that_is_left_of_a_run_is_told(clock):
-    write_table(Path("t.csv"), rows=400)
-
-    def stop(record, epochs):
-        if record["epoch"] == 12:
-            raise KeyboardInterrupt
-
-    with mock.patch("curvae.runs.training.epoch_progress", return_value=stop):
-        curvae("fit", "t.csv", "-o", "run", *SLOW)
-    assert clock[0] == pytest.approx(14.4)
-    # Thirteen epochs are left, and those since the last checkpoint.
-    assert 13 <= seconds_told(curvae("fit", "t.csv", "-o", "run", "--resume")) <= 17
+    sizes = ("--epochs", "4", "--batch-size", "60", "--hidden", "8", "--posterior", "wrapped")
+    found = curvae("fit", "t.csv", "-o", "run", *more, *sizes)
+    assert re.search(r"training .* (2/4|6/12) \S+ 0:00:12 ", found.err), found.err
 
 
 def test_one_training_row_has_no_interval():

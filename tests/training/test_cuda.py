@@ -159,13 +159,6 @@ def test_rows_that_do_not_fit_stay_on_the_host(form):
             )
 
 
-def test_the_time_that_is_left_is_told():
-    told = []
-    config = replace(SMALL, epochs=3000, batch_size=64)
-    fit(config, numbers(640, 50), device="cuda", estimate=told.append)
-    assert len(told) == 1 and told[0].left > 0 and told[0].epoch < 1
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_single_process_sums_through_nccl(streamed, monkeypatch, tmp_path):
     """What several processes do, with all rows in the one that a single GPU allows."""

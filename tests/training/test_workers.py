@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from curvae.errors import CurvaeError
-from curvae.training import Config, build, engine, fit_many, pace, workers
+from curvae.training import Config, build, engine, fit_many, workers
 from curvae.training.comparison import compare
 from curvae.training.engine import losses
 from processes import child, kill, start_server, wait
@@ -90,10 +90,7 @@ def test_two_processes_train_as_one(tmp_path, monkeypatch, watched):
     expected = trained()
     assert_all_same(fit_many(CONFIGS, X, jobs=2), expected)
     longer = [replace(config, epochs=30) for config in CONFIGS]
-    estimates = []
-    monkeypatch.setattr(pace, "_LEAST", 0.0)
-    found = fit_many(longer, X, jobs=2, progress=lambda *told: watched.append(told), estimate=estimates.append)
-    assert len(estimates) == 1 and 0 < estimates[0].left < 120 * estimates[0].epoch
+    found = fit_many(longer, X, jobs=2, progress=lambda *told: watched.append(told))
     assert [figures(one)[:3] for one in found] == [figures(one) for one in expected]
     assert_grows_to_the_end(watched)
     assert {total for _, total in watched} == {120} and any(0 < done < 120 for done, _ in watched)

@@ -12,9 +12,8 @@ from typing import Any
 from ..training.comparison import Comparison
 from ..training.files import write_json
 from ..training.paired import Outcome
-from ..training.workers import processes
 from .folders import write_report
-from .progress import Forecast, Reporter
+from .progress import Reporter
 from .run import Run, given
 from .sources import DataSource, Step
 from .start import Started, start_run
@@ -88,8 +87,6 @@ def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> C
     run, folder, source, settings, description = started
     reporter.tell((), [*run.data.warnings, *run.remarks])
     reporter.say(f"{run.data_size}; {run.trainings} trainings")
-    forecast = Forecast(reporter, "training and evaluation")
-    jobs = request.jobs or processes(request.device)
     found = run.compare(
         description["curvatures"],
         description["repeats"],
@@ -100,7 +97,6 @@ def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> C
         resume=request.resume,
         progress=lambda done, total: reporter.progress("training", done, total, ""),
         warn=reporter.warn,
-        estimate=lambda made: forecast(made.left + run.judging_seconds(made.epoch, jobs, request.device)),
     )
     said, warned, sections = run.comparison_report(found)
     reporter.tell(said, warned)

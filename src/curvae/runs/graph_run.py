@@ -37,7 +37,7 @@ from .faithful import graph_section
 from .folders import embedding_table, write_map
 from .graph_trained import TrainedGraph
 from .link_figures import LinkFigures, beside_comparison
-from .progress import Forecast, Reporter
+from .progress import Reporter
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry, given
 from .sources import DataSource, GraphSource, Step
 
@@ -116,8 +116,6 @@ class GraphRun(Run):
         """One model of all edges, whose map is written at once, and for each split one that predicts hidden edges."""
         config, graph, splits = self.config, self.data, self.splits
         jobs = min(place.jobs, max(1, len(splits)))
-        forecast = Forecast(reporter, "training")
-        later = config.epochs * -(-len(splits) // jobs)  # epochs of the models that predict hidden edges
         where: dict[str, Any] = {"device": place.device, "resume": place.resume}
         self.model = fit_graph(
             config,
@@ -125,7 +123,6 @@ class GraphRun(Run):
             folder=place.folder,
             **where,
             progress=progress,
-            estimate=lambda made: forecast(made.left + later * made.epoch),
         )
         self.map = self._mapped(reporter.command(place.view_step))
         self.predicting = []
@@ -141,7 +138,6 @@ class GraphRun(Run):
                 jobs=jobs,
                 progress=lambda done, total: reporter.progress("link prediction", done, total, f"{len(splits)} models"),
                 warn=reporter.warn,
-                estimate=lambda made: forecast(made.left),
             )
 
     def _mapped(self, view_command: str) -> MappedGraph:

@@ -38,10 +38,8 @@ from ..training import Config, Embedding, Fitted, fit, fit_many, random_split
 from ..training.build import require_buildable
 from ..training.comparison import FEWEST_COMPARED, SAMPLES, Comparison, compare, plan
 from ..training.config import require_count
-from ..training.device import choose_device
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.orientation import align_maps, principal_scores
-from ..training.pace import Estimate
 from ..training.rows import layout_of
 from ..training.rows_problem import choose_neighbours, resolve
 from ..training.splits import judged_rows
@@ -52,7 +50,7 @@ from .factors import by_factor, map_files, place_text
 from .faithful import faithful_section, filled_rows, judge_rows, scaled_rows, yardstick_section
 from .folders import embedding_table
 from .pieces import loaded
-from .progress import Forecast, Reporter, likelihood_seconds
+from .progress import Reporter
 from .rows_trained import TrainedRows
 from .run import DiagnosedData, Outcome, Place, Run, comparable, geometry
 from .sources import DataSource, Source, Step
@@ -196,19 +194,7 @@ class RowsRun(Run):
 
     def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
         config, split, repeats, jobs = self.config, self.split, self.repeats, min(place.jobs, self.repeats)
-        forecast = Forecast(reporter, "training and evaluation")
-
-        def estimate(made: Estimate) -> None:
-            count = len(self._scored()[0])
-            sizes = self.layout.features, self._train_rows, count, _samples(count), -(-repeats // jobs)
-            forecast(made.left + likelihood_seconds(jobs * made.epoch, config, *sizes, place.device))
-
-        where: dict[str, Any] = {
-            "device": place.device,
-            "folder": place.folder,
-            "resume": place.resume,
-            "estimate": estimate,
-        }
+        where: dict[str, Any] = {"device": place.device, "folder": place.folder, "resume": place.resume}
         if repeats == 1:
             found = [self._fit(**where, processes=place.processes, progress=progress)]
         else:
@@ -331,11 +317,6 @@ class RowsRun(Run):
         self.trainings = len(values) * len(self.splits)
         sizes = {"rows": len(data), "features": int(data.x.shape[1])}
         return {"fingerprint": data.fingerprint, **sizes, "likelihood": likelihood}
-
-    def judging_seconds(self, epoch: float, jobs: int, device: str) -> float:
-        split, features, models = self.splits[0], int(self.data.x.shape[1]), -(-self.trainings // jobs)
-        sizes = features, len(split.train), len(split.validation) + len(split.test), SAMPLES, models
-        return self.trainings * likelihood_seconds(epoch, self.config, *sizes, choose_device(device))
 
     def match_tree(self, tree: Path) -> None:
         self.tree = known_tree(tree, self.source.path, self.data.ids, self.data.labels)

@@ -279,10 +279,6 @@ class Run(ABC):
         """Know a tree that the data have, for the comparison that was planned: how well is it recovered?"""
         raise CurvaeError("a comparison on a graph takes no tree; leave out tree=…")
 
-    def judging_seconds(self, epoch: float, jobs: int, device: str) -> float:
-        """About how long it takes to judge all trainings of a comparison, if an epoch of one takes `epoch` seconds."""
-        return 0.0
-
     @abstractmethod
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
         """Compare curvatures."""

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from ..models import Batch, MapTerms, Terms
 from ..models.tracing import trace
-from .engine import Advance, BatchEngine, EpochResult, Failure, figures, losses
+from .engine import BatchEngine, EpochResult, Failure, figures, losses
 from .feeding import Feed
 from .sources import EVERY, Gathered, Stacked
 
@@ -34,9 +34,6 @@ class _Pieces(ABC):
         size: of a piece.
         noise: for a window of rows, (models, k, rows, d), to be overwritten; a whole number of pieces.
     """
-
-    paced: bool
-    """whether the host waits for the device, so that its clock tells how long steps take"""
 
     def __init__(self, source: Stacked, size: int, noise: Tensor) -> None:
         self.source, self.size, self.noise = source, size, noise
@@ -59,8 +56,6 @@ class _Pieces(ABC):
 
 class _Resident(_Pieces):
     """Rows on the device of the models."""
-
-    paced = False
 
     def __init__(self, source: Gathered, size: int, noise: Tensor) -> None:
         super().__init__(source, size, noise)
@@ -87,8 +82,6 @@ class _Resident(_Pieces):
 
 class _Fed(_Pieces):
     """Rows that are elsewhere, or have to be made."""
-
-    paced = True
 
     def __init__(self, source: Stacked, size: int, noise: Tensor) -> None:
         super().__init__(source, size, noise)
@@ -240,7 +233,7 @@ class Captured(BatchEngine):
             made.capture()
         return made
 
-    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
+    def epoch(self, epoch: int) -> EpochResult:
         if self._training is None:
             self._training = self._capture_training()
         self._totals.zero_()
@@ -258,8 +251,6 @@ class Captured(BatchEngine):
                         if failed and i not in failures
                     }
                     before = step
-                if ends or pieces.paced:
-                    advance(step * self.share)
         self.step += -(-count // pieces.size)
         return EpochResult(self._totals.T.cpu() / count, failures)
 

@@ -26,7 +26,6 @@ from .config import Config
 from .effects import Effects
 from .evaluate import Embedding, Stability, stability
 from .fitting import train_many
-from .pace import Estimate
 from .paired import Outcome, Paired, by_split, curved_values
 from .problems import Judged, Listener, Problem, Task, Warn
 from .rows import Data
@@ -187,7 +186,6 @@ def compare(
     resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> Comparison:
     """Train curvature 0 and each of `curvatures` on `repeats` splits of the data, and judge on rows kept apart.
 
@@ -210,7 +208,6 @@ def compare(
         folder, resume: keep checkpoints, and go on from them; as of `fit_many`. What was trained is not trained again.
         progress: called with the epochs done and to do, counted over all models.
         warn: called with one line for every model that failed.
-        estimate: called once with the expected time, after about a second of steps.
     """
     data = Arrays.of(x, blocks)
     if config.neighbours == "auto":
@@ -232,7 +229,6 @@ def compare(
         scheduler=scheduler,
         progress=progress,
         warn=warn,
-        estimate=estimate,
     )
     judged = [
         replace(one, pca=_pca(data, splits[one.seed - config.seed], task.config, task.layout)) for one in found.repeats

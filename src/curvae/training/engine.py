@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 
@@ -23,7 +23,6 @@ from .sources import Stacked
 
 __all__ = [
     "WINDOW",
-    "Advance",
     "BatchEngine",
     "Engine",
     "EpochResult",
@@ -35,15 +34,12 @@ __all__ = [
 
 Model = TypeVar("Model", bound=Stackable)
 Kind = TypeVar("Kind", bound=Settings)
-Advance = Callable[[float], None]
-"""told which share of the epoch is done"""
 
 WINDOW = 1 << 21
 """numbers of noise that are made at once for a model, unless a batch takes more"""
 
 _WATCHED = 512  # validation rows at once, at least
 _SHARED = 1 << 26  # multiplications of rows by weights in a step from which on threads share them
-_FORWARD = 0.4  # time of a validation row over that of a training row
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ class Engine(ABC, Generic[Model, Kind]):
         return new
 
     @abstractmethod
-    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
+    def epoch(self, epoch: int) -> EpochResult:
         """One pass over the training data, or a part of one."""
 
     def validate(self) -> Tensor | None:
@@ -301,7 +297,7 @@ class BatchEngine(Engine[VAE, Config]):
 
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
-    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
+    def epoch(self, epoch: int) -> EpochResult:
         size, stack = self.config.batch_size, self.stack
         orders, generators, own = self._drawn(epoch)
         count = own.stop - own.start
@@ -309,14 +305,12 @@ class BatchEngine(Engine[VAE, Config]):
         noises = (noise for window in self.windows(generators, count, size) for noise in window.split(size, 2))
         totals = self._no_figures()
         failures: dict[int, Failure] = {}
-        share = self.share
         self._set_training(True)
         for step, (rows, noise) in enumerate(zip(batches, noises, strict=True), 1):
             found = self._step(rows, noise, step, failures)
             if len(failures) == len(stack):
                 break
             totals += found
-            advance(step * share)
         return EpochResult(self._total(totals).T.cpu() / count, failures)
 
     def _set_training(self, training: bool) -> None:
@@ -342,13 +336,6 @@ class BatchEngine(Engine[VAE, Config]):
     def _no_figures(self) -> Tensor:
         rows = 2 if self.pull is None else 3
         return torch.zeros(rows, len(self), dtype=torch.float64, device=self.stack.device)
-
-    @property
-    def share(self) -> float:
-        """How much of an epoch a step is; the rest is the validation, about."""
-        watched = 0 if self.validation is None else len(self.validation)
-        trained = len(self.train) * self.steps / self._pass
-        return trained / (trained + _FORWARD * watched) / self.steps
 
     def _step_terms(self, rows: Batch, noise: Tensor) -> Terms | MapTerms:
         """Of the stack; without its dimension for a model alone, which would cost it some percent of the time."""

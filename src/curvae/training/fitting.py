@@ -16,7 +16,6 @@ from ..errors import CurvaeError
 from .checkpoints import begun
 from .config import Config
 from .fitted import Fitted, FittedModel, Record
-from .pace import Clock, Estimate
 from .problems import Listener, Problem, Task, Warn
 from .processes import assist, follows, require_shareable, train_together
 from .rows import Data
@@ -46,7 +45,6 @@ def fit(
     resume: bool = False,
     processes: int = 1,
     progress: Callable[[Record, int], None] = lambda record, epochs: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> Fitted:
     """Train a model.
 
@@ -75,7 +73,6 @@ def fit(
             divisor of 64. On CUDA each has a GPU. The script that asks for several must be importable
             (`if __name__ == "__main__":`), or is started by `torchrun` with as many.
         progress: called after each epoch with its record and the number of epochs.
-        estimate: called once with the expected time, after about a second of steps.
 
     Example:
         >>> import numpy as np
@@ -98,7 +95,7 @@ def fit(
             raise CurvaeError("rows in memory need a Split, as of random_split, not the HeldOut of a stream")
         splits, scalings = None if split is None else [split], None if scaling is None else [scaling]
         problem, tasks = plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype)
-    return train_one(problem, tasks, folder, resume, progress, estimate, processes)
+    return train_one(problem, tasks, folder, resume, progress, processes)
 
 
 def fit_many(
@@ -116,7 +113,6 @@ def fit_many(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> list[Fitted]:
     """Train many models at once, each as `fit` would train it alone.
 
@@ -139,7 +135,6 @@ def fit_many(
         scheduler: address of a Dask cluster to spread them over instead, a stack a worker.
         progress: called with the epochs done and to do, counted over all models.
         warn: called with one line for every model that failed.
-        estimate: called once with the expected time, after about a second of steps.
 
     Example:
         Twenty seeds by five curvatures, a hundred models, on rows that they all share:
@@ -163,7 +158,6 @@ def fit_many(
         scheduler=scheduler,
         progress=progress,
         warn=warn,
-        estimate=estimate,
     )
 
 
@@ -173,7 +167,6 @@ def train_one(
     folder: Path | None = None,
     resume: bool = False,
     progress: Callable[[Record, int], None] = lambda record, epochs: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
     processes: int = 1,
 ) -> FittedT:
     """Train the model of a single task; arguments as of `fit`."""
@@ -181,7 +174,7 @@ def train_one(
         return assist()
     tasks, _ = _resumed(problem, tasks, folder, resume)
     epochs = tasks[0].config.epochs or 0
-    listener = Listener(lambda place, record: progress(record, epochs), Clock([epochs], estimate).reached)
+    listener = Listener(lambda place, record: progress(record, epochs))
     if processes == 1:
         (fitted,) = train_stack(problem, tasks, listener, folder=folder, resume=resume)
     else:
@@ -201,7 +194,6 @@ def train_many(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
     work: Callable[..., list[Any]] = train_stack,
 ) -> list[Any]:
     """Train the models of all tasks; arguments as of `fit_many`.
@@ -219,7 +211,6 @@ def train_many(
         begun=known,
         progress=progress,
         warn=warn,
-        estimate=estimate,
     )
 
 

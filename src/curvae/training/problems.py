@@ -183,15 +183,15 @@ def require_one_each(configs: Sequence[Any], **given: Sequence[Any] | None) -> N
 
 @dataclass(frozen=True)
 class Listener:
-    """Whom to tell how a training goes.
+    """Callbacks of a training.
 
     Arguments:
-        record: told after every epoch of a model its place in the list, and the figures.
-        reached: told now and then which models have been trained for so many epochs, the last of which may not be
-            whole.
-        warn: told what looks wrong.
+        record: called after every epoch of a model with its place in the list and the figures.
+        reached: called with models, by their places in the list, that have been trained for so many epochs: when they
+            start or are resumed, and after every epoch.
+        warn: called with what looks wrong.
     """
 
     record: Callable[[int, Record], None] = lambda place, record: None
-    reached: Callable[[Sequence[int], float], None] = lambda places, epochs: None
+    reached: Callable[[Sequence[int], int], None] = lambda places, epochs: None
     warn: Warn = lambda text: None

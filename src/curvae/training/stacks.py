@@ -33,7 +33,6 @@ __all__ = ["train_stack"]
 _CHECKPOINT_EVERY = 2.0
 _CHECKPOINT_SHARE = 0.05
 
-_TELL_EVERY = 0.1  # seconds between two words on how far an epoch is
 
 Task = TypeVar("Task", bound=AnyTask)
 Result = TypeVar("Result", bound=FittedModel)
@@ -113,7 +112,7 @@ class _Training:
     ) -> None:
         self.members = [ModelInTraining(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
         self.listener, self.checkpoint = listener, checkpoint if problem.crew.leads else None
-        self.saved, self.pause, self.told = time.monotonic(), _CHECKPOINT_EVERY, 0.0
+        self.saved, self.pause = time.monotonic(), _CHECKPOINT_EVERY
         self.state = State(self.members) if checkpoint is None else checkpoint.read(self.members)
         if not self.state.active:
             return
@@ -134,6 +133,7 @@ class _Training:
             if member.fall is not None:
                 self.engine.optimiser.set_fall(place, member.fall)
         self.last = {name: t.clone() for name, t in tensors.items()}
+        self.listener.reached([member.task.place for member in self.state.active], self.state.passed)
         self.learned = config.learn_prior_scale or self.engine.stack.models[0].space.learned
         self._read_geometry()
 
@@ -163,7 +163,7 @@ class _Training:
         precision = matmul_precision(engine.config.tf32) if engine.stack.device.type == "cuda" else nullcontext()
         alone = blas_products(engine.stack.models[0]) if len(engine) == 1 else nullcontext()
         with precision, few_threads(engine.threads), alone:
-            passed = engine.epoch(state.passed, self._advance)
+            passed = engine.epoch(state.passed)
             watched = engine.validate() if len(passed.failures) < len(engine) else None
         if self.learned:
             self._read_geometry()
@@ -197,12 +197,6 @@ class _Training:
         for member in good:
             self.listener.record(member.task.place, member.history[-1])
         self.listener.reached([member.task.place for member in good], state.passed)
-
-    def _advance(self, share: float) -> None:
-        if (now := time.monotonic()) - self.told > _TELL_EVERY:
-            self.told = now
-            going = [member.task.place for member in self.state.active if not member.finished]
-            self.listener.reached(going, self.state.passed + share)
 
     def _record(self, place: int, means: Sequence[float], watched: Sequence[float] | None) -> Record:
         record = {"epoch": self.state.passed, **figures_by_name(means), **self.geometry[place]}

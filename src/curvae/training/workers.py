@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from .device import choose_device
-from .fitted import Record
-from .pace import Clock, Estimate
 from .problems import Listener, Warn
 from .problems import Task as AnyTask
 
@@ -42,7 +40,6 @@ def spread(
     begun: Sequence[Sequence[int]] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
-    estimate: Callable[[Estimate], None] = lambda estimate: None,
 ) -> list[Result]:
     """What `work` makes of every stack, in the order of the tasks.
 
@@ -54,27 +51,24 @@ def spread(
         begun: places of the tasks of stacks that have checkpoints, and go on as they are.
         progress: told the epochs done and to do, counted over all models; an epoch that is done again counts once.
         warn: told what stacks have to say.
-        estimate: told how long it will take, once.
     """
-    epochs = [task.config.epochs or 0 for task in tasks]
-    total, clock = sum(epochs), Clock(epochs, estimate)
+    total = sum(task.config.epochs or 0 for task in tasks)
     found: dict[int, Result] = {}
     if jobs == 1 and scheduler is None:
         counts = np.zeros(len(tasks), np.int64)
 
-        def tick(place: int, record: Record) -> None:
-            _count(counts, place, record)
+        def reached(places: Sequence[int], epochs: int) -> None:
+            _count(counts, places, epochs)
             progress(int(counts.sum()), total)
 
-        listener = Listener(tick, clock.reached, warn)
+        listener = Listener(reached=reached, warn=warn)
         for stack in stacks(tasks, begun=begun):
             found |= zip((task.place for task in stack), work(stack, listener), strict=True)
     else:
 
         def look(counts: NDArray[np.int64]) -> None:
-            progress(int(counts.sum()), total)
-            if len(going := np.flatnonzero(counts)):
-                clock.reached(going, counts[going])
+            if counts.any():
+                progress(int(counts.sum()), total)
 
         with _workers(scheduler, jobs) as (parallel, shares), _counters(len(tasks), look) as path:
             pieces = stacks(tasks, shares, begun)
@@ -118,9 +112,9 @@ def processes(device: torch.device | str) -> int:
     return 1 if choose_device(str(device)).type == "cuda" else int(joblib.cpu_count())
 
 
-def _count(counts: Any, place: int, record: Record) -> None:
-    """Note how far a model is: no less than before, for halves of a stack, or another worker, may begin again."""
-    counts[place] = max(counts[place], record["epoch"])
+def _count(counts: Any, places: Sequence[int], epochs: int) -> None:
+    """Store the epochs of models: no fewer than before, for halves of a stack, or another worker, may start again."""
+    counts[places] = np.maximum(counts[places], epochs)
 
 
 def _apart(
@@ -132,13 +126,13 @@ def _apart(
     # A worker on another machine does not see the file and does not count.
     counts = np.memmap(path, np.int64, "r+") if Path(path).exists() else None
 
-    def tick(place: int, record: Record) -> None:
+    def reached(places: Sequence[int], epochs: int) -> None:
         if owner is not None and os.getppid() != owner:
             os._exit(1)  # it was killed, and nobody waits for the result
         if counts is not None:
-            _count(counts, place, record)
+            _count(counts, places, epochs)
 
-    return work(stack, Listener(tick, warn=warnings.append)), warnings
+    return work(stack, Listener(reached=reached, warn=warnings.append)), warnings
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ...models import GraphBatch, GraphVAE, PairSampler, Terms
 from ...models.pairs import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
 from ...nn import Adjacency, AdjacencyMaker
 from ..config import GraphConfig
-from ..engine import Advance, Engine, EpochResult, Failure
+from ..engine import Engine, EpochResult, Failure
 from ..fitted import Record
 from .build import listed
 from .features import feature_tensor
@@ -173,7 +173,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             return Terms(*self.stack.terms(tree_map(lambda *parts: torch.stack(parts), *graphs), noise)[:2])
         return model.terms(graphs[0], made[generators[0]])
 
-    def epoch(self, epoch: int, advance: Advance = lambda share: None) -> EpochResult:
+    def epoch(self, epoch: int) -> EpochResult:
         reconstruction, kl = self._terms(epoch)
         kl = kl.sum(-1)
         failures: dict[int, Failure] = {}
