@@ -239,7 +239,6 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     "memory_of_sample",
     option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     "jobs",
-    option("--scheduler", help="Train on a Dask cluster.", metavar="ADDRESS"),
     "resume",
     "force",
     *setting_options(RowSettings, GraphSettings, compared=True),

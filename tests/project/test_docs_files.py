@@ -175,7 +175,7 @@ def _here(line: str) -> str:
     program, _, words = line.partition(" ")
     if program in ELSEWHERE:
         return ELSEWHERE[program](words.partition("#")[0].strip())
-    line = line.replace(" --scheduler tcp://HOST:8786", "").replace(" --processes 2", "")
+    line = line.replace(" --processes 2", "")
     line = line.replace("--find AAACCTGAGAAACCAT", "--find cell7")
     line = re.sub(r"-o (map.png|runs/flat)$", r"\g<0> --force", line)  # of several entries of the gallery
     line = line.replace("size=(5000, 20)", "size=(1000, 20)")

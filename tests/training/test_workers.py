@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -11,24 +10,27 @@ import sys
 import tempfile
 import threading
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from unittest import mock
 
+import joblib
 import numpy as np
 import pytest
 import torch
 
 from curvae.errors import CurvaeError
+from curvae.runs import CompareRequest, Source, compare_run
 from curvae.training import Config, build, engine, fit_many, workers
 from curvae.training.comparison import compare
 from curvae.training.engine import losses
+from curvae.training.fitting import train_many
+from curvae.training.rows_problem import plan_rows
 from processes import child, kill, start_server, wait
-from running import SMALL as OPTIONS
-from running import curvae, refused, write_table
+from running import curvae, write_table
 from trainings import SMALL, X
 
 dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
@@ -171,7 +173,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
 
 def test_by_default_there_is_a_process_for_every_core(monkeypatch):
     monkeypatch.setattr("joblib.cpu_count", lambda: 7)
-    assert workers.processes("cpu") == 7
+    assert workers.default_jobs("cpu") == 7
 
 
 @pytest.mark.parametrize("words", [("t.csv",), ("t.csv", "--space", "h2,e1"), ("g.csv", "--graph")], ids=" ".join)
@@ -290,10 +292,17 @@ def cluster(tmp_path_factory):
             yield cluster
 
 
+@contextmanager
+def on(cluster):
+    """Calls that run on the workers of a cluster."""
+    with distributed.Client(cluster), joblib.parallel_config("dask"):
+        yield
+
+
 @quiet
 def test_a_comparison_on_a_cluster_is_that_of_one_process(cluster, watched):
-    tell = {"progress": lambda *told: watched.append(told)}
-    found = compare(SMALL, X, (0.3, 1.0), 3, samples=20, scheduler=cluster.scheduler_address, **tell)
+    with on(cluster):
+        found = compare(SMALL, X, (0.3, 1.0), 3, samples=20, progress=lambda *told: watched.append(told))
     assert_same_comparison(found, compared())
     assert_grows_to_the_end(watched)
 
@@ -302,22 +311,42 @@ def test_a_comparison_on_a_cluster_is_that_of_one_process(cluster, watched):
 def test_models_of_a_cluster_are_those_of_one_process(cluster):
     configs = [replace(config, standardise=False, validation=0.0) for config in CONFIGS]
     data, said = [X, extreme(), X, X], []
-    found = fit_many(configs, data, scheduler=cluster.scheduler_address, warn=said.append)
+    with on(cluster):
+        found = fit_many(configs, data, warn=said.append)
     assert_all_same(found, fit_many(configs, data))
     assert len(said) == 1 and "model 2 of 4 (seed 1, c = 0.5) stopped" in said[0]
-    with pytest.raises(CurvaeError, match="a model with layers of 3, 1,000,000"):
-        fit_many([replace(SMALL, hidden=(10**6, 10**6))], X, scheduler=cluster.scheduler_address)
+    with on(cluster), pytest.raises(CurvaeError, match="a model with layers of 3, 1,000,000"):
+        fit_many([replace(SMALL, hidden=(10**6, 10**6))], X)
 
 
 @quiet
-def test_the_command_line_on_a_cluster(cluster, tmp_path):
-    table = write_table(tmp_path / "t.csv")
-    words = ("compare", table, *OPTIONS, "--posterior", "wrapped", "--repeats", "3", "--curvatures", "0.5", "-q")
-    for name, where in (("local", ("--jobs", "1")), ("dask", ("--scheduler", cluster.scheduler_address))):
-        found = curvae(*words, "-o", tmp_path / name, *where)
-        assert found.code == 0, found.err
-    local, dask = (json.loads((tmp_path / name / "comparison.json").read_text()) for name in ("local", "dask"))
-    assert local == dask
+def test_a_written_comparison_on_a_cluster(cluster, tmp_path):
+    table, written = Source(str(write_table(tmp_path / "t.csv"))), []
+    settings = {"hidden": (8,), "epochs": 2, "posterior": "wrapped"}
+    for name, where, jobs in (("local", nullcontext(), 1), ("dask", on(cluster), None)):
+        with where:
+            asked = CompareRequest(table, settings, [0.5], 3, tmp_path / name, jobs=jobs, device="cpu")
+            written.append(json.loads((compare_run(asked).folder / "comparison.json").read_text()))
+    assert written[0] == written[1]
+
+
+def here(problem, tasks, listener, folder, resume):
+    return [os.getpid()] * len(tasks)
+
+
+@quiet
+def test_where_models_are_trained(cluster):
+    """As joblib is configured around the call; in this process where one job is asked for."""
+    problem, tasks = plan_rows(CONFIGS, X)
+    train = partial(train_many, problem, tasks, work=here)
+    assert set(train()) == {os.getpid()}
+    with on(cluster):
+        assert set(train(jobs=1)) == {os.getpid()}
+        assert set(train()) == {nanny.pid for nanny in cluster.workers.values()}
+    with joblib.parallel_config("loky", n_jobs=2):
+        assert os.getpid() not in train()
+    with joblib.parallel_config("threading"):  # as within the workers of a search
+        assert set(train()) == {os.getpid()} and workers.default_jobs("cpu") == joblib.cpu_count()
 
 
 @quiet
@@ -338,61 +367,10 @@ def test_a_worker_that_is_killed_does_not_matter(cluster, watched):
         known = cluster.scheduler.workers.get(nanny.worker_address)
         return known is not None and bool(known.processing)
 
-    found = compare(config, X, (0.5,), 3, samples=20, scheduler=cluster.scheduler_address, progress=kill)
+    with on(cluster):
+        found = compare(config, X, (0.5,), 3, samples=20, progress=kill)
     assert len(killed) == 1
     assert killed[0] not in [nanny.pid for nanny in cluster.workers.values()]
     assert_same_comparison(found, expected)
     assert_grows_to_the_end(watched)
     assert watched[-1] == (150, 150)
-
-
-@quiet
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "127.0.0.1:9", "nonsense", "nonsense://127.0.0.1:9"])
-def test_an_address_where_nobody_answers(address, tmp_path):
-    plain = distributed.Client
-    with mock.patch.object(distributed, "Client", lambda address, timeout: plain(address, timeout=0.3)):
-        with pytest.raises(CurvaeError, match="no Dask cluster answers at") as caught:
-            compare(SMALL, X, scheduler=address)
-        assert "\n" not in str(caught.value) and address in str(caught.value)
-        words = ("compare", write_table(tmp_path / "t.csv"), *OPTIONS, "-o", tmp_path / "run")
-        refused(*words, "-q", "--scheduler", address, says=["no Dask cluster answers", address])
-
-
-@quiet
-def test_a_client_that_failed_is_gone_before_the_next_one_starts():
-    """Collected while that one starts, it would wait for a lock that is held."""
-    known, left = [], []
-
-    class Noted(distributed.Client):
-        def __init__(self, address, timeout):
-            left.append([one for one in known if one() is not None])
-            known.append(weakref.ref(self))
-            super().__init__(address, timeout=0.3)
-
-    gc.disable()
-    try:
-        with mock.patch.object(distributed, "Client", Noted):
-            for _ in range(3):
-                with pytest.raises(CurvaeError, match="no Dask cluster answers"):
-                    fit_many(CONFIGS, X, scheduler="nonsense://127.0.0.1:9")
-    finally:
-        gc.enable()
-    assert left == [[], [], []]
-
-
-@quiet
-def test_a_cluster_without_workers():
-    with (
-        distributed.LocalCluster(n_workers=0, dashboard_address=None, silence_logs=logging.CRITICAL + 1) as empty,
-        pytest.raises(CurvaeError, match="has no workers; start some with") as caught,
-    ):
-        fit_many(CONFIGS, X, scheduler=empty.scheduler_address)
-    assert "\n" not in str(caught.value)
-
-
-def test_without_dask_the_line_to_install_it():
-    with (
-        mock.patch.dict(sys.modules, {"distributed": None}),
-        pytest.raises(CurvaeError, match='a Dask cluster needs dask: pip install "dask.distributed."'),
-    ):
-        compare(SMALL, X, scheduler="tcp://127.0.0.1:9")

@@ -190,7 +190,7 @@ class PoincareGraphVAE(MapEstimator):
         config, graph = config_of(GraphConfig, self.get_params()), self._graph(X)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(n_splits)]
         splits = [split_edges(graph, seed=one.seed) for one in configs]
-        found = fit_graphs(configs, graph, splits=splits, device=choose_device(self.device))
+        found = fit_graphs(configs, graph, splits=splits, device=choose_device(self.device), jobs=1)
         for one in found:
             if one.failure is not None:
                 raise CurvaeError(one.failure)

@@ -306,7 +306,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             return fit(config, data, device=device)
         split = random_split(len(data), config.validation, seed=config.seed)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(self.n_init)]
-        found = fit_many(configs, data, splits=[split] * self.n_init, device=device)
+        found = fit_many(configs, data, splits=[split] * self.n_init, device=device, jobs=1)
         good = [one for one in found if one.failure is None]
         if not good:
             raise CurvaeError(str(found[0].failure))

@@ -23,7 +23,7 @@ from ..training.device import choose_device, few_threads
 from ..training.files import json_text, read_json, write_bytes, write_json, write_text
 from ..training.locks import locked
 from ..training.storage import versions
-from ..training.workers import processes
+from ..training.workers import default_jobs
 from . import ablation, gallery, table1, table2, table3, table4, tuned
 from .experiment import FIGURES, Experiment, Plan, Shard, Workspace, device_text, markdown
 
@@ -250,7 +250,7 @@ def paper_run(
         raise CurvaeError("only=… needs one experiment: curvae paper table1 --only flat, say")
     if shards:
         return _states(chosen, folder, plan)
-    workspace = Workspace(choose_device(device), folder / CACHE, processes(device))
+    workspace = Workspace(choose_device(device), folder / CACHE, default_jobs(device))
     results: dict[str, Any] = {}
     lines: list[str] = []
     following = Step("paper", ("list",))

@@ -39,7 +39,6 @@ class CompareRequest:
     force: bool = False
     jobs: int | None = None
     device: str = "auto"
-    scheduler: str | None = None
     tree: Path | None = None
     """a known tree of the data, to compare by how well it is recovered too"""
 
@@ -92,7 +91,6 @@ def _compare(request: CompareRequest, started: Started, reporter: Reporter) -> C
         description["repeats"],
         device=request.device,
         jobs=request.jobs,
-        scheduler=request.scheduler,
         folder=folder,
         resume=request.resume,
         progress=lambda done, total: reporter.progress("training", done, total, ""),

@@ -18,7 +18,7 @@ from ..training.fitted import FittedModel
 from ..training.orientation import frames_to_json
 from ..training.processes import process_count, require_shareable
 from ..training.storage import save_fitted
-from ..training.workers import processes
+from ..training.workers import default_jobs
 from .folders import embedding_path, write_map, write_report, write_table
 from .kinds import RUNS
 from .progress import Reporter
@@ -116,7 +116,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     run, folder, *_, description = started
     reporter.tell(run.data.notes, run.warnings)
     reporter.tell([run.plan_text, f"run folder {folder}"], ())
-    jobs = request.jobs or processes(request.device)
+    jobs = request.jobs or default_jobs(request.device)
     place = Place(folder, request.resume, request.device, jobs, request.processes or 1, request.links)
     began = time.perf_counter()
     run.train(place, reporter, epoch_progress(reporter))

@@ -32,6 +32,7 @@ from .rows import Data
 from .rows_problem import SAMPLES, plan_rows, resolve, scaling_for
 from .splits import Split, random_split
 from .stacks import train_stack
+from .workers import default_jobs
 from .yardsticks import Repeat, Yardstick, best_curvature
 
 __all__ = ["FEWEST_COMPARED", "SAMPLES", "Comparison", "Repeat", "compare", "compare_splits", "plan"]
@@ -181,7 +182,6 @@ def compare(
     samples: int = SAMPLES,
     device: str = "auto",
     jobs: int | None = None,
-    scheduler: str | None = None,
     folder: Path | None = None,
     resume: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -203,8 +203,8 @@ def compare(
         groups: rows of one group stay together in a split.
         samples: importance samples a row for the likelihoods.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
-        jobs: processes; by default one a core, with one thread each, and a single one on CUDA.
-        scheduler: address of a Dask cluster to train on instead.
+        jobs: processes; by default one a core, with one thread each, and a single one on CUDA, or the workers that
+            `joblib.parallel_config` around the call names.
         folder, resume: keep checkpoints, and go on from them; as of `fit_many`. What was trained is not trained again.
         progress: called with the epochs done and to do, counted over all models.
         warn: called with one line for every model that failed.
@@ -226,7 +226,6 @@ def compare(
         folder=folder,
         resume=resume,
         jobs=jobs,
-        scheduler=scheduler,
         progress=progress,
         warn=warn,
     )
@@ -243,6 +242,7 @@ def compare_splits(
     values: Sequence[float],
     splits: Sequence[Any],
     *,
+    jobs: int | None = None,
     warn: Warn = lambda text: None,
     **training: Any,
 ) -> tuple[Kind, Any]:
@@ -254,12 +254,14 @@ def compare_splits(
         config: settings shared by all models; its seed is the first repeat's.
         values: of c, 0 among them.
         splits: of the data, one a repeat.
+        jobs: as of `compare`.
         warn, training: as of `train_many`.
     """
     cells = [(i, c) for i in range(len(splits)) for c in values]
     configs = [replace(config.with_curvature(c), seed=config.seed + i) for i, c in cells]
     problem, tasks = plan_tasks(configs, splits=[splits[i] for i, _ in cells])
-    results = train_many(problem, tasks, warn=warn, work=_judged, **training)
+    jobs = jobs or default_jobs(problem.asked)
+    results = train_many(problem, tasks, jobs=jobs, warn=warn, work=_judged, **training)
     kept = by_split(results, values, config.seed, warn)
     repeats = [
         Repeat(config.seed + i, {c: r.validation for c, r in mine.items()}, {c: r.test for c, r in mine.items()})

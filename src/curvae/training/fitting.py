@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import joblib
 import torch
 
 from ..data import Stream
@@ -23,8 +24,7 @@ from .rows_problem import RowsTask, plan_rows
 from .splits import HeldOut, Split
 from .stacks import train_stack
 from .stream_problem import plan_stream
-from .workers import processes as cores
-from .workers import seen_by_workers, spread
+from .workers import spread
 
 __all__ = ["fit", "fit_many", "train_many", "train_one"]
 
@@ -109,8 +109,7 @@ def fit_many(
     dtype: torch.dtype = torch.float32,
     folder: Path | None = None,
     resume: bool = False,
-    jobs: int = 1,
-    scheduler: str | None = None,
+    jobs: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> list[Fitted]:
@@ -130,9 +129,10 @@ def fit_many(
         resume: go on from the checkpoints in `folder`, where there are any, in the stacks that they hold; otherwise
             they are removed. Settings and data must be those of the start, but for more epochs or a list that goes on
             after its end; `jobs` may be another.
-        jobs: processes to spread the stacks over, with one thread each. On a CPU, as many as there are cores; the
-            script that asks for several must be importable (`if __name__ == "__main__":`).
-        scheduler: address of a Dask cluster to spread them over instead, a stack a worker.
+        jobs: processes that train stacks at the same time, with one thread each. By default all are trained in this
+            process, or by the workers that `joblib.parallel_config` around the call names, as of a Dask cluster. On a
+            CPU give as many as there are cores; the script that asks for several must be importable
+            (`if __name__ == "__main__":`).
         progress: called with the epochs done and to do, counted over all models.
         warn: called with one line for every model that failed.
 
@@ -155,7 +155,6 @@ def fit_many(
         folder=folder,
         resume=resume,
         jobs=jobs,
-        scheduler=scheduler,
         progress=progress,
         warn=warn,
     )
@@ -190,24 +189,23 @@ def train_many(
     *,
     folder: Path | None = None,
     resume: bool = False,
-    jobs: int | None = 1,
-    scheduler: str | None = None,
+    jobs: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
     work: Callable[..., list[Any]] = train_stack,
 ) -> list[Any]:
     """Train the models of all tasks; arguments as of `fit_many`.
 
-    Without `jobs`, there is one process a core, and a single one on CUDA. `work` trains a stack and makes of it what is
-    returned, where it is trained: only that travels.
+    `work` trains a stack and makes of it what is returned, where it is trained: only that travels.
     """
-    folder = seen_by_workers(folder, jobs, scheduler)
+    jobs = jobs or joblib.effective_n_jobs(None)
+    if folder is not None and jobs != 1:
+        folder = folder.absolute()  # for workers that were started earlier, in another directory
     tasks, known = _resumed(problem, tasks, folder, resume)
     return spread(
         tasks,
         partial(work, problem, folder=folder, resume=resume),
-        jobs=jobs or cores(problem.asked),
-        scheduler=scheduler,
+        jobs=jobs,
         begun=known,
         progress=progress,
         warn=warn,

@@ -1,8 +1,7 @@
-"""Stacks spread over processes of this machine, or over a Dask cluster; joblib does the work."""
+"""Train stacks at the same time in processes of this machine, or on the workers of a cluster that joblib knows."""
 
 from __future__ import annotations
 
-import gc
 import os
 import tempfile
 import threading
@@ -17,12 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
 from .device import choose_device
 from .problems import Listener, Warn
 from .problems import Task as AnyTask
 
-__all__ = ["processes", "seen_by_workers", "spread", "stacks"]
+__all__ = ["default_jobs", "spread", "stacks"]
 
 Task = TypeVar("Task", bound=AnyTask)
 Result = TypeVar("Result")
@@ -36,25 +34,24 @@ def spread(
     work: Work[Task, Result],
     *,
     jobs: int = 1,
-    scheduler: str | None = None,
     begun: Sequence[Sequence[int]] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
 ) -> list[Result]:
-    """What `work` makes of every stack, in the order of the tasks.
+    """Apply `work` to every stack and return its results in the order of the tasks.
 
     Arguments:
         tasks: what to train.
         work: called with the tasks of a stack and who is to be told how it goes.
-        jobs: processes on this machine, with one thread each; 1 is this process.
-        scheduler: address of a Dask cluster to use instead, one stack a worker; work whose worker dies is done again.
+        jobs: processes with one thread each, on this machine or of the backend that `joblib.parallel_config` around
+            the call names; 1 is this process.
         begun: places of the tasks of stacks that have checkpoints, and go on as they are.
         progress: told the epochs done and to do, counted over all models; an epoch that is done again counts once.
         warn: told what stacks have to say.
     """
     total = sum(task.config.epochs or 0 for task in tasks)
     found: dict[int, Result] = {}
-    if jobs == 1 and scheduler is None:
+    if jobs == 1:
         counts = np.zeros(len(tasks), np.int64)
 
         def reached(places: Sequence[int], epochs: int) -> None:
@@ -70,11 +67,10 @@ def spread(
             if counts.any():
                 progress(int(counts.sum()), total)
 
-        with _workers(scheduler, jobs) as (parallel, shares), _counters(len(tasks), look) as path:
-            pieces = stacks(tasks, shares, begun)
-            owner = os.getpid() if scheduler is None else None
-            calls = (joblib.delayed(_apart)(work, stack, path, owner) for stack in pieces)
-            for stack, (results, warnings) in zip(pieces, parallel(calls), strict=True):
+        with _counters(len(tasks), look) as path:
+            pieces = stacks(tasks, jobs, begun)
+            calls = (joblib.delayed(_apart)(work, stack, path, os.getpid()) for stack in pieces)
+            for stack, (results, warnings) in zip(pieces, joblib.Parallel(n_jobs=jobs)(calls), strict=True):
                 found |= zip((task.place for task in stack), results, strict=True)
                 for text in warnings:
                     warn(text)
@@ -102,13 +98,10 @@ def stacks(tasks: Sequence[Task], shares: int = 1, begun: Sequence[Sequence[int]
     return found
 
 
-def seen_by_workers(folder: Path | None, jobs: int | None, scheduler: str | None) -> Path | None:
-    """A folder as those find it who do the work: processes that were started earlier may be in another directory."""
-    return folder if folder is None or (jobs == 1 and scheduler is None) else folder.absolute()
-
-
-def processes(device: torch.device | str) -> int:
-    """How many to use by default: one a core, a single one on CUDA."""
+def default_jobs(device: torch.device | str) -> int:
+    """Return how many processes a command uses: one a core, and a single one on CUDA, unless joblib is configured."""
+    if (jobs := joblib.effective_n_jobs(None)) > 1:
+        return int(jobs)
     return 1 if choose_device(str(device)).type == "cuda" else int(joblib.cpu_count())
 
 
@@ -117,48 +110,21 @@ def _count(counts: Any, places: Sequence[int], epochs: int) -> None:
     counts[places] = np.maximum(counts[places], epochs)
 
 
-def _apart(
-    work: Work[Task, Result], stack: Sequence[Task], path: str, owner: int | None
-) -> tuple[list[Result], list[str]]:
-    """In a process of its own: the results, and what there was to warn of; ends with the process that owns it."""
+def _apart(work: Work[Task, Result], stack: Sequence[Task], path: str, owner: int) -> tuple[list[Result], list[str]]:
+    """Return the results and warnings of a stack, in a process that ends with the `owner` if that is its parent."""
     torch.set_num_threads(1)
+    owned = os.getppid() == owner
     warnings: list[str] = []
     # A worker on another machine does not see the file and does not count.
     counts = np.memmap(path, np.int64, "r+") if Path(path).exists() else None
 
     def reached(places: Sequence[int], epochs: int) -> None:
-        if owner is not None and os.getppid() != owner:
+        if owned and os.getppid() != owner:
             os._exit(1)  # it was killed, and nobody waits for the result
         if counts is not None:
             _count(counts, places, epochs)
 
     return work(stack, Listener(reached=reached, warn=warnings.append)), warnings
-
-
-@contextmanager
-def _workers(scheduler: str | None, jobs: int) -> Iterator[tuple[joblib.Parallel, int]]:
-    """Something that runs calls elsewhere, and how many at once."""
-    if scheduler is None:
-        yield joblib.Parallel(n_jobs=jobs), jobs
-        return
-    try:
-        from distributed import Client
-    except ImportError:
-        raise CurvaeError('a Dask cluster needs dask: pip install "dask[distributed]"') from None
-    # A client that did not connect may still wait to be collected. While another starts, that would be a deadlock: both
-    # take the same lock.
-    gc.collect()
-    try:
-        client = Client(scheduler, timeout=10)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CurvaeError(f"no Dask cluster answers at {scheduler} ({reason}); start one, or leave it out") from error
-    with client:
-        workers = len(client.scheduler_info()["workers"])
-        if workers == 0:
-            raise CurvaeError(f"the Dask cluster at {scheduler} has no workers; start some with: dask worker ADDRESS")
-        with joblib.parallel_config("dask", client=client):
-            yield joblib.Parallel(n_jobs=workers), workers
 
 
 @contextmanager

@@ -212,7 +212,7 @@ def fit_graphs(
         splits: of each.
         build: makes a fresh model from a configuration, the number of nodes and of features, if they have any.
         device, dtype: as of `curvae.training.fit_many`.
-        training: folder, resume, jobs, scheduler, progress and warn, as there.
+        training: folder, resume, jobs, progress and warn, as there.
     """
     problem, tasks = plan_graphs(configs, graphs, splits, asked=device, dtype=dtype, build=build)
     return train_many(problem, tasks, **training)
@@ -248,7 +248,7 @@ def compare_graph(
         curvatures: values of c > 0 to choose from.
         repeats: splits and seeds, at least 3.
         device, jobs: as of `curvae.training.compare`.
-        training: scheduler, folder, resume, progress and warn, as there.
+        training: folder, resume, progress and warn, as there.
     """
     values = curved_values(curvatures, repeats, config)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
