@@ -205,8 +205,8 @@ def test_imports_are_declared():
     )
     assert needed <= core <= needed | optional  # networkx is slow to import, and not always needed
     assert optional <= users | core
-    # An extra that nothing imports is not one; dask is there for its scheduler, and torch imports onnx by itself.
-    assert users - {"dask", "onnx", "onnxscript", "onnxruntime"} <= optional
+    # An extra that nothing imports is not one; joblib imports dask, and torch onnx by itself.
+    assert users - {"dask", "distributed", "onnx", "onnxscript", "onnxruntime"} <= optional
 
 
 def test_an_import_is_found_where_it_stands():
