@@ -6,16 +6,21 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from .flags import command_line, completed_command, shell_command, typed_options
 from .runs.progress import Reporter
 from .terminal import one_line
 
 __all__ = ["speaking"]
+
+_START = (
+    0.5  # seconds whose reports are the start of a task: the first epochs of a stack, or what a run is resumed from
+)
 
 
 @contextmanager
@@ -37,20 +42,24 @@ def speaking(quiet: bool, words: Callable[[str], str], resumable: Callable[[str]
         return
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
-    times = TimeElapsedColumn(), TimeRemainingColumn()
-    # The time left comes from all steps: a single one may take longer than the 30 s that are the default.
-    bars = Progress(
-        *columns, *times, TextColumn("{task.fields[text]}"), console=console, speed_estimate_period=math.inf
-    )
+    ends = TextColumn("{task.fields[left]}", style="progress.remaining"), TextColumn("{task.fields[text]}")
+    bars = Progress(*columns, TimeElapsedColumn(), *ends, console=console)
     tasks: dict[str, TaskID] = {}
+    starts: dict[str, tuple[float, float]] = {}  # when a task was first reported, and what had been done then
 
     def progress(name: str, done: float, total: float, text: str) -> None:
         if not tasks:
             bars.start()
         if name not in tasks:
-            tasks[name] = bars.add_task(name, total=total, text="")
-            bars.advance(tasks[name], done)  # a start: rich measures the speed from the second report on
-        bars.update(tasks[name], completed=done, text=escape(one_line(text)))
+            tasks[name] = bars.add_task(name, total=total, text="", left="")
+        now = bars.get_time()
+        start, before = starts.get(name, (now, done))
+        if now - start < _START:
+            starts[name] = start, done
+        # Rich knows no speed where a step takes longer than 30 s, and one far too high after the first epoch of a stack.
+        seconds = (total - done) * (now - start) / (done - before) if done > before else None
+        left = "-:--:--" if seconds is None else str(timedelta(seconds=math.ceil(seconds)))
+        bars.update(tasks[name], completed=done, text=escape(one_line(text)), left=left)
 
     def say(text: str, before: str = "") -> None:
         console.print(before + escape(one_line(words(text))), highlight=False, soft_wrap=True)

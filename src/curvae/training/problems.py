@@ -187,11 +187,8 @@ class Listener:
 
     Arguments:
         record: called after every epoch of a model with its place in the list and the figures.
-        reached: called with models, by their places in the list, that have been trained for so many epochs: when they
-            start or are resumed, and after every epoch.
         warn: called with what looks wrong.
     """
 
     record: Callable[[int, Record], None] = lambda place, record: None
-    reached: Callable[[Sequence[int], int], None] = lambda places, epochs: None
     warn: Warn = lambda text: None

@@ -133,7 +133,6 @@ class _Training:
             if member.fall is not None:
                 self.engine.optimiser.set_fall(place, member.fall)
         self.last = {name: t.clone() for name, t in tensors.items()}
-        self.listener.reached([member.task.place for member in self.state.active], self.state.passed)
         self.learned = config.learn_prior_scale or self.engine.stack.models[0].space.learned
         self._read_geometry()
 
@@ -196,7 +195,6 @@ class _Training:
             self.save()
         for member in good:
             self.listener.record(member.task.place, member.history[-1])
-        self.listener.reached([member.task.place for member in good], state.passed)
 
     def _record(self, place: int, means: Sequence[float], watched: Sequence[float] | None) -> Record:
         record = {"epoch": self.state.passed, **figures_by_name(means), **self.geometry[place]}

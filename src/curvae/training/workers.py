@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from .device import choose_device
+from .fitted import Record
 from .problems import Listener, Warn
 from .problems import Task as AnyTask
 
@@ -54,11 +55,11 @@ def spread(
     if jobs == 1:
         counts = np.zeros(len(tasks), np.int64)
 
-        def reached(places: Sequence[int], epochs: int) -> None:
-            _count(counts, places, epochs)
+        def tick(place: int, record: Record) -> None:
+            _count(counts, place, record)
             progress(int(counts.sum()), total)
 
-        listener = Listener(reached=reached, warn=warn)
+        listener = Listener(tick, warn)
         for stack in stacks(tasks, begun=begun):
             found |= zip((task.place for task in stack), work(stack, listener), strict=True)
     else:
@@ -105,9 +106,9 @@ def default_jobs(device: torch.device | str) -> int:
     return 1 if choose_device(str(device)).type == "cuda" else int(joblib.cpu_count())
 
 
-def _count(counts: Any, places: Sequence[int], epochs: int) -> None:
-    """Store the epochs of models: no fewer than before, for halves of a stack, or another worker, may start again."""
-    counts[places] = np.maximum(counts[places], epochs)
+def _count(counts: Any, place: int, record: Record) -> None:
+    """Store the epochs of a model: no fewer than before, for halves of a stack, or another worker, may start again."""
+    counts[place] = max(counts[place], record["epoch"])
 
 
 def _apart(work: Work[Task, Result], stack: Sequence[Task], path: str, owner: int) -> tuple[list[Result], list[str]]:
@@ -118,13 +119,13 @@ def _apart(work: Work[Task, Result], stack: Sequence[Task], path: str, owner: in
     # A worker on another machine does not see the file and does not count.
     counts = np.memmap(path, np.int64, "r+") if Path(path).exists() else None
 
-    def reached(places: Sequence[int], epochs: int) -> None:
+    def tick(place: int, record: Record) -> None:
         if owned and os.getppid() != owner:
             os._exit(1)  # it was killed, and nobody waits for the result
         if counts is not None:
-            _count(counts, places, epochs)
+            _count(counts, place, record)
 
-    return work(stack, Listener(reached=reached, warn=warnings.append)), warnings
+    return work(stack, Listener(tick, warnings.append)), warnings
 
 
 @contextmanager
