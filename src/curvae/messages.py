@@ -19,7 +19,7 @@ from .terminal import one_line
 __all__ = ["speaking"]
 
 _START = (
-    0.5  # seconds whose reports are the start of a task: the first epochs of a stack, or what a run is resumed from
+    0.5  # seconds whose reports are the start of a task: first epochs of a stack, or what a run is resumed from
 )
 
 
@@ -56,7 +56,7 @@ def speaking(quiet: bool, words: Callable[[str], str], resumable: Callable[[str]
         start, before = starts.get(name, (now, done))
         if now - start < _START:
             starts[name] = start, done
-        # Rich knows no speed where a step takes longer than 30 s, and one far too high after the first epoch of a stack.
+        # Rich knows no speed where a step takes over 30 s, and one far too high after the first epoch of a stack.
         seconds = (total - done) * (now - start) / (done - before) if done > before else None
         left = "-:--:--" if seconds is None else str(timedelta(seconds=math.ceil(seconds)))
         bars.update(tasks[name], completed=done, text=escape(one_line(text)), left=left)
