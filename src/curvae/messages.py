@@ -18,9 +18,7 @@ from .terminal import one_line
 
 __all__ = ["speaking"]
 
-_START = (
-    0.5  # seconds whose reports are the start of a task: first epochs of a stack, or what a run is resumed from
-)
+_START = 0.5  # seconds whose reports are the start of a task: first epochs of a stack, or what a run is resumed from
 
 
 @contextmanager

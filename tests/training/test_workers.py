@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -190,6 +190,23 @@ def test_commands_in_two_processes_say_what_one_says(words, tmp_path, monkeypatc
     assert one == two
 
 
+def here(problem, tasks, listener, folder, resume):
+    return [os.getpid()] * len(tasks)
+
+
+def trainers(**where):
+    """Return for each model the process that would train it."""
+    return train_many(*plan_rows(CONFIGS, X), work=here, **where)
+
+
+def test_where_models_are_trained_is_as_joblib_is_configured():
+    assert set(trainers()) == {os.getpid()}
+    with joblib.parallel_config("loky", n_jobs=2):
+        assert os.getpid() not in trainers()
+    with joblib.parallel_config("threading"):  # as within the workers of a search
+        assert set(trainers()) == {os.getpid()} and workers.default_jobs("cpu") == joblib.cpu_count()
+
+
 def test_errors_come_back_from_the_processes(tmp_path):
     """Last of those with processes, for joblib then ends them, and starts others when it needs some."""
     fit_many(CONFIGS, X, folder=tmp_path)
@@ -330,23 +347,11 @@ def test_a_written_comparison_on_a_cluster(cluster, tmp_path):
     assert written[0] == written[1]
 
 
-def here(problem, tasks, listener, folder, resume):
-    return [os.getpid()] * len(tasks)
-
-
 @quiet
-def test_where_models_are_trained(cluster):
-    """As joblib is configured around the call; in this process where one job is asked for."""
-    problem, tasks = plan_rows(CONFIGS, X)
-    train = partial(train_many, problem, tasks, work=here)
-    assert set(train()) == {os.getpid()}
+def test_workers_of_a_cluster_train_unless_one_job_is_asked_for(cluster):
     with on(cluster):
-        assert set(train(jobs=1)) == {os.getpid()}
-        assert set(train()) == {nanny.pid for nanny in cluster.workers.values()}
-    with joblib.parallel_config("loky", n_jobs=2):
-        assert os.getpid() not in train()
-    with joblib.parallel_config("threading"):  # as within the workers of a search
-        assert set(train()) == {os.getpid()} and workers.default_jobs("cpu") == joblib.cpu_count()
+        assert set(trainers(jobs=1)) == {os.getpid()}
+        assert set(trainers()) == {nanny.pid for nanny in cluster.workers.values()}
 
 
 @quiet
