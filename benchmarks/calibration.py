@@ -23,9 +23,8 @@ from scipy import stats
 
 from curvae.data import Graph, load_graph
 from curvae.training import Config, compare
-from curvae.training.files import read_json, write_json
 from curvae.training.graphs import GraphConfig, compare_graph
-from curvae.training.storage import versions
+from curvae.training.storage import read_json, versions, write_json
 
 ROWS, COLUMNS = 150, 10
 NODES, EDGES = 200, 600

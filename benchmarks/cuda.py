@@ -20,14 +20,14 @@ import torch
 from scipy import sparse
 
 from curvae.data import mnist
-from curvae.data.scaling import Scaling
+from curvae.data.dataset import Scaling
 from curvae.models import Stack, marginal_likelihood
-from curvae.models.tracing import matmul_precision
+from curvae.models.stack import matmul_precision
 from curvae.training import Config, build, captured, fit_many
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
+from curvae.training.row_sources import Pool
 from curvae.training.rows import Rows
-from curvae.training.sources import Pool
 from curvae.training.storage import versions
 
 from .steps import LAWS, OrdinaryVAE, step

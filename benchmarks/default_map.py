@@ -26,14 +26,13 @@ import joblib
 import numpy as np
 import torch
 
-from curvae.data.principal import mean_interval
 from curvae.hierarchy import figures_of_maps
+from curvae.maps.statistics import mean_interval
 from curvae.training import Config, embed, fit_many
+from curvae.training.comparison import Paired
 from curvae.training.evaluate import likelihoods_many
-from curvae.training.files import read_json, write_json
-from curvae.training.paired import Paired
-from curvae.training.splits import Split
-from curvae.training.storage import versions
+from curvae.training.rows import Split
+from curvae.training.storage import read_json, versions, write_json
 
 from . import defaults
 from .maps import data as maps

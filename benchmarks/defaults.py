@@ -34,11 +34,10 @@ from sklearn.utils import Bunch
 from torch.optim.adam import adam
 
 from curvae.training import Config, fit_many, random_split
+from curvae.training.comparison import Paired
 from curvae.training.evaluate import likelihoods_many
-from curvae.training.files import read_json, write_json
-from curvae.training.paired import Paired
-from curvae.training.splits import Split
-from curvae.training.storage import versions
+from curvae.training.rows import Split
+from curvae.training.storage import read_json, versions, write_json
 
 __all__ = ["main"]
 
@@ -169,7 +168,7 @@ def decaying(name: str) -> AbstractContextManager[Any]:
         torch._foreach_mul_(parameters, 1 - lr * DECAY[name])
         adam(parameters, *args, lr=lr, **settings)
 
-    return mock.patch("curvae.training.adam.adam", decayed)
+    return mock.patch("curvae.training.engine.adam", decayed)
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------

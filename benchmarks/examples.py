@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from PIL import Image
 
-from curvae import cli
+from curvae.cli.commands import commands as cli
 from curvae.data import branching_diffusion
 from curvae.runs import demonstrate, pages
 from curvae.training.storage import versions

@@ -26,8 +26,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from curvae.training.files import write_json
-from curvae.training.storage import versions
+from curvae.training.storage import versions, write_json
 
 from .maps.data import Data, load
 

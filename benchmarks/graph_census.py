@@ -40,16 +40,12 @@ from scipy.sparse import issparse
 from sklearn.manifold import spectral_embedding
 
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs.baselines import BASELINES, Rule, rules
-from curvae.data.graphs.graph_data import link_matrix
-from curvae.data.graphs.ranking import neighbourhood_ranks
-from curvae.data.graphs.splits import matched_pairs
-from curvae.data.principal import mean_interval
-from curvae.training.files import read_json, write_json
+from curvae.data.graphs.graph_data import BASELINES, Rule, link_matrix, matched_pairs, neighbourhood_ranks, rules
+from curvae.maps.statistics import mean_interval
 from curvae.training.graphs import GraphConfig, embed_graph, fit_graph
 from curvae.training.graphs.evaluate import link_scores
-from curvae.training.graphs.features import feature_scaling, feature_tensor
-from curvae.training.storage import versions
+from curvae.training.graphs.fitted import feature_scaling, feature_tensor
+from curvae.training.storage import read_json, versions, write_json
 
 from .census_graphs import EDGES, FEATURES
 

@@ -31,8 +31,7 @@ import torch
 from torch import Tensor
 
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs.baselines import degree_product
-from curvae.data.graphs.graph_data import link_matrix
+from curvae.data.graphs.graph_data import degree_product, link_matrix
 from curvae.training.graphs import GraphConfig, fit_graph
 from curvae.training.graphs.evaluate import embed_graph, hidden_links, link_scores
 from curvae.training.graphs.fitting import plan_graphs

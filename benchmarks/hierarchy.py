@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from curvae.data import Graph, branching_diffusion, flat
-from curvae.data.scaling import Scaling
+from curvae.data.dataset import Scaling
 from curvae.hierarchy import Rows, examine_points
-from curvae.hierarchy.diagnosis import SAMPLE
-from curvae.hierarchy.graph_tests import examine_links
+from curvae.hierarchy.diagnosis import SAMPLE, examine_links
 from curvae.training.storage import versions
 
 Array = NDArray[np.float64]

@@ -31,13 +31,13 @@ import curvae
 from curvae.data import open_stream
 from curvae.runs import Reporter
 from curvae.runs.folders import write_tables
-from curvae.runs.pieces import embedded_tables, sampled
+from curvae.runs.rows_run import embedded_tables, sampled
 from curvae.training import Config, fit
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
+from curvae.training.rows import HeldOut
 from curvae.training.rows_problem import SAMPLES, plan_rows
-from curvae.training.splits import HeldOut
-from curvae.training.stream_problem import plan_stream
+from curvae.training.streamed import plan_stream
 
 from .memory import peak_mb
 

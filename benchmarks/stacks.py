@@ -12,11 +12,11 @@ from typing import Any
 import joblib
 import torch
 
-from curvae.data.scaling import Scaling
+from curvae.data.dataset import Scaling
 from curvae.training import Config, build
 from curvae.training.engine import BatchEngine
+from curvae.training.row_sources import Pool
 from curvae.training.rows import Rows
-from curvae.training.sources import Pool
 
 from .peers import pythae_vae
 from .steps import SHAPES, OrdinaryVAE, runs, step

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from curvae.data.principal import mean_interval
+from curvae.maps.statistics import mean_interval
 from curvae.paper.command import EXPERIMENTS
 from curvae.paper.experiment import table_lines
 from curvae.training.storage import versions

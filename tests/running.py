@@ -14,8 +14,7 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
-
-from curvae.cli import main
+from curvae.cli.commands.commands import main
 
 __all__ = [
     "SMALL",
@@ -45,7 +44,7 @@ def undrawn() -> Iterator[None]:
     spread = {name: mock.Mock() for name in ("geodesics", "latent_map")}
     with (
         mock.patch.multiple("curvae.runs.pages", **drawn),
-        mock.patch.multiple("curvae.runs.spread", **spread),
+        mock.patch.multiple("curvae.runs.pages", **spread),
         mock.patch("curvae.runs.graph_pages.graph_map"),
     ):
         yield

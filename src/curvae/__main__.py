@@ -1,5 +1,5 @@
 """`python -m curvae`."""
 
-from .cli import main
+from .cli.commands import main
 
 main()

@@ -10,9 +10,12 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from curvae.cli.commands.commands import app
 
-from curvae import __version__, console, flags, terminal
-from curvae.cli import app
+from curvae import __version__
+from curvae.cli.commands import console
+from curvae.cli.commands import console as terminal
+from curvae.cli.commands import options as flags
 from running import SMALL, curvae, refused, write_table
 
 COMMANDS = [(), *((name,) for name in app.commands)]

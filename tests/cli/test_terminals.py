@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from curvae.cli.commands.commands import main
 
-from curvae.cli import main
 from processes import child
 from running import SMALL, curvae, refused, undrawn, write_table
 
@@ -72,7 +72,7 @@ def test_every_command_prints_in_ascii():
     ]
     # One process for all commands, for starting takes longer than any of them.
     script = (
-        "import sys; from curvae.cli import main; from running import few_surrogates, undrawn\n"
+        "import sys; from curvae.cli.commands import main; from running import few_surrogates, undrawn\n"
         "for words in eval(sys.stdin.read()):\n"
         "    sys.argv = ['curvae', *words]\n"
         "    try:\n"
@@ -301,7 +301,7 @@ def test_threads_that_wait_leave_their_cores_alone(monkeypatch, given, found):
         monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     else:
         monkeypatch.setenv("OMP_WAIT_POLICY", given)
-    show = "import os, sys; from curvae.cli import main; sys.argv[1:] = ['cite']; main(); "
+    show = "import os, sys; from curvae.cli.commands import main; sys.argv[1:] = ['cite']; main(); "
     show += "print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
     assert ended.stdout.split()[-2:] == [found, "False"]

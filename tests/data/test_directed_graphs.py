@@ -12,9 +12,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs import baselines
-from curvae.data.graphs.ranking import neighbourhood_map
-from curvae.data.graphs.splits import absent_pairs, matched_pairs
+from curvae.data.graphs import graph_data as baselines
+from curvae.data.graphs.graph_data import absent_pairs, matched_pairs, neighbourhood_map
 from curvae.errors import CurvaeError
 from curvae.hierarchy import diagnose_graph
 

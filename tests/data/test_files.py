@@ -14,10 +14,10 @@ from PIL import Image
 
 from curvae import PoincareVAE
 from curvae.data import load, load_graph
-from curvae.data.images import read_idx
+from curvae.data.matrices import read_idx
 from curvae.errors import CurvaeError
 from curvae.hierarchy import read_tree
-from curvae.training.files import read_metadata, read_tensors
+from curvae.training.storage import read_metadata, read_tensors
 from make_fixtures import FOLDERS
 from running import refused
 

@@ -18,8 +18,8 @@ import scipy.io
 import scipy.sparse as sp
 
 from curvae.data import load, load_graph
+from curvae.data.graphs.graph_loading import GRAPH_FILES
 from curvae.data.graphs.raw_graph import RawGraph
-from curvae.data.graphs.sources import GRAPH_FILES
 from curvae.errors import CurvaeError
 from paths import ROOT
 from reading import PEOPLE, PLAIN, random_graph, weights, write
@@ -197,7 +197,7 @@ def test_a_graphml_file_too_large_is_refused_while_it_is_unpacked(
 ) -> None:
     (tmp_path / "g.graphml.gz").write_bytes(gzip.compress((HEAD + BODY).encode() + b" " * 2**24))
     monkeypatch.setattr("curvae.data.memory.available", lambda: 2**26)
-    monkeypatch.setattr("curvae.data.graphs.objects.ElementTree.XMLParser", lambda **_: pytest.fail("parsed"))
+    monkeypatch.setattr("curvae.data.graphs.edgelist.ElementTree.XMLParser", lambda **_: pytest.fail("parsed"))
     assert "GB of memory" in refusal(tmp_path / "g.graphml.gz")
 
 
@@ -395,7 +395,7 @@ def test_graphs_are_looked_for_then_fetched(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_checksums_are_those_of_the_document() -> None:
-    from curvae.data.graphs.sources import BUILT_IN_GRAPHS
+    from curvae.data.graphs.graph_loading import BUILT_IN_GRAPHS
 
     document = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     for name, published in BUILT_IN_GRAPHS.items():

@@ -481,7 +481,7 @@ def test_an_error_of_the_system_is_one_line(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error", "g.edges")
 
-    monkeypatch.setattr("curvae.data.graphs.sources.open_file", fail)
+    monkeypatch.setattr("curvae.data.graphs.graph_loading.open_file", fail)
     assert refusal(write(tmp_path, PLAIN, "g.edges")) == (
         "g.edges cannot be read: Input/output error; check the file and its permissions"
     )

@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 from curvae.data import load_graph
-from curvae.data.graphs import coded, edgelist, plain_lists
+from curvae.data.graphs import edgelist
+from curvae.data.graphs import edgelist as coded
+from curvae.data.graphs import edgelist as plain_lists
 from curvae.errors import CurvaeError
 
 pytest.importorskip("pyarrow")

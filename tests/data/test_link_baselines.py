@@ -10,9 +10,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs import baselines
-from curvae.data.graphs.graph_data import link_matrix
-from curvae.data.graphs.splits import matched_pairs
+from curvae.data.graphs import graph_data as baselines
+from curvae.data.graphs.graph_data import link_matrix, matched_pairs
 
 
 def asked(nodes: int, number: int = 300) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import rankdata
 from sklearn.decomposition import PCA
 
-from curvae.data.principal import average_ranks, principal_axes
+from curvae.maps.statistics import average_ranks, principal_axes
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,13 @@ def test_axes_against_scikit_learn(rows, columns, count):
 def test_large_tables(shape, monkeypatch):
     x = np.random.default_rng(0).normal(size=shape) * np.linspace(1, 3, shape[1])
     expected = principal_axes(x, 3)
-    monkeypatch.setattr("curvae.data.principal._DENSE", 10)
+    monkeypatch.setattr("curvae.maps.statistics._DENSE", 10)
     np.testing.assert_allclose(principal_axes(x, 3).axes, expected.axes, atol=1e-7)
 
 
 @pytest.mark.parametrize("most", [1000, 2])
 def test_rows_that_do_not_vary(most, monkeypatch):
-    monkeypatch.setattr("curvae.data.principal._DENSE", most)
+    monkeypatch.setattr("curvae.maps.statistics._DENSE", most)
     found = principal_axes(np.ones((40, 30)), 2)
     assert np.isfinite(found.axes).all() and not found.place(np.ones((3, 30))).any()
     assert not principal_axes(np.ones((200, 150)), 2).place(np.ones((3, 150))).any()

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from curvae.data import Arrays, load, open_stream
-from curvae.data.streams import survey
-from curvae.data.streams.moments import Moments
+from curvae.data.streams import stream as survey
+from curvae.data.streams.stream import Moments
 from curvae.errors import CurvaeError
 from streaming import MEMORY, mixed_table, write_parts
 

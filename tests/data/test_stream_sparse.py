@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csc_array, csr_array, save_npz
 
 from curvae.data import load, open_stream
-from curvae.data.streams.summary import Summary
+from curvae.data.streams.stream import Summary
 from curvae.errors import CurvaeError
 from curvae.training import Config, fit
 from streaming import COLUMNS, MEMORY

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from curvae.data import load, open_stream
-from curvae.data.streams import text
+from curvae.data.streams import blocks as text
 from curvae.errors import CurvaeError
 from streaming import MEMORY, numbered, write_parquet
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from curvae.data import open_stream
-from curvae.data.missing import MissingValuesError
-from curvae.data.streams import blocks, survey
-from curvae.data.streams.summary import Summary
+from curvae.data.dataset import MissingValuesError
+from curvae.data.streams import blocks
+from curvae.data.streams import stream as survey
+from curvae.data.streams.stream import Summary
 from curvae.errors import CurvaeError
 from curvae.models.likelihoods import choose_likelihood
 from streaming import MEMORY, numbered, write_parquet

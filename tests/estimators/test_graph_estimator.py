@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from curvae import CurvaeError, PoincareBall, PoincareGraphVAE
 from curvae.data import load_graph, split_edges
-from curvae.data.graphs.baselines import BASELINES
+from curvae.data.graphs.graph_data import BASELINES
 from curvae.training import link_baselines
 from curvae.training.graphs import GraphConfig, fit_graph
 from curvae.training.graphs.evaluate import embed_graph
@@ -114,7 +114,7 @@ def test_nodes_without_a_finite_place_are_named(model, monkeypatch):
         found.space[[0, 40]] = np.inf
         return found
 
-    monkeypatch.setattr("curvae.estimators.graph.embed_graph", nowhere)
+    monkeypatch.setattr("curvae.estimators.poincare_graph_vae.embed_graph", nowhere)
     with pytest.raises(CurvaeError, match="the embedding is not finite for 2 nodes: 'n0', 'n40'"):
         clone(model).fit(TREE)
 

@@ -10,7 +10,8 @@ import pytest
 from curvae import PoincareVAE
 from curvae.data import open_stream
 from curvae.errors import CurvaeError
-from curvae.training import Config, fit, stream_problem
+from curvae.training import Config, fit
+from curvae.training import streamed as stream_problem
 from streaming import COLUMNS, MEMORY, mixed_table, numbered, write_parquet
 
 X = numbered(800)

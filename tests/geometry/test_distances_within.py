@@ -4,7 +4,7 @@ import mpmath
 import pytest
 import torch
 
-from curvae.geometry.between import _Within, distances_within
+from curvae.geometry.pairs import _Within, distances_within
 
 torch.manual_seed(0)
 TANGENTS = torch.randn(6, 3, dtype=torch.float64)

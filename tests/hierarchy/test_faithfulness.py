@@ -17,16 +17,14 @@ from sklearn.manifold import trustworthiness
 from sklearn.neighbors import KNeighborsClassifier
 
 from curvae import Lorentz, PoincareBall
-from curvae.data.neighbours import graph_of_table
 from curvae.errors import CurvaeError
 from curvae.geometry.pairs import distance_table
 from curvae.hierarchy import Faithfulness, Figures, Rows, faithfulness
-from curvae.hierarchy.coranking import Agreement, neighbour_ranks
-from curvae.hierarchy.faithfulness import label_accuracy
-from curvae.hierarchy.map_distances import euclidean, places_of
-from curvae.hierarchy.verdicts import compare_kept
+from curvae.maps.distances import euclidean, places_of
+from curvae.maps.embedding import PlacedFactor
+from curvae.maps.faithfulness import Agreement, compare_kept, label_accuracy, neighbour_ranks
+from curvae.maps.statistics import graph_of_table
 from curvae.training import Embedding
-from curvae.training.embedding import PlacedFactor
 
 
 def blobs(rows: int = 60, columns: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +96,7 @@ def test_trustworthiness_and_continuity() -> None:
     np.testing.assert_allclose(found.rank_correlation, spearmanr(pdist(x), pdist(z)).statistic, rtol=1e-12)
 
 
-def test_pca_is_the_yardstick() -> None:
+def test_pca_is_the_criterion() -> None:
     x, labels = blobs(70)
     held = np.arange(0, 70, 7)
     train = np.setdiff1d(np.arange(70), held)

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from curvae.data import Graph
 from curvae.errors import CurvaeError
 from curvae.hierarchy import GraphFaithfulness, GraphFigures, graph_faithfulness
-from curvae.training.embedding import Embedding
+from curvae.maps.embedding import Embedding
 
 
 def random_graph(nodes=30, seed=0):

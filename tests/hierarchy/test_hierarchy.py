@@ -25,9 +25,7 @@ from curvae.hierarchy import (
     exact_delta,
     examine_points,
 )
-from curvae.hierarchy.delta import four_sums, quadruples
-from curvae.hierarchy.distances import check_distances, gram_of_distances
-from curvae.hierarchy.graph_tests import examine_links, swap_ends
+from curvae.hierarchy.diagnosis import examine_links, swap_ends
 from curvae.hierarchy.nesting import _Points
 from curvae.hierarchy.surrogates import (
     Spectrum,
@@ -37,13 +35,16 @@ from curvae.hierarchy.surrogates import (
     flipped,
     four_point_parts,
     four_point_score,
+    four_sums,
     narrowest_gap,
     off_the_path,
     permuted,
+    quadruples,
     rotated,
     some_quadruples,
     ultrametric_score,
 )
+from curvae.maps.distances import check_distances, gram_of_distances
 from running import few_surrogates
 
 

@@ -28,7 +28,7 @@ from curvae.hierarchy import (
     tree_of_pairs,
 )
 from curvae.hierarchy.recovery import dendrogram_purity, distortion
-from curvae.hierarchy.tree_of_map import joined
+from curvae.hierarchy.trees import joined
 from curvae.plotting import regular_tree
 
 

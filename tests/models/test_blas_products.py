@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from curvae.models.tracing import blas_products
+from curvae.models.stack import blas_products
 
 linear, convolving = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Conv2d(1, 1, 3))
 

@@ -21,13 +21,13 @@ from torch.func import functional_call
 
 from curvae import CurvaeError, PoincareVAE
 from curvae.data import Arrays, Column, Schema, load
-from curvae.data.covariates import code_values
+from curvae.data.tables import code_values
 from curvae.models import Batch, Layout, Stack, marginal, marginal_likelihood
-from curvae.models.tracing import trace
+from curvae.models.stack import trace
 from curvae.nn import Conditioned, Space, decoder, mlp
 from curvae.nn.layers import Curved
 from curvae.training import Config, build, compare, fit, fit_many, random_split
-from curvae.training.effects import Effects
+from curvae.training.build import Effects
 from curvae.training.evaluate import embed, likelihoods
 from curvae.training.rows import layout_of
 from curvae.training.rows_problem import scaling_for

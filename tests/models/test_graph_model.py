@@ -18,7 +18,7 @@ from curvae.errors import CurvaeError
 from curvae.geometry import pairs as geometry
 from curvae.geometry.pairs import distances, sum_over_pairs
 from curvae.models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, Pairs, PairSampler, Posterior
-from curvae.models import pairs as sampling
+from curvae.models import graph_vae as sampling
 from curvae.nn import Factor, GraphConv, GraphEncoder, Space, normalised_adjacency, undirected
 from oracles import ball_dist, lorentz_to_ball, mpf, random_directions, relative, vector
 

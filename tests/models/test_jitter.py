@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from curvae.models import Batch, Layout
-from curvae.models.neighbours import jittered
+from curvae.models.neighbour_terms import jittered
 from curvae.training import Config, build
 
 

@@ -17,8 +17,7 @@ from torch import nn
 
 from curvae import CurvaeError, PoincareVAE
 from curvae.data import Arrays, load
-from curvae.data.dataset import Dataset
-from curvae.data.missing import empty_rows, extremes
+from curvae.data.dataset import Dataset, empty_rows, extremes
 from curvae.models import Batch, Layout, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, Fitted, Scaling, Split, build, embed, fit, fit_many, impute
@@ -349,7 +348,7 @@ class TestCommands:
             found = curvae("impute", "run", file, *how)
             assert found.code == 0 and first in Path("full.csv").read_text(), found.err
             assert "next: curvae diagnose full.csv --label kind --categorical colour\n" in found.out
-        with mock.patch("curvae.training.imputation._expected", return_value=np.full((40, 99), np.nan)):
+        with mock.patch("curvae.training.evaluate._expected", return_value=np.full((40, 99), np.nan)):
             name = table["name"][table.drop(columns=["name", "kind"]).isna().any(axis=1)].iloc[0]
             refused("impute", "run", "t.csv", "-q", *how, says=["not finite", f"rows: '{name}', "])
 

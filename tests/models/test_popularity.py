@@ -142,7 +142,7 @@ def test_shifts_and_weights_are_those_of_how_often_pairs_are_drawn(directed, pre
     """A hub with four neighbours of six: pairs of their degrees are often joined, or twice the same node."""
     edges = torch.tensor([[0, 0, 0, 0, 1, 4], [1, 2, 3, 4, 2, 5]])
     if present:
-        monkeypatch.setattr("curvae.models.pairs._PRESENT", present)
+        monkeypatch.setattr("curvae.models.graph_vae._PRESENT", present)
     sampler, generator = PairSampler(edges, 7, directed=directed), torch.Generator().manual_seed(0)
     drawn, known = Counter(), {}
     for _ in range(repeats := 1500):

@@ -18,8 +18,7 @@ from curvae.errors import CurvaeError
 from curvae.geometry import hyperboloid as h
 from curvae.geometry.functions import arsinh, sinhc
 from curvae.models import VAE, Stack, marginal, marginal_likelihood
-from curvae.models.stack import _linear, _Products
-from curvae.models.tracing import trace
+from curvae.models.stack import _linear, _Products, trace
 from curvae.nn import Curvature, mlp
 from curvae.training import build
 from stacking import BASE, FEATURES, ROWS, alone, assert_as_alone, batch, custom, mixed, models, normed, together

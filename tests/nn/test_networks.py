@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from curvae import CurvaeError, PoincareVAE
 from curvae.data import Arrays
 from curvae.models import Layout, Stack, marginal, marginal_likelihood
-from curvae.models.tracing import trace
+from curvae.models.stack import trace
 from curvae.nn import NETWORKS
-from curvae.nn.convolution import Double, Halve, ToImage, ToRow
+from curvae.nn.networks import Double, Halve, ToImage, ToRow
 from curvae.runs import Source, TrainRequest, evaluate_run, train_run
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.evaluate import likelihoods

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from curvae.cli.commands.commands import app
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
@@ -24,23 +25,21 @@ from scipy.integrate import quad
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from curvae import PoincareBall, PoincareVAE
-from curvae.cli import app
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs import centrality
-from curvae.data.graphs.baselines import BASELINES
-from curvae.data.graphs.ranking import neighbourhood_map
-from curvae.data.text import EXACT
+from curvae.data.graphs import graph_data as centrality
+from curvae.data.graphs.graph_data import BASELINES, neighbourhood_map
+from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
+from curvae.maps.embedding import Embedding
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map
 from curvae.plotting.maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
-from curvae.runs.link_figures import LinkFigures, against_rules, ranking_sentence
+from curvae.runs.graph_pages import LinkFigures, against_rules, ranking_sentence
 from curvae.training import link_baselines, stacks
-from curvae.training.evaluate import Embedding
 from curvae.training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph
-from curvae.training.graphs.engine import GraphEngine
 from curvae.training.graphs.evaluate import embed_graph, neighbourhood
+from curvae.training.graphs.fitted import GraphEngine
 from curvae.training.storage import load_fitted, save_fitted
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
@@ -544,7 +543,7 @@ def test_samples_are_graphs_by_seed(run):
     assert not a.duplicated().any()
     refused("sample", run, "-n", "0", says=["at least 1"])
     refused("sample", run, "-o", "d.npy", says=["d.npy should end in .csv"])
-    with mock.patch("curvae.runs.graph_trained._LARGEST", 33):
+    with mock.patch("curvae.runs.graph_run._LARGEST", 33):
         refused("sample", run, "-o", "d.csv", says=["34 nodes", "up to 33"])
 
 
@@ -567,7 +566,7 @@ def test_density_of_sampled_graphs():
     shares = [model.sample(60, generator).shape[1] / (60 * 59 / 2) for _ in range(200)]
     assert np.mean(shares) == pytest.approx(expected, abs=5 * np.std(shares) / math.sqrt(200))
     assert np.std(shares) / math.sqrt(200) < 0.01
-    with mock.patch("curvae.models.graph._AT_ONCE", 7):
+    with mock.patch("curvae.models.graph_vae._AT_ONCE", 7):
         pieces = model.sample(20, torch.Generator().manual_seed(3))
     assert (pieces[0] < pieces[1]).all() and len(set(map(tuple, pieces.T.tolist()))) == pieces.shape[1]
     assert model.sample(1).shape == (2, 0)

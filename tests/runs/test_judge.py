@@ -14,7 +14,7 @@ import pytest
 from sklearn.manifold import trustworthiness
 
 from curvae.hierarchy import faithfulness
-from curvae.runs.judging import _curvature
+from curvae.runs.diagnosing import _curvature
 from curvae.training import Embedding
 from running import SMALL, config, curvae, refused, write_table
 
@@ -221,19 +221,19 @@ def test_mistakes(data: pd.DataFrame, table: dict[str, object], says: list[str])
     refused("judge", "t.csv", "lost.csv", *NAMED, says=["lost.csv"])
 
 
-def test_comparisons_have_more_yardsticks_than_likelihood(data: pd.DataFrame) -> None:
+def test_comparisons_have_more_criteria_than_likelihood(data: pd.DataFrame) -> None:
     tree = {"child": ["u", "v", "w", *data.name], "parent": ["", "u", "u", *np.where(data.kind == "u", "v", "w")]}
     pd.DataFrame(tree).to_csv("tree.csv", index=False)
     words = ("compare", "t.csv", *NAMED, *SMALL, "--repeats", 3, "--curvatures", 0.5, "--jobs", 1)
     found = curvae(*words, "--tree", "tree.csv", "-o", "run", "--json")
     assert found.code == 0, found.err
-    measures = found.json["yardsticks"]
+    measures = found.json["criteria"]
     assert set(measures) == {"faithfulness", "recovery"} and found.json["structure"] in ("flat", "clustered")
     assert all(set(one["test"]) == {"0.0", "0.5"} for m in measures.values() for one in m["repeats"])
     assert measures["faithfulness"]["repeats"][0]["pca"] > 0.3
     assert "By faithfulness, " in found.json["verdict"] and "By recovery, " in found.json["verdict"]
     page = Path("run/report.html").read_text()
-    assert "Other yardsticks" in page and "faithfulness, test" in page and "recovery, test" in page
+    assert "Other criteria" in page and "faithfulness, test" in page and "recovery, test" in page
     Path("other.csv").write_text("child,parent\nx,\ny,x\nz,x\n")
     refused(*words, "--tree", "other.csv", "-o", "new", says=["no row has the name of a node"])
     Path("two.csv").write_text(f"child,parent\n{data.name[0]},\n{data.name[1]},{data.name[0]}\n")

@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from curvae.cli.commands.options import shell_command
 
 import curvae
 from curvae import CurvaeError
 from curvae.data import Graph, Schema
-from curvae.flags import shell_command
 from curvae.runs import GraphSource, Source, open_run
-from curvae.runs.kinds import RUNS
+from curvae.runs.training import RUNS
 from curvae.training import Config, FittedGraph, GraphConfig
 from paths import DATA
 
@@ -39,7 +39,7 @@ def test_nothing_else_asks_for_the_kind():
     """Commands, reports and storage are written once: what depends on the kind is in its own modules."""
     asks = re.compile(r"isinstance\([^)]*(GraphSource|FittedGraph)|type\(source\)|kind_of\(|[!=]= \"graph\"")
     package = Path(curvae.__file__).parent
-    known = {"runs/kinds.py", "training/storage.py", "runs/pages.py"}  # pages: of a diagnosis
+    known = {"runs/training.py", "training/storage.py", "runs/pages.py"}  # pages: of a diagnosis
     paths = [path for room in ("runs", "training", "estimators") for path in (package / room).rglob("*.py")]
     found = {str(path.relative_to(package)) for path in paths if asks.search(path.read_text())}
     assert found <= known

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from curvae.data import load
-from curvae.data.spreadsheets import guard, unguard
+from curvae.data.files import guard, unguard
 from curvae.hierarchy import parse_newick
 from curvae.runs.folders import read_embedding
 from running import SMALL, curvae, write_table

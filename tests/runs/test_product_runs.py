@@ -16,10 +16,10 @@ import torch
 
 from curvae import PoincareBall
 from curvae.errors import CurvaeError
-from curvae.runs.maps import open_map
+from curvae.maps.embedding import PlacedFactor
+from curvae.runs.drawing import open_map
 from curvae.runs.run import comparable, given
 from curvae.training import Config, Embedding
-from curvae.training.embedding import PlacedFactor
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import active_dimensions, map_health
 from curvae.training.fitted import Fitted

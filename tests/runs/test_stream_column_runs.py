@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvae.runs import Reporter, Source, folders, pieces
+from curvae.runs import Reporter, Source, folders
+from curvae.runs import rows_run as pieces
 from running import SMALL, config, curvae, refused
 from streaming import MEMORY, mixed_table, write_parts
 

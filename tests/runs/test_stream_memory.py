@@ -14,7 +14,7 @@ import pytest
 from curvae.data import open_stream
 from curvae.runs import Reporter
 from curvae.runs.folders import write_tables
-from curvae.runs.pieces import embedded_tables
+from curvae.runs.rows_run import embedded_tables
 from curvae.training import Config, fit
 from processes import child
 

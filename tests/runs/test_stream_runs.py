@@ -14,9 +14,12 @@ import pytest
 from scipy.sparse import csr_array, save_npz
 
 from curvae.data import memory
-from curvae.runs import Reporter, Source, folders, kinds, pieces
+from curvae.runs import Reporter, Source, folders
+from curvae.runs import rows_run as pieces
+from curvae.runs import training as kinds
 from curvae.runs.rows_run import RowsRun
-from curvae.training import Config, embed, random_split, stacks, stream_problem
+from curvae.training import Config, embed, random_split, stacks
+from curvae.training import streamed as stream_problem
 from curvae.training.storage import load_fitted
 from running import SMALL, config, curvae, refused, untouched
 from streaming import COLUMNS, MEMORY, numbered, write_parquet
@@ -172,7 +175,7 @@ def test_new_rows_are_embedded_in_pieces(monkeypatch):
     assert table("bare.csv")["id"].tolist() == list(map(str, range(700)))
     np.testing.assert_array_equal(table("bare.csv")["radius"], table("pieces.csv")["radius"])
     monkeypatch.setattr(folders, "PARQUET_ROWS", 700)
-    monkeypatch.setattr("curvae.runs.rows_trained.NEW_ROWS", 10)
+    monkeypatch.setattr("curvae.runs.rows_run.NEW_ROWS", 10)
     embedded = curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
     assert "new-embedding.parquet" in embedded and "next: curvae evaluate run new.parquet" in embedded
     monkeypatch.setattr("curvae.runs.viewing.NEW_ROWS", 10)

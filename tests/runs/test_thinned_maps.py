@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from curvae.errors import CurvaeError
-from curvae.runs import folders, thinning, viewing
-from curvae.runs.thinning import read_thinned
+from curvae.runs import drawing as thinning
+from curvae.runs import folders, viewing
+from curvae.runs.drawing import read_thinned
 from running import SMALL, curvae, refused, write_table
 
 DENSE, FAR = 6000, 80

@@ -13,11 +13,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from curvae.cli.commands.commands import app
+from curvae.cli.commands.options import in_flags
 
 from curvae import PoincareGraphVAE, PoincareVAE
-from curvae.cli import app
 from curvae.errors import CurvaeError
-from curvae.flags import in_flags
 from curvae.settings import (
     ADDED,
     GraphSettings,
@@ -28,8 +28,7 @@ from curvae.settings import (
     described,
 )
 from curvae.training import Config, GraphConfig, storage
-from curvae.training.files import read_json, write_json
-from curvae.training.storage import description_of, read_description
+from curvae.training.storage import description_of, read_description, read_json, write_json
 from make_fixtures import FOLDERS, GRAPHS
 from paths import ROOT
 from running import SMALL, curvae, refused, settings, write_table
@@ -106,7 +105,7 @@ def test_help_is_in_the_docstring(kind):
 
 
 def test_settings_need_nothing_heavy():
-    code = "import sys, curvae.settings, curvae.flags; print({'torch', 'numpy', 'scipy'} & set(sys.modules))"
+    code = "import sys, curvae.settings, curvae.cli.options; print({'torch', 'numpy', 'scipy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -254,7 +253,10 @@ def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):
 def test_the_library_names_no_flags():
     """But in a command of `pip`."""
     for path in (ROOT / "src" / "curvae").rglob("*.py"):
-        if path.name in ("cli.py", "flags.py", "options.py") or path.parent.name in ("paper", "settings"):
+        if path.name in ("cli/commands.py", "cli/options.py", "cli/options.py") or path.parent.name in (
+            "paper",
+            "settings",
+        ):
             continue
         for line in re.findall(r"raise CurvaeError\((.*?)\)\n", path.read_text(encoding="utf-8"), re.DOTALL):
             said = re.sub(r"pip install[^;]*", "", line)

@@ -13,10 +13,10 @@ from scipy import sparse
 from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Scaling, fit, fit_many, random_split, stacks, workers
-from curvae.training.checkpoints import begun, seen
-from curvae.training.files import read_tensors, write_tensors
 from curvae.training.fitted import Fitted
 from curvae.training.rows_problem import plan_rows
+from curvae.training.stacks import begun, seen
+from curvae.training.storage import read_tensors, write_tensors
 from curvae.training.workers import stacks as partition
 from trainings import SMALL as WIDE
 from trainings import assert_all_same, interrupted, rows, seeds, small_memory, spoiling

@@ -13,10 +13,11 @@ from scipy import sparse, stats
 
 from curvae import PoincareBall
 from curvae.errors import CurvaeError
+from curvae.maps.embedding import Embedding
 from curvae.training import Config
 from curvae.training import comparison as module
 from curvae.training.comparison import Comparison, Repeat, compare
-from curvae.training.evaluate import Embedding, stability
+from curvae.training.evaluate import stability
 from curvae.training.problems import Judged
 
 SMALL = Config(hidden=(4,), epochs=1, batch_size=64, seed=7)

@@ -13,11 +13,10 @@ from scipy import sparse
 from curvae.errors import CurvaeError
 from curvae.training import Config, Scaling, build, fit, fit_many
 from curvae.training import engine as engines
-from curvae.training.adam import Adam, Pace
 from curvae.training.captured import Captured
-from curvae.training.engine import BatchEngine
+from curvae.training.engine import Adam, BatchEngine, Pace
+from curvae.training.row_sources import Pool
 from curvae.training.rows_problem import plan_rows, watched_rows
-from curvae.training.sources import Pool
 from trainings import SMALL, assert_all_same, assert_same, interrupted, rows, state
 
 pytestmark = pytest.mark.usefixtures("quick_tracing")

@@ -13,10 +13,9 @@ from scipy import sparse
 from curvae.data import open_stream
 from curvae.training import Config, Scaling, build, engine, fit, fit_many, fitting
 from curvae.training.captured import Captured
-from curvae.training.crew import Share
 from curvae.training.engine import BatchEngine
 from curvae.training.processes import train_together
-from curvae.training.sources import Pool
+from curvae.training.row_sources import Pool, Share
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -83,8 +82,8 @@ def test_captured_neighbourhoods_are_the_plain_ones(all_pairs, count, settings):
     ):
         with (
             mock.patch("curvae.training.rows_problem._CAPTURE", capture),
-            mock.patch("curvae.training.neighbours.rows._ALL_PAIRS", all_pairs),
-            mock.patch("curvae.training.neighbours.batches._CROWDED", 1),
+            mock.patch("curvae.training.neighbourhoods._ALL_PAIRS", all_pairs),
+            mock.patch("curvae.training.neighbourhoods._CROWDED", 1),
             mock.patch("torch.cuda.mem_get_info", return_value=(free, 1 << 40)),
         ):
             made = fit_many(configs, form(x), device="cuda", dtype=torch.float64)

@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from curvae.data import Graph, load_graph, split_edges
 from curvae.nn import GraphConv, normalised_adjacency
 from curvae.training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs
-from curvae.training.graphs.features import feature_scaling, feature_tensor
+from curvae.training.graphs.fitted import feature_scaling, feature_tensor
 from curvae.training.storage import load_fitted, save_fitted
 from running import config, curvae, refused
 

@@ -25,7 +25,7 @@ from curvae.training.graphs import (
     link_figures,
     neighbourhood,
 )
-from curvae.training.graphs.engine import GraphEngine, Observed
+from curvae.training.graphs.fitted import GraphEngine, Observed
 from curvae.training.storage import load_fitted, save_fitted
 
 SMALL = GraphConfig(epochs=40, hidden=(8,), learning_rate=0.03)

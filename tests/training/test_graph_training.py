@@ -16,10 +16,11 @@ from scipy import stats
 from curvae import CurvaeError
 from curvae.data import Graph, load_graph, split_edges
 from curvae.models import Pairs, PairSampler
-from curvae.models import pairs as pairs_module
+from curvae.models import graph_vae as pairs_module
 from curvae.nn import GraphEncoder, normalised_adjacency
 from curvae.paper.table4 import WeightedGraphVAE
 from curvae.training import stacks
+from curvae.training.comparison import Paired
 from curvae.training.graphs import (
     GraphConfig,
     build_graph_model,
@@ -29,8 +30,7 @@ from curvae.training.graphs import (
     fit_graphs,
     link_figures,
 )
-from curvae.training.graphs.engine import GraphEngine, Observed
-from curvae.training.paired import Paired
+from curvae.training.graphs.fitted import GraphEngine, Observed
 from graph_trainings import assert_same_weights, fitted_after_interruption
 
 SMALL = GraphConfig(epochs=6, hidden=(8,), patience=None)

@@ -9,12 +9,12 @@ import torch
 from scipy.sparse.csgraph import dijkstra
 
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs import centrality
+from curvae.data.graphs import graph_data as centrality
 from curvae.errors import CurvaeError
 from curvae.models import PairSampler
-from curvae.models.pairs import joined_nodes
+from curvae.models.graph_vae import joined_nodes
 from curvae.nn import AdjacencyMaker, GraphConv
-from curvae.nn.graph import undirected
+from curvae.nn.graph_layers import undirected
 from curvae.training.graphs import GraphConfig, evaluate, fitting
 from curvae.training.graphs.evaluate import neighbourhood
 from curvae.training.graphs.fitting import plan_graphs

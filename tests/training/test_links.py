@@ -14,8 +14,8 @@ from sklearn.metrics import average_precision_score
 
 from curvae import PoincareGraphVAE
 from curvae.data import EdgeSplit, Graph, load_graph, split_edges
-from curvae.data.graphs import ranking
-from curvae.data.graphs.ranking import neighbourhood_map, neighbourhood_ranks
+from curvae.data.graphs import graph_data as ranking
+from curvae.data.graphs.graph_data import neighbourhood_map, neighbourhood_ranks
 from curvae.errors import CurvaeError
 from curvae.training import missing_links
 from curvae.training.graphs import evaluate

@@ -20,8 +20,8 @@ from curvae.models import Layout
 from curvae.training import Scaling, build, engine, fit, fit_many, random_split
 from curvae.training.engine import BatchEngine, losses
 from curvae.training.fitted import METRICS
+from curvae.training.row_sources import Pool
 from curvae.training.rows_problem import RowsTask
-from curvae.training.sources import Pool
 from curvae.training.workers import stacks as partition
 from processes import child, kill, wait
 from trainings import (

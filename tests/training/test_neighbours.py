@@ -14,17 +14,24 @@ from scipy.spatial.distance import cdist
 from scipy.stats import entropy
 
 from curvae.data import Arrays
-from curvae.data.neighbours import bridged, graph_of_table, neighbour_graph
 from curvae.errors import CurvaeError
+from curvae.maps.statistics import bridged, graph_of_table, neighbour_graph
 from curvae.models import Batch, Layout
 from curvae.training import Config, fit, fit_many
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
-from curvae.training.neighbours import Neighbourhood, Neighbourhoods
-from curvae.training.neighbours.kernels import affinities, draws, landmark_paths
-from curvae.training.neighbours.nearest import _by_blocks, bridge_between, nearest
+from curvae.training.neighbourhoods import (
+    Neighbourhood,
+    Neighbourhoods,
+    _by_blocks,
+    affinities,
+    bridge_between,
+    draws,
+    landmark_paths,
+    nearest,
+)
+from curvae.training.rows import Split
 from curvae.training.rows_problem import choose_neighbours, plan_rows, resolve_defaults
-from curvae.training.splits import Split
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
@@ -59,7 +66,7 @@ def test_a_library_that_looks_at_fewer_pairs(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=Found))
     expected = nearest(X, 5, CPU)
-    monkeypatch.setattr("curvae.training.neighbours.nearest._EXACT", 10)
+    monkeypatch.setattr("curvae.training.neighbourhoods._EXACT", 10)
     found = nearest(X, 5, CPU)
     assert (np.sort(found[0], 1) == np.sort(expected[0], 1)).all()
     np.testing.assert_allclose(np.sort(found[1], 1), np.sort(expected[1], 1), rtol=1e-4)
@@ -88,7 +95,7 @@ def test_bridges_are_the_shortest():
 def test_bridges_of_large_tables_end_in_some_rows(monkeypatch, inside):
     """From 4 rows to some of the 56 others, from some of 40 rows to all of the 20 others."""
     for name, most in (("_REST", 30), ("_BRIDGED", 10)):
-        monkeypatch.setattr(f"curvae.training.neighbours.nearest.{name}", most)
+        monkeypatch.setattr(f"curvae.training.neighbourhoods.{name}", most)
     mask, every = np.arange(len(X)) < inside, cdist(X, X)
     first, second, length = bridge_between(X)(mask)
     assert mask[first] and not mask[second]
@@ -151,8 +158,8 @@ def test_paths_to_landmarks():
 def test_batches_are_told_their_own_neighbours(monkeypatch, landmarks, accompanied, size):
     """Of 60 rows, with all pairs known, or draws and landmarks; with or without companions, as many as a batch has
     rows, or the most."""
-    monkeypatch.setattr("curvae.training.neighbours.batches._MATES", 5 if size == 8 else 99)
-    monkeypatch.setattr("curvae.training.neighbours.batches._CROWDED", 59 if accompanied else 60)
+    monkeypatch.setattr("curvae.training.neighbourhoods._MATES", 5 if size == 8 else 99)
+    monkeypatch.setattr("curvae.training.neighbourhoods._CROWDED", 59 if accompanied else 60)
     chances, draw = affinities(*nearest(X, 12, CPU), 4), np.random.default_rng(0)
     every, drawn = chances.toarray().astype(np.float32), draws(chances, 9)
     far = draw.random((60, 4 if landmarks else 60)).astype(np.float32)
@@ -227,11 +234,11 @@ def test_trainings_in_a_stack_as_alone(settings, kind):
 @pytest.fixture
 def few(monkeypatch):
     """All that is done with many rows, with few."""
-    monkeypatch.setattr("curvae.training.neighbours.rows._ALL_PAIRS", 16)
-    monkeypatch.setattr("curvae.training.neighbours.rows._LANDMARKS", 9)
-    monkeypatch.setattr("curvae.training.neighbours.batches._MARKS", 5)
-    monkeypatch.setattr("curvae.training.neighbours.batches._CROWDED", 1)
-    monkeypatch.setattr("curvae.training.neighbours.batches._MATES", 7)
+    monkeypatch.setattr("curvae.training.neighbourhoods._ALL_PAIRS", 16)
+    monkeypatch.setattr("curvae.training.neighbourhoods._LANDMARKS", 9)
+    monkeypatch.setattr("curvae.training.neighbourhoods._MARKS", 5)
+    monkeypatch.setattr("curvae.training.neighbourhoods._CROWDED", 1)
+    monkeypatch.setattr("curvae.training.neighbourhoods._MATES", 7)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])

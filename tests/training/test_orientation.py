@@ -13,9 +13,8 @@ from scipy.optimize import minimize
 
 from curvae import Lorentz
 from curvae.geometry import hyperboloid as h
-from curvae.training import Embedding
-from curvae.training.embedding import PlacedFactor
-from curvae.training.orientation import (
+from curvae.maps.embedding import PlacedFactor
+from curvae.maps.orientation import (
     align_maps,
     frames_from_json,
     frames_to_json,
@@ -24,6 +23,7 @@ from curvae.training.orientation import (
     sampled_rows,
     seen_radius,
 )
+from curvae.training import Embedding
 
 PRODUCT = (PlacedFactor("h1", 2, 0.7, 2.0), PlacedFactor("e2", 3, 0.0, 0.5), PlacedFactor("h3", 1, 1.5, 1.0))
 

@@ -21,10 +21,8 @@ from curvae.data import Arrays, Stream, open_stream
 from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Config, Scaling, fit, stacks
-from curvae.training.crew import SHARDS, Share
-from curvae.training.rows import Rows
-from curvae.training.sources import Gathered, Pool, Zipped
-from curvae.training.splits import HeldOut, hold_out
+from curvae.training.row_sources import SHARDS, Gathered, Pool, Share, Zipped
+from curvae.training.rows import HeldOut, Rows, hold_out
 from curvae.training.streamed import StreamedRows
 from processes import child, start_server
 from running import SMALL, config, curvae, refused, write_table

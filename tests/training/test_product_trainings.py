@@ -11,12 +11,12 @@ import torch
 
 from curvae import Lorentz, PoincareBall
 from curvae.data import load_graph
-from curvae.models import pairs
+from curvae.maps.embedding import Embedding, PlacedFactor
+from curvae.models import graph_vae as pairs
 from curvae.training import fit, fit_many
-from curvae.training.embedding import Embedding, PlacedFactor
 from curvae.training.evaluate import embed, likelihoods
 from curvae.training.graphs import GraphConfig, embed_graph, fit_graph, fit_graphs, fitting
-from curvae.training.graphs.engine import GraphEngine, Observed
+from curvae.training.graphs.fitted import GraphEngine, Observed
 from trainings import SMALL, assert_same, interrupted, rows, state
 
 PRODUCT = replace(SMALL, space="h2:0.7,e1,h2:learn")

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from curvae import PoincareVAE
 from curvae.errors import CurvaeError
 from curvae.training import fit, stacks
-from curvae.training.files import read_tensors, write_tensors
+from curvae.training.storage import read_tensors, write_tensors
 from processes import child, kill, wait
 from running import SMALL, curvae, refused, snapshot, untouched, write_table
 from trainings import CONFIG, X, assert_same, killed_at_write, state

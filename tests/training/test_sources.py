@@ -12,10 +12,9 @@ from scipy import sparse
 
 from curvae.models import Batch
 from curvae.training import Config, Rows, Scaling, build, engine, fit, fit_many
-from curvae.training.captured import Captured
+from curvae.training.captured import Captured, Feed, ahead
 from curvae.training.engine import BatchEngine
-from curvae.training.feeding import Feed, ahead
-from curvae.training.sources import Part, Pool
+from curvae.training.row_sources import Part, Pool
 
 pytestmark = pytest.mark.usefixtures("quick_tracing")
 

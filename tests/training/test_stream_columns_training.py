@@ -11,11 +11,11 @@ import torch
 
 from curvae.data import load, open_stream
 from curvae.errors import CurvaeError
-from curvae.training import Config, Split, fit, random_split, stacks, stream_problem
+from curvae.training import Config, Split, fit, random_split, stacks
+from curvae.training import streamed as stream_problem
+from curvae.training.rows import hold_out_groups
 from curvae.training.rows_problem import plan_rows
-from curvae.training.splits import hold_out_groups
-from curvae.training.stream_problem import held_out_rows, plan_stream
-from curvae.training.streamed import StreamedRows
+from curvae.training.streamed import StreamedRows, held_out_rows, plan_stream
 from streaming import MEMORY, mixed_table, write_parts
 from trainings import assert_same, state
 

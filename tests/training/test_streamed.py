@@ -17,13 +17,10 @@ from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Config, Scaling, build, fit, random_split, stacks
 from curvae.training.captured import Captured
-from curvae.training.crew import Share
 from curvae.training.engine import BatchEngine
-from curvae.training.rows import Rows
-from curvae.training.sources import Part, Zipped
-from curvae.training.splits import HeldOut, hold_out
-from curvae.training.stream_problem import held_out_rows, sample_rows
-from curvae.training.streamed import SHARDS, StreamedRows, shard_order
+from curvae.training.row_sources import Part, Share, Zipped
+from curvae.training.rows import HeldOut, Rows, hold_out
+from curvae.training.streamed import SHARDS, StreamedRows, held_out_rows, sample_rows, shard_order
 from streaming import COLUMNS, MEMORY, numbered, write_parquet
 from trainings import assert_same, killed_at_write, state
 

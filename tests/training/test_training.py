@@ -14,11 +14,12 @@ import torch
 from scipy import sparse, stats
 
 from curvae.errors import CurvaeError
+from curvae.maps.embedding import Embedding
 from curvae.models import Layout, Terms
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, Rows, Scaling, engine, fit, random_split, stacks
 from curvae.training.engine import losses
-from curvae.training.evaluate import Embedding, embed, health, likelihoods
+from curvae.training.evaluate import embed, health, likelihoods
 
 SMALL = Config(
     hidden=(8,),

@@ -1,10 +1,9 @@
 """Data: tables, matrices, images, MNIST and synthetic trees are read as a `Dataset`, graphs as a `Graph`."""
 
-from .dataset import Arrays, Dataset, from_arrays
+from .dataset import Arrays, Column, Dataset, Schema, from_arrays
 from .graphs import EdgeSplit, Graph, load_graph, split_edges
-from .images import mnist
-from .schema import Column, Schema
-from .sources import load
+from .loading import load
+from .matrices import mnist
 from .streams import Stream, open_stream
 from .synthetic import Tree, branching_diffusion, flat
 

@@ -3,22 +3,250 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from operator import eq
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from scipy.sparse import csr_array, issparse
+from torch import Tensor
 
-from ..errors import CurvaeError
-from .messages import Messages, count, quoted
-from .missing import masked_as_nan, resolve
+from ..errors import CurvaeError, FixableError
+from . import memory
+from .files import Messages, count, listing, quoted
 
-__all__ = ["Arrays", "Dataset", "Matrix", "as_matrix", "check_ids", "feature_names", "from_arrays", "hash_rows"]
+__all__ = [
+    "Arrays",
+    "Column",
+    "Dataset",
+    "Kind",
+    "Matrix",
+    "Missing",
+    "MissingValuesError",
+    "NumberColumns",
+    "PixelNames",
+    "Scaling",
+    "Schema",
+    "as_matrix",
+    "check_ids",
+    "column_means",
+    "empty_columns",
+    "empty_rows",
+    "extremes",
+    "feature_names",
+    "fill",
+    "from_arrays",
+    "has_missing",
+    "hash_rows",
+    "masked_as_nan",
+    "missing_by_column",
+    "missing_choices",
+    "missing_counts",
+    "one_hot",
+    "places",
+    "require_sums",
+    "resolve",
+    "source_columns",
+    "useless_columns",
+]
+
+
+# Missing values: NaN and infinities.
+
+Missing: TypeAlias = Literal["error", "drop", "mean", "model"]
+
+
+class MissingValuesError(FixableError):
+    """Values are missing and `missing` is "error".
+
+    Arguments:
+        found: in which columns.
+        choices: other values of `missing` that can be used, the best first.
+    """
+
+    def __init__(self, found: str, choices: Sequence[Missing] = ("model", "mean", "drop")) -> None:
+        filled = " or ".join(f'missing="{choice}"' for choice in ("drop", "mean") if choice in choices)
+        trained = ', or train with missing="model"' if "model" in choices else ""
+        super().__init__(found, [[("missing", choice) for choice in choices]], f"use {filled}{trained}")
+
+
+def masked_as_nan(x: Any) -> Any:
+    """Replace the masked entries of a numpy masked array by NaN; return anything else as it is.
+
+    Example:
+        >>> masked_as_nan(np.ma.masked_equal([1, 2], 2))
+        array([ 1., nan])
+    """
+    if not isinstance(x, np.ma.MaskedArray):
+        return x
+    return np.ma.filled(x.astype(x.dtype if x.dtype.kind in "fO" else np.float64), np.nan)
+
+
+def has_missing(x: Any) -> bool:
+    """Whether any value is missing."""
+    values = x.data if issparse(x) else x
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return False  # the sum needs no array of booleans
+    return not bool(np.isfinite(values).all())
+
+
+def missing_counts(x: Any) -> NDArray[np.intp]:
+    """Count the missing values of each column, (columns,); in a sparse matrix only stored values can be missing."""
+    if issparse(x):
+        return np.bincount(x.indices[~np.isfinite(x.data)], minlength=x.shape[1])
+    return len(x) - np.isfinite(x).sum(0)
+
+
+def missing_by_column(x: Any, names: Sequence[str]) -> str:
+    """List the columns with missing values, each with their number, for messages."""
+    return listing(f"{name!r} ({n:,})" for name, n in zip(names, missing_counts(x), strict=True) if n)
+
+
+def column_means(x: Any) -> NDArray[np.float64]:
+    """Mean of each column without its missing values, (columns,); 0 for an empty column."""
+    if not (issparse(x) or has_missing(x)):
+        return x.mean(axis=0, dtype=np.float64)
+    present = np.maximum(x.shape[0] - missing_counts(x), 1)
+    if issparse(x):
+        return np.bincount(x.indices, np.where(np.isfinite(x.data), x.data, 0.0), minlength=x.shape[1]) / present
+    return np.sum(x, axis=0, dtype=np.float64, where=np.isfinite(x)) / present
+
+
+def extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Smallest and largest value of each column without NaN, (columns,) each; NaN for an empty column.
+
+    Example:
+        >>> extremes(np.array([[1.0, np.nan], [3.0, 2.0]]))
+        (array([1., 2.]), array([3., 2.]))
+    """
+    if issparse(x):
+        return x.nanmin(axis=0).toarray().ravel(), x.nanmax(axis=0).toarray().ravel()
+    low, high = x.min(axis=0), x.max(axis=0)
+    if np.isnan(low).any():
+        low, high = np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
+    return low, high
+
+
+def empty_columns(x: Any) -> NDArray[np.intp]:
+    """Indices of the columns in which all values are missing."""
+    return np.flatnonzero(missing_counts(x) == x.shape[0]) if has_missing(x) else np.zeros(0, dtype=np.intp)
+
+
+def useless_columns(x: Any) -> dict[int, str]:
+    """Indices of the columns of a table from which there is nothing to learn, with the reason; none if all are such.
+
+    Example:
+        >>> useless_columns(np.array([[7.0, np.nan, 1.0], [7.0, np.nan, 2.0]]))
+        {0: 'constant', 1: 'no values'}
+    """
+    low, high = extremes(x)
+    empty = set(empty_columns(x).tolist())
+    found = {j: "no values" if j in empty else "constant" for j in {*np.flatnonzero(low == high).tolist(), *empty}}
+    return dict(sorted(found.items())) if len(found) < x.shape[1] else {}
+
+
+def empty_rows(x: Any) -> NDArray[np.intp]:
+    """Indices of the rows in which all values are missing."""
+    if not has_missing(x):
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(np.bincount(places(x)[0], minlength=x.shape[0]) == x.shape[1])
+
+
+def missing_choices(x: Any, allowed: Sequence[Missing] = ("model", "mean", "drop")) -> list[Missing]:
+    """Those of the allowed ways to deal with the missing values of a matrix that succeed, the best first.
+
+    Example:
+        >>> missing_choices(np.array([[1.0, np.nan], [np.nan, np.nan]]))
+        ['mean']
+    """
+    lacking = np.bincount(places(x)[0], minlength=x.shape[0])
+    impossible = {"model"} if lacking.max(initial=0) == x.shape[1] else set()
+    if (lacking == 0).sum() < 2:
+        impossible.add("drop")
+    return [choice for choice in allowed if choice not in impossible]
+
+
+def require_sums(x: Any, columns: Sequence[Any], source: str) -> None:
+    """Raise for columns with values so large that their sum is not finite; missing values are ignored."""
+    values = x.data if issparse(x) else x
+    largest = np.finfo(np.float64).max / (4 * max(1, x.shape[0]))  # the sum of all differences is still a number
+    if not values.size or max(float(values.max()), -float(values.min())) <= largest:
+        return
+    low, high = extremes(fill(x, np.nan))
+    if (wide := np.flatnonzero(np.fmax(-low, high) > largest)).size:
+        large = listing(f"{columns[int(j)].name!r} ({max(-low[j], high[j]):.3g})" for j in wide)
+        raise CurvaeError(f"{source} has values that are too large: {large}; divide these columns by a constant")
+
+
+def resolve(
+    x: Any,
+    names: Sequence[str],
+    fills: NDArray[np.float64] | None,
+    missing: Missing,
+    messages: Messages,
+    choices: Sequence[Missing] = ("model", "mean", "drop"),
+) -> tuple[Any, NDArray[np.bool_] | None]:
+    """Deal with the missing values of a matrix.
+
+    Arguments:
+        x: dense or sparse, (rows, columns).
+        names: names of the columns.
+        fills: replacement for the missing values of each column with "mean", (columns,).
+        missing: "error" raises, "drop" removes the rows, "mean" fills them in, and "model" leaves NaN to the model.
+        messages: takes a note about what was done.
+        choices: values of `missing` to propose in the error.
+
+    Returns:
+        The matrix, and a mask of the rows that were kept, or None if all were.
+    """
+    if not has_missing(x):
+        return x, None
+    where = missing_by_column(x, names)
+    if missing == "error":
+        found = f"missing or infinite values, counted by column: {where}"
+        raise MissingValuesError(found, missing_choices(x, choices))
+    rows, columns = places(x)
+    if missing == "model":
+        messages.note(f"missing values were left to the model: {where}.")
+        return fill(x, np.nan), None
+    if missing == "drop":
+        keep = np.ones(x.shape[0], dtype=bool)
+        keep[rows] = False
+        if not keep.any():
+            raise CurvaeError(
+                f'every row has a missing value, counted by column: {where}; use missing="mean" or missing="model"'
+            )
+        messages.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
+        return x[keep], keep
+    assert fills is not None
+    messages.note(f"missing values were replaced by the column's mean or most frequent category: {where}.")
+    return fill(x, fills[columns]), None
+
+
+def fill(x: Any, values: Any) -> Any:
+    """Copy a matrix and replace its missing values by `values`, in the order of `places`."""
+    x = x.copy()
+    entries = x.data if issparse(x) else x
+    entries[~np.isfinite(entries)] = values
+    return x
+
+
+def places(x: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row and column indices of the missing values, row by row."""
+    if issparse(x):
+        bad = np.flatnonzero(~np.isfinite(x.data))
+        return np.searchsorted(x.indptr, bad, side="right") - 1, x.indices[bad]
+    rows, columns = np.nonzero(~np.isfinite(x))
+    return rows, columns
+
 
 Matrix: TypeAlias = NDArray[np.float32] | NDArray[np.float64] | csr_array
 
@@ -294,3 +522,421 @@ def from_arrays(
     )
     check_ids(data.ids)
     return data
+
+
+# How a source becomes a matrix: fitted to the training data, stored with a run, applied to new data.
+
+Kind: TypeAlias = Literal["table", "matrix", "images"]
+_KINDS: tuple[Kind, ...] = ("table", "matrix", "images")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the source.
+
+    Arguments:
+        name: name in the source.
+        categories: categories in the order of their features; None for a column of numbers.
+        fill: replacement for a missing value: the mean, the position of the most frequent category, or of a binary
+            column the more frequent value.
+        binary: whether the column has the values 0 and 1, both of them and no others.
+        scale: standard deviation of a numeric covariate; 1 otherwise.
+    """
+
+    name: str
+    categories: tuple[str, ...] | None = None
+    fill: float = 0.0
+    binary: bool = False
+    scale: float = 1.0
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that the column becomes.
+
+        Example:
+            >>> Column("colour", ("blue", "red")).features
+            ('colour=blue', 'colour=red')
+        """
+        if self.categories is None:
+            return (self.name,)
+        return tuple(f"{self.name}={category}" for category in self.categories)
+
+
+Item = TypeVar("Item")
+
+
+class _Made(Sequence[Item]):
+    """A sequence that makes its items on access, since millions of stored objects would take gigabytes."""
+
+    def _item(self, place: int) -> Item:
+        raise NotImplementedError
+
+    def __getitem__(self, place: Any) -> Any:
+        places = range(len(self))[place]
+        return tuple(map(self._item, places)) if isinstance(places, range) else self._item(places)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class PixelNames(_Made[str]):
+    """Names of the pixels of an image, row by row.
+
+    Example:
+        >>> PixelNames(2, 3)[:4]
+        ('r1c1', 'r1c2', 'r1c3', 'r2c1')
+    """
+
+    def __init__(self, height: int, width: int) -> None:
+        self.height, self.width = height, width
+
+    def __len__(self) -> int:
+        return self.height * self.width
+
+    def _item(self, place: int) -> str:
+        row, column = divmod(place, self.width)
+        return f"r{row + 1}c{column + 1}"
+
+
+class NumberColumns(_Made[Column]):
+    """Columns of numbers.
+
+    Arguments:
+        names: names of the columns.
+        fills: replacement for the missing values of each column, (columns,); 0 by default.
+    """
+
+    def __init__(self, names: Sequence[str], fills: NDArray[np.float64] | None = None) -> None:
+        self.names, self.fills = names, fills
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def _item(self, place: int) -> Column:
+        return Column(self.names[place], fill=0.0 if self.fills is None else float(self.fills[place]))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """How a source becomes a matrix.
+
+    Arguments:
+        kind: table, matrix or images.
+        columns: the columns that become features, in order.
+        shape: shape of one row of the matrix.
+        label, id, group, exposure: names of the columns of a table with these roles, or None.
+        covariates: columns that the networks are given but do not model; none of them is a feature.
+
+    Example:
+        >>> schema = Schema("table", (Column("size", fill=1.5), Column("colour", ("blue", "red"))), (3,), label="type")
+        >>> schema.names
+        ('size', 'colour=blue', 'colour=red')
+        >>> Schema.from_json(schema.to_json()) == schema
+        True
+    """
+
+    kind: Kind
+    columns: Sequence[Column]
+    shape: tuple[int, ...]
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+    exposure: str | None = None
+    covariates: tuple[Column, ...] = ()
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Unique names of the features: a category that would have the name of another feature gets a number.
+
+        Example:
+            >>> Schema("table", (Column("a=b"), Column("a", ("b", "c"))), (3,)).names
+            ('a=b', 'a=b (2)', 'a=c')
+        """
+        return self.columns.names if isinstance(self.columns, NumberColumns) else _names(self.columns)
+
+    @property
+    def context_names(self) -> tuple[str, ...]:
+        """Names of the columns that the covariates become."""
+        return _names(self.covariates)
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """Names of the columns."""
+        columns = self.columns
+        return columns.names if isinstance(columns, NumberColumns) else [column.name for column in columns]
+
+    @property
+    def fills(self) -> NDArray[np.float64]:
+        """Replacement for the missing values of each column, (columns,)."""
+        if isinstance(self.columns, NumberColumns) and self.columns.fills is not None:
+            return self.columns.fills
+        return np.array([column.fill for column in self.columns])
+
+    @property
+    def categorical(self) -> bool:
+        """Whether some column is categorical."""
+        numbers = isinstance(self.columns, NumberColumns)  # of which there may be millions
+        return not numbers and any(column.categories is not None for column in self.columns)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Number of categories of each column, 1 if it is binary, 0 for numbers; () if all are numbers.
+
+        Example:
+            >>> Schema("table", (Column("size"), Column("colour", ("blue", "red"))), (3,)).blocks
+            (0, 2)
+        """
+        if isinstance(self.columns, NumberColumns):
+            return ()
+        blocks = tuple(int(c.binary) if c.categories is None else len(c.categories) for c in self.columns)
+        return blocks if any(blocks) else ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to plain values for JSON."""
+        return {
+            "kind": self.kind,
+            "shape": list(self.shape),
+            "label": self.label,
+            "id": self.id,
+            "group": self.group,
+            **({} if self.exposure is None else {"exposure": self.exposure}),
+            "columns": [_column_to_json(column) for column in self.columns],
+            **({"covariates": [_column_to_json(column) for column in self.covariates]} if self.covariates else {}),
+        }
+
+    @classmethod
+    def from_json(cls, d: Any) -> Schema:
+        """Inverse of `to_json`."""
+        _expect(isinstance(d, dict), "it is not an object")
+        _expect(d.get("kind") in _KINDS, f"kind is {d.get('kind')!r}, not one of {', '.join(_KINDS)}")
+        _expect(isinstance(d.get("columns"), list), "columns is not a list")
+        _expect(
+            isinstance(d.get("shape"), list) and all(type(n) is int for n in d["shape"]),
+            "shape is not a list of integers",
+        )
+        roles = {role: d.get(role) for role in ("label", "id", "group", "exposure")}
+        _expect(
+            all(isinstance(name, str | None) for name in roles.values()), "label, id, group or exposure is not a name"
+        )
+        _expect(isinstance(d.get("covariates", []), list), "covariates is not a list")
+        columns, covariates = (
+            tuple(_column_from_json(entry, place) for place, entry in enumerate(entries, 1))
+            for entries in (d["columns"], d.get("covariates", []))
+        )
+        schema = cls(d["kind"], columns, tuple(d["shape"]), **roles, covariates=covariates)
+        _expect(
+            math.prod(schema.shape) == len(schema.names) > 0,
+            f"shape {schema.shape} does not fit {len(schema.names)} features",
+        )
+        return schema
+
+
+def one_hot(x: Any, columns: Sequence[Column], source: str) -> NDArray[np.float64]:
+    """Replace each column of category codes by one column per category.
+
+    Arguments:
+        x: numbers, (rows, columns); in a categorical column the position of the category, or NaN.
+        columns: descriptions of the columns of x.
+        source: name of the data in messages.
+
+    Returns:
+        Features, (rows, features); all categories of a missing value are NaN.
+    """
+    widths = [len(column.features) for column in columns]
+    memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
+    features = np.zeros((len(x), sum(widths)))
+    for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
+        if column.categories is None:
+            features[:, start] = x[:, j]
+        else:
+            known = np.isfinite(x[:, j])
+            features[known.nonzero()[0], start + x[known, j].astype(np.intp)] = 1.0
+            features[~known, start : start + len(column.features)] = np.nan
+    return features
+
+
+def source_columns(x: NDArray[np.float64], columns: Sequence[Column]) -> dict[str, Any]:
+    """Convert features back to the columns of the source, by name: of categories the most probable one, as text.
+
+    Example:
+        >>> source_columns(np.array([[1.5, 0.2, 0.8]]), [Column("size"), Column("colour", ("blue", "red"))])
+        {'size': array([1.5]), 'colour': array(['red'], dtype='<U4')}
+    """
+    found: dict[str, Any] = {}
+    start = 0
+    for column in columns:
+        block = x[:, start : start + len(column.features)]
+        if column.categories is not None:
+            found[column.name] = np.array(column.categories)[block.argmax(1)]
+        else:
+            whole = column.binary and bool(np.isin(block, (0, 1)).all())
+            found[column.name] = block[:, 0].astype(np.int64) if whole else block[:, 0]
+        start += len(column.features)
+    return found
+
+
+def _names(columns: Sequence[Column]) -> tuple[str, ...]:
+    """Unique names of the features that columns become."""
+    taken = {column.name for column in columns if column.categories is None}
+    names: list[str] = []
+    for column in columns:
+        names += column.features if column.categories is None else _unlike(taken, column.features)
+    return tuple(names)
+
+
+def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
+    """Append a number to names that are taken, and take them all."""
+    found = []
+    for name in names:
+        spellings = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
+        found.append(next(spelling for spelling in spellings if spelling not in taken))
+        taken.add(found[-1])
+    return found
+
+
+def _column_to_json(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "fill": column.fill,
+        **({} if column.scale == 1 else {"scale": column.scale}),
+        **({} if column.categories is None else {"categories": list(column.categories)}),
+        **({"binary": True} if column.binary else {}),
+    }
+
+
+def _column_from_json(entry: Any, place: int) -> Column:
+    _expect(isinstance(entry, dict) and isinstance(entry.get("name"), str), f"column {place} has no name")
+    fill, scale, categories = entry.get("fill"), entry.get("scale", 1.0), entry.get("categories")
+    _expect(type(fill) in (int, float), f"column {place} has no fill")
+    _expect(type(scale) in (int, float) and 0 < scale < math.inf, f"scale of column {place} is not a positive number")
+    if categories is not None:
+        texts = isinstance(categories, list) and all(isinstance(c, str) for c in categories)
+        _expect(texts and len(set(categories)) == len(categories) > 0, f"categories of column {place} are not names")
+        _expect(fill in range(len(categories)), f"fill of column {place} is not the position of a category")
+    binary = entry.get("binary", False)
+    _expect(type(binary) is bool and not (binary and categories), f"column {place} cannot be binary")
+    return Column(entry["name"], None if categories is None else tuple(categories), float(fill), binary, float(scale))
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise CurvaeError(f"the stored description of the data is malformed: {otherwise}; train again")
+
+
+# Scaling of columns to mean 0 and variance 1.
+
+_SMALL = 1e-140  # squares of smaller numbers lose digits, and those of numbers beyond 1/_SMALL are infinite
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x ↦ (x − shift)/scale, column by column."""
+
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    constant: NDArray[np.bool_] | None = None
+    """columns of which only one value is known, to which `invert` leads back whatever a model says; None: there are
+    none"""
+
+    @classmethod
+    def identity(cls, features: int) -> Scaling:
+        return cls(np.zeros(features), np.ones(features))
+
+    @classmethod
+    def standard(cls, x: Any) -> Scaling:
+        """To mean 0 and variance 1 of the values that are there; a constant column becomes 0."""
+        if (unit := _units(x)) is not None:
+            found = cls.standard(sparse.csr_array(x.multiply(1 / unit)) if sparse.issparse(x) else x / unit)
+            scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
+            return cls(found.shift * unit, scale, found.constant)
+        if sparse.issparse(x):
+            mean, deviation = _sparse_moments(sparse.csr_array(x))
+        elif has_missing(x):
+            mean, deviation = _present_moments(x)
+        else:
+            mean = x.mean(0, dtype=np.float64)
+            deviation = x.std(0, dtype=np.float64)
+
+        def values() -> NDArray[Any]:
+            first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]
+            return np.nan_to_num(extremes(x)[0]) if np.isnan(first).any() else first
+
+        return cls.from_moments(mean, deviation, values)
+
+    @classmethod
+    def from_moments(
+        cls, mean: NDArray[np.float64], deviation: NDArray[np.float64], values: Callable[[], NDArray[Any]]
+    ) -> Scaling:
+        """To mean 0 and variance 1; of a constant column, one of the `values` becomes 0: its mean may be off by a
+        rounding."""
+        constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1e-290)
+        if not constant.any():
+            return cls(mean, deviation)
+        return cls(np.where(constant, values(), mean), np.where(constant, 1.0, deviation), constant)
+
+    def only(self, features: NDArray[np.bool_]) -> Scaling:
+        """This scaling of some features; the others are left as they are."""
+        if features.all():
+            return self
+        constant = None if self.constant is None else self.constant & features
+        return Scaling(np.where(features, self.shift, 0.0), np.where(features, self.scale, 1.0), constant)
+
+    @property
+    def log_jacobian(self) -> float:
+        """What to add to a log-density of scaled rows to have that of the original ones."""
+        return float(-np.log(self.scale).sum())
+
+    def log_jacobians(self, x: Any) -> NDArray[np.float64]:
+        """The same for each of these rows, of which only the values that are there count."""
+        logs = np.log(self.scale)
+        if sparse.issparse(x):
+            lacking = sparse.csr_array((np.isnan(x.data).astype(np.float64), x.indices, x.indptr), x.shape)
+        else:
+            lacking = np.isnan(x)
+        return lacking @ logs - logs.sum()
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_tensors` makes a scaling of, by name."""
+        return {f"scaling.{name}": values for name, values in vars(self).items() if values is not None}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Scaling:
+        """The scaling whose arrays are among these tensors."""
+        names = [f"scaling.{field.name}" for field in fields(cls)]
+        return cls(*(tensors[name].numpy() for name in names if name in tensors))
+
+    def apply(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        return (x - self.shift) / self.scale
+
+    def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        original = x * self.scale + self.shift
+        return original if self.constant is None else np.where(self.constant, self.shift, original)
+
+
+def _units(x: Any) -> NDArray[np.float64] | None:
+    """Powers of two that bring columns to values whose squares are numbers; None where all are."""
+    largest = np.abs(np.asarray(extremes(x), np.float64)).max(0)
+    far = (largest > 0) & ~((largest > _SMALL) & (largest < 1 / _SMALL))
+    return np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0) if far.any() else None
+
+
+def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of the columns, in two passes: E[x²] − E[x]² would cancel."""
+    if not x.has_canonical_format:
+        x = x.copy()
+        x.sum_duplicates()
+    rows, features = x.shape
+    mean = column_means(x)
+    zeros = rows - np.bincount(x.indices, minlength=features)
+    squares = (x.data - mean[x.indices]) ** 2
+    square = np.bincount(x.indices, np.where(np.isnan(squares), 0.0, squares), features) + zeros * mean**2
+    return mean, np.sqrt(square / np.maximum(rows - missing_counts(x), 1))
+
+
+def _present_moments(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of the values of each column that are there; 0 where there are none."""
+    mean = column_means(x)
+    square = np.sum((x - mean) ** 2, axis=0, where=np.isfinite(x))
+    return mean, np.sqrt(square / np.maximum(len(x) - missing_counts(x), 1))

@@ -6,25 +6,84 @@ import difflib
 import errno
 import gzip
 import os
+import re
 import stat
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import CurvaeError
-from .messages import listing, one_line, quoted
 
 __all__ = [
     "BROKEN_GZIP",
+    "Messages",
+    "count",
     "fetch",
+    "guard",
+    "is_embedding",
     "is_packed",
+    "listing",
     "not_found",
+    "one_line",
     "open_file",
     "places",
+    "quoted",
     "refuse_dangling",
     "require_file",
+    "unguard",
 ]
+
+
+# Notes and warnings about data while it is read, and helpers to write them.
+
+
+@dataclass
+class Messages:
+    """Sentences about data: `notes` say what was done, `warnings` what looks wrong and how to fix it."""
+
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+    def warn(self, sentence: str) -> None:
+        self.warnings.append(sentence)
+
+
+def listing(items: Iterable[str], limit: int = 5) -> str:
+    """List the first items in one line and count the rest.
+
+    Example:
+        >>> listing(["a", "b", "c"], limit=2)
+        'a, b and 1 more'
+    """
+    items = list(items)
+    rest = len(items) - limit
+    return ", ".join(items[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def quoted(names: Iterable[str]) -> str:
+    """List the first names in quotes, always on one line, and count the rest."""
+    return listing([repr(str(name)) for name in names])
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an exception without line breaks."""
+    return " ".join(str(error).split())
+
+
+def count(number: int, thing: str) -> str:
+    """Write a number with its noun in singular or plural.
+
+    Example:
+        >>> count(1, "row"), count(2, "row")
+        ('1 row', '2 rows')
+    """
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
 
 BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken gzip file raises
 
@@ -128,3 +187,37 @@ def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | Non
             f"folder {name!r} and set CURVAE_DATA to the folder that holds it"
         ) from error
     return folder
+
+
+# Guard texts in CSV files that a spreadsheet would run as formulas, by an apostrophe in front.
+#
+# A text is guarded if it starts like a formula, possibly after apostrophes. Writing adds one apostrophe and reading
+# removes one, so that every text comes back unchanged. Numbers such as −1 are not formulas and stay as they are.
+
+_FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@])")
+_NUMBER = re.compile(r"'*\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
+
+
+def _is_formula(text: str) -> bool:
+    return _FORMULA.match(text) is not None and _NUMBER.fullmatch(text) is None
+
+
+def guard(text: str) -> str:
+    """Write a text for a CSV file.
+
+    Example:
+        >>> [guard(text) for text in ("=1+1", "'=1+1", "-1.5", "T cell")]
+        ["'=1+1", "''=1+1", '-1.5', 'T cell']
+    """
+    return f"'{text}" if _is_formula(text) else text
+
+
+def unguard(text: str) -> str:
+    """Inverse of `guard`."""
+    return text[1:] if text.startswith("'") and _is_formula(text) else text
+
+
+def is_embedding(names: Sequence[str]) -> bool:
+    """Whether these are the columns of an `embedding.csv`, in which texts are guarded."""
+    last = re.fullmatch(r"([he]\d+_)?(sigma|map_2)|spread", names[-1])
+    return last is not None and {"tangent_1", "radius"} <= set(names) and list(names[:3]) == ["id", "label", "split"]

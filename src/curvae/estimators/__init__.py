@@ -1,6 +1,6 @@
 """The scikit-learn face."""
 
-from .graph import PoincareGraphVAE
-from .vae import PoincareVAE
+from .poincare_graph_vae import PoincareGraphVAE
+from .poincare_vae import PoincareVAE
 
 __all__ = ["PoincareGraphVAE", "PoincareVAE"]

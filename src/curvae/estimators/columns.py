@@ -12,15 +12,11 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from ..data import Column, Schema
-from ..data.column_values import categories_of, is_text, numbers_of, texts_of
-from ..data.covariates import code_covariates, fit_covariates
-from ..data.dataset import feature_names
-from ..data.messages import Messages, quoted
-from ..data.missing import masked_as_nan
-from ..data.raw import RawData
-from ..data.schema import NumberColumns, source_columns
-from ..data.tables import require_column
-from ..data.text_tables import name_columns
+from ..data.columns import RawData
+from ..data.dataset import NumberColumns, feature_names, masked_as_nan, source_columns
+from ..data.files import Messages, quoted
+from ..data.tables import code_covariates, fit_covariates, require_column
+from ..data.text_tables import categories_of, is_text, name_columns, numbers_of, texts_of
 from ..errors import CurvaeError
 
 __all__ = ["read_rows", "restore_columns", "restore_dtypes"]

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ..data.scaling import Scaling
+from ..data.dataset import Scaling
 from ..errors import CurvaeError
 from ..geometry import Lorentz
+from ..maps.embedding import Embedding, by_factor
 from ..models import VAE, Batch, Layout
-from ..training.embedding import Embedding, by_factor
 
 __all__ = ["Drivers", "Expected", "expected_rows", "explain"]
 

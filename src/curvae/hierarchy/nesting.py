@@ -32,10 +32,11 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from ..errors import CurvaeError
-from .delta import Array, Index
-from .distances import Rows, gram_of_distances
+from ..maps.distances import Rows, gram_of_distances
 from .surrogates import (
     SURROGATES,
+    Array,
+    Index,
     Spectrum,
     Surrogate,
     compare_to_surrogates,

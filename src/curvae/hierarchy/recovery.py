@@ -16,13 +16,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.graphs.ranking import average_precision
-from ..data.messages import count, quoted
-from ..data.principal import rank_correlation
+from ..data.files import count, quoted
+from ..data.graphs.graph_data import average_precision
 from ..errors import CurvaeError
-from ..training.embedding import Embedding
-from .tree_of_map import joined
-from .trees import Array, Index, NamedTree
+from ..maps.embedding import Embedding
+from ..maps.statistics import rank_correlation
+from .trees import Array, Index, NamedTree, joined
 
 __all__ = ["Match", "Recovery", "dendrogram_purity", "distortion", "match_rows", "recover"]
 

@@ -1,14 +1,21 @@
 """Variational auto-encoders, their likelihoods and objectives."""
 
-from .batch import Batch
-from .graph import EdgeModel, FermiDirac, GeodesicEdges, GraphBatch, GraphVAE
-from .latent import Posterior
-from .layout import Layout
+from .batch import Batch, Layout
+from .graph_vae import (
+    BalancedPairs,
+    EdgeModel,
+    FermiDirac,
+    GeodesicEdges,
+    GraphBatch,
+    GraphVAE,
+    Pairs,
+    PairSampler,
+    WeightedEdges,
+)
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson
 from .marginal import Marginal, marginal_likelihood
-from .pairs import BalancedPairs, Pairs, PairSampler, WeightedEdges
 from .stack import Stack
-from .vae import VAE, MapTerms, Terms
+from .vae import VAE, MapTerms, Posterior, Terms
 
 __all__ = [
     "LIKELIHOODS",

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from .batch import Batch
-from .stack import Stack
-from .tracing import matmul_precision, trace
+from .stack import Stack, matmul_precision, trace
 from .vae import VAE, MapTerms, Terms
 
 __all__ = ["Marginal", "marginal_likelihood"]

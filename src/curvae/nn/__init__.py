@@ -1,6 +1,6 @@
 """Latent spaces, layers and networks as modules."""
 
-from .graph import (
+from .graph_layers import (
     Adjacency,
     AdjacencyMaker,
     Arcs,

@@ -14,8 +14,8 @@ from ..distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, W
 from ..distributions.step import draw_and_divergence
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
-from ..geometry.between import distances_within
 from ..geometry.functions import REACH
+from ..geometry.pairs import distances_within
 from ..settings import DistributionKind, FactorSettings, parse_space
 from .layers import Curvature, PriorScale
 

@@ -19,9 +19,9 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 from ..data import Tree, branching_diffusion
-from ..data.principal import rank_correlation
 from ..hierarchy import Embedded
 from ..hierarchy.recovery import distortion
+from ..maps.statistics import rank_correlation
 from ..training import Scaling
 from .experiment import Workspace
 

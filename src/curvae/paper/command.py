@@ -12,17 +12,15 @@ from typing import Any, Literal
 
 from threadpoolctl import threadpool_limits
 
-from ..console import Answer
+from ..cli.console import Answer
+from ..cli.options import command_line
 from ..errors import CurvaeError
-from ..flags import command_line
 from ..report import Picture, Report, Section
 from ..runs import Reporter, Step
 from ..runs.folders import today
 from ..settings import ADDED
-from ..training.device import choose_device, few_threads
-from ..training.files import json_text, read_json, write_bytes, write_json, write_text
-from ..training.locks import locked
-from ..training.storage import versions
+from ..training.config import choose_device, few_threads
+from ..training.storage import json_text, locked, read_json, versions, write_bytes, write_json, write_text
 from ..training.workers import default_jobs
 from . import ablation, gallery, table1, table2, table3, table4, tuned
 from .experiment import FIGURES, Experiment, Plan, Shard, Workspace, device_text, markdown

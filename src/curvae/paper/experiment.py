@@ -12,10 +12,10 @@ from typing import Any
 import joblib
 import torch
 
-from ..data.messages import count
+from ..data.files import count
 from ..report import Section, Table
 from ..report.page import Tone
-from ..runs.progress import Reporter
+from ..runs.run import Reporter
 
 __all__ = [
     "FIGURES",

@@ -27,7 +27,7 @@ from ..plotting import figure_bytes, fit_window, geodesics, gyroplane_heat, late
 from ..plotting.disc import INK, RIM
 from ..runs.pages import node_places
 from ..training import Config, Fitted
-from ..training.files import write_bytes
+from ..training.storage import write_bytes
 from . import figures, table1, table2
 from .baselines import GPLVM, Array, principal_components, scaled
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data import Graph, load_graph, split_edges
 from ..models import GraphVAE
-from ..models.pairs import AnyPairs
+from ..models.graph_vae import AnyPairs
 from ..plotting import figure_bytes
 from ..report import Picture, Section, Table
 from ..training.build import seeded

@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from scipy import stats
 
-from ..data.principal import LEVEL, mean_interval
+from ..maps.statistics import LEVEL, mean_interval
 from ..nn.networks import DecoderKind
 from ..report import Table
 from ..training import Config
-from ..training.paired import Paired
+from ..training.comparison import Paired
 from .experiment import Results
 from .trainings import configuration, seeds
 

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..maps.embedding import Embedding
 from ..models.likelihoods.base import Matrix
 from ..training import Config, Fitted, Scaling, Split, build, fit_many
-from ..training.evaluate import Embedding, Likelihoods, active_dimensions, likelihoods_many
-from ..training.files import read_tensors, write_tensors
+from ..training.evaluate import Likelihoods, active_dimensions, likelihoods_many
 from ..training.rows import Rows
+from ..training.storage import read_tensors, write_tensors
 from .experiment import Shard, Workspace
 
 __all__ = ["ExperimentData", "Search", "Trainings", "configuration", "seeds", "spread_settings", "train"]

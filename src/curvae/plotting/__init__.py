@@ -1,10 +1,30 @@
 """Pictures."""
 
-from .disc import density, disc, fit_window, geodesics, grid, gyroplane, project, regular_tree
+from .disc import (
+    Projection,
+    density,
+    disc,
+    fit_window,
+    geodesics,
+    grid,
+    gyroplane,
+    project,
+    project_from,
+    project_to_disc,
+    regular_tree,
+)
 from .maps import graph_map, gyroplane_heat, latent_map
-from .mosaics import decoded_mosaic, mosaic, sample_grid
-from .panels import beside_surrogates, confusion, curves, dendrogram, radius_histogram, reconstructions
-from .projection import Projection, project_from, project_to_disc
+from .panels import (
+    beside_surrogates,
+    confusion,
+    curves,
+    decoded_mosaic,
+    dendrogram,
+    mosaic,
+    radius_histogram,
+    reconstructions,
+    sample_grid,
+)
 from .style import PALETTE, figure_bytes, quiet
 
 __all__ = [

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import CurvaeError
-from ..markup import Html, tag
+from ..viewer.markup import Html, tag
 
 if TYPE_CHECKING:
     from ..viewer import View

@@ -8,15 +8,15 @@ from pathlib import Path
 import torch
 
 from ..data import branching_diffusion, flat
+from ..maps.orientation import orient, principal_scores, sampled_rows
 from ..plotting import project_from
 from ..report import Section
 from ..training import Config
 from ..training.comparison import Comparison, compare
-from ..training.files import write_json
-from ..training.orientation import orient, principal_scores, sampled_rows
+from ..training.storage import write_json
 from . import pages
 from .folders import new_folder, write_report
-from .progress import Reporter
+from .run import Reporter
 
 __all__ = ["demonstrate"]
 

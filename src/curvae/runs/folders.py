@@ -18,18 +18,15 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data.files import refuse_dangling, require_file
-from ..data.spreadsheets import guard, unguard
-from ..data.text import EXACT
+from ..data.files import guard, refuse_dangling, require_file, unguard
+from ..data.text_tables import EXACT
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
+from ..maps.embedding import Embedding
 from ..report import Picture, Report, Section
 from ..report.page import Tone
-from ..training.evaluate import Embedding
-from ..training.files import replacing, write_bytes, write_text
-from ..training.locks import is_empty, locked
-from ..training.storage import CONFIG, versions
+from ..training.storage import CONFIG, is_empty, locked, replacing, versions, write_bytes, write_text
 
 __all__ = [
     "coordinate_columns",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +14,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import Dataset, Tree
-from ..data.principal import mean_interval
+from ..data.dataset import Scaling, column_means, fill, has_missing
+from ..data.dataset import places as gaps
+from ..data.files import count
 from ..geometry import Lorentz, PoincareBall
 from ..geometry.frames import Frame
-from ..hierarchy import Diagnosis
+from ..hierarchy import (
+    Diagnosis,
+    Drivers,
+    Faithfulness,
+    Figures,
+    GraphFaithfulness,
+    GraphFigures,
+    Rows,
+    explain,
+    faithfulness,
+)
+from ..maps.embedding import Embedding
+from ..maps.faithfulness import FEWEST
+from ..maps.orientation import AlignedMaps
+from ..maps.statistics import mean_interval
 from ..models import LIKELIHOODS
+from ..models.likelihoods import choose_likelihood
 from ..nn.space import FactorFigures
 from ..plotting import (
     Projection,
@@ -25,6 +43,7 @@ from ..plotting import (
     curves,
     dendrogram,
     figure_bytes,
+    geodesics,
     latent_map,
     mosaic,
     project_from,
@@ -33,33 +52,110 @@ from ..plotting import (
     reconstructions,
     sample_grid,
 )
+from ..plotting.disc import RIM
+from ..plotting.style import colouring
 from ..report import Picture, Section, Table
-from ..training.comparison import Comparison
+from ..training.comparison import Comparison, Criterion
 from ..training.config import Config
-from ..training.evaluate import Embedding, Likelihoods, active_dimensions
+from ..training.evaluate import Likelihoods, Stability, active_dimensions
 from ..training.fitted import Fitted, FittedModel
 from ..viewer import View
-from .factors import by_factor, curvature_text, each_factor, space_text
 
 __all__ = [
     "LIVE",
+    "Explained",
+    "by_factor",
     "capital",
     "comparison_section",
+    "criterion_section",
     "curvature_table",
+    "curvature_text",
     "data_section",
     "delta_section",
     "diagnosis_section",
+    "driver_lines",
+    "driver_sections",
+    "each_factor",
+    "faithful_lines",
+    "faithful_section",
+    "filled_rows",
+    "graph_section",
+    "judge_rows",
     "likelihood_section",
+    "map_files",
     "map_picture",
     "map_section",
     "map_view",
     "movable_map",
     "node_places",
     "picture",
+    "place_text",
     "reconstruction_section",
+    "scaled_rows",
+    "space_text",
+    "spread_figures",
+    "spread_pictures",
+    "spread_text",
+    "stability_section",
     "training_of",
     "training_section",
 ]
+
+
+# What reports say and show of the factors of a latent space: of the one, or of each in a product.
+
+
+def curvature_text(c: float) -> str:
+    """ "c = 1 (curvature −1)"."""
+    return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
+
+
+def space_text(embedding: Embedding) -> str:
+    """Curvatures: "c = 1 (curvature −1)", or of a product "h1: c = 1 (curvature −1), e2: flat"."""
+    factors = embedding.placed
+    if len(factors) == 1:
+        return curvature_text(factors[0].c)
+    return ", ".join(f"{factor.name}: {curvature_text(factor.c) if factor.c else 'flat'}" for factor in factors)
+
+
+def place_text(embedding: Embedding) -> str:
+    """Where rows are, for a sentence: "a map of 2 dimensions, c = 1 (curvature −1)"."""
+    if len(embedding.placed) == 1:
+        return f"a map of {count(embedding.dim, 'dimension')}, {space_text(embedding)}"
+    factors = (
+        f"{one.name} ({count(one.dim, 'dimension')}, {f'c = {one.c:.4g}' if one.c else 'flat'})"
+        for one in embedding.placed
+    )
+    return f"a product of {' and '.join(factors)}"
+
+
+def by_factor(embedding: Embedding, draw: Callable[[Embedding, int], Sequence[Picture]]) -> list[Picture]:
+    """Pictures of every factor, which `draw` makes of the embedding in the factor and its place in the product.
+
+    In a product their captions begin with the factor.
+    """
+    drawn = [(part, draw(part, place)) for place, part in enumerate(embedding.parts)]
+    if len(drawn) == 1:
+        return list(drawn[0][1])
+    return [
+        replace(one, caption=f"Factor {part.placed[0].name}. {one.caption}", alt=f"{one.alt}, {part.placed[0].name}")
+        for part, pictures in drawn
+        for one in pictures
+    ]
+
+
+def map_files(embedding: Embedding, section: Section) -> dict[str, Picture]:
+    """The maps of a section by the names of their files: "map", or of a product "map-h1", "map-e2"."""
+    maps = section.pictures[:: len(section.pictures) // len(embedding.placed)]
+    names = [f"map-{factor.name}" for factor in embedding.placed] if len(maps) > 1 else ["map"]
+    return dict(zip(names, maps, strict=True))
+
+
+def each_factor(fitted: FittedModel, text: Callable[[FactorFigures, int], str]) -> str:
+    """A text about the one factor, or about every factor of a product after its name."""
+    texts = {one.name: text(one, place) for place, one in enumerate(fitted.figures)}
+    return ", ".join(f"{name}: {said}" if len(texts) > 1 else said for name, said in texts.items())
+
 
 LIVE = 20_000  # rows up to which a report holds a map that can be moved
 
@@ -402,3 +498,296 @@ def delta_section(found: Diagnosis) -> Section:
     return Section(
         "Gromov's δ", [text], (), [Table(["δ of four points", "value", "relative", "95 % interval"], rows, note)]
     )
+
+
+# How faithful the map of a run is: measured for reports, and put into words.
+
+_EXACT = 2000  # rows up to which reports are exact: a few seconds
+_VALUES, _FEW = 1 << 25, 500  # values to hold at once, but for so many rows
+
+_NAMES = {
+    "qlocal": "near neighbours kept (Qlocal)",
+    "qglobal": "far neighbours kept (Qglobal)",
+    "qlocal_paths": "near neighbours by path lengths",
+    "qglobal_paths": "far neighbours by path lengths",
+    "trustworthiness": "trustworthiness",
+    "continuity": "continuity",
+    "rank_correlation": "rank correlation of distances",
+    "accuracy": "5-NN accuracy of labels",
+}
+
+
+def scaled_rows(rows: Rows) -> tuple[Rows, str]:
+    """Rows with their columns scaled as distances between them need it, and a sentence that says so.
+
+    Values of 0 to 1 are left as they are, and so are directions, which do not depend on the lengths of rows.
+    """
+    if not rows.measures_lengths or choose_likelihood(rows.x, "auto")[0] == "bernoulli":
+        return rows, "Values were used as they are."
+    scaling = Scaling.standard(rows.x)
+    scaled = replace(rows, shift=scaling.shift, scale=scaling.scale)
+    return scaled, "Columns were centred and scaled to unit variance."
+
+
+def filled_rows(data: Dataset) -> Rows:
+    """Rows with scaled columns; gaps are filled with the means of their columns."""
+    x = fill(data.x, column_means(data.x)[gaps(data.x)[1]]) if has_missing(data.x) else data.x
+    return scaled_rows(Rows(x))[0]
+
+
+def judge_rows(
+    data: Dataset, places: Any, held_out: Any = None, *, seed: int = 0, rows: int = _EXACT, **how: Any
+) -> Faithfulness | None:
+    """How faithful a map of rows is; None for fewer than 10. Gaps count as the means of their columns.
+
+    Rows with very many columns are sampled sooner, so that they need no more memory.
+
+    Arguments:
+        data: the rows.
+        places: as of `curvae.maps.faithfulness`, and so are the others.
+    """
+    if len(data) < FEWEST:
+        return None
+    scaled = filled_rows(data)
+    rows = min(rows, max(_FEW, _VALUES // int(data.x.shape[1])))
+    return faithfulness(scaled, places, labels=data.labels, held_out=held_out, seed=seed, rows=rows, **how)
+
+
+def _columns(found: Faithfulness) -> dict[str, Figures]:
+    named = {
+        "map": found.map,
+        "PCA": found.pca,
+        "held-out rows": found.held_out,
+        "held-out rows, PCA": found.pca_held_out,
+    }
+    return {name: figures for name, figures in named.items() if figures is not None}
+
+
+def _cell(figures: Figures | GraphFigures, name: str) -> str:
+    value, half = getattr(figures, name), figures.intervals.get(name)
+    if value is None:
+        return ""
+    return f"{value:.3f}" if half is None else f"{value:.3f} ± {half:.3f}"
+
+
+def faithful_section(found: Faithfulness | None) -> Section:
+    """Figures of a map beside those of PCA."""
+    title = "How faithful is the map?"
+    if found is None:
+        return Section(title, [f"There are fewer than {FEWEST} rows, too few to judge a map."])
+    columns = _columns(found)
+    rows = [[text, *(_cell(one, name) for one in columns.values())] for name, text in _NAMES.items()]
+    if found.map.accuracy is None:
+        rows.pop()
+    note = (
+        "1 is best everywhere. Neighbours in the data are those by Euclidean distances of the scaled columns, or by "
+        "path lengths in the graph of the 20 nearest neighbours, whose pieces are joined by their shortest bridges; on "
+        f"the map, those by its own distances. PCA has {found.dim} dimensions too. Trustworthiness and continuity are "
+        "of 15 neighbours; the 5-NN accuracy is that of five folds."
+    )
+    if found.held_out is not None:
+        note += " Held-out rows took part in no step of training; their neighbours are looked up among the others."
+    if found.subset is not None:
+        note += (
+            f" Means over five random subsets of {found.subset:,} rows with 95 % intervals; among so few, near "
+            "neighbours are farther apart than among all."
+        )
+    return Section(title, [found.verdict], (), [Table(["figure", *columns], rows, note)])
+
+
+def graph_section(found: GraphFaithfulness | None) -> Section:
+    """Figures of the map of a graph beside those of a spectral embedding."""
+    title = "How faithful is the map?"
+    if found is None:
+        return Section(title, [f"No component has {FEWEST} nodes, too few to judge a map."])
+    columns = {"map": found.map, "spectral embedding": found.spectral}
+    rows = [
+        [text, *(_cell(one, name) for one in columns.values())]
+        for name, text in _NAMES.items()
+        if name in ("qlocal", "qglobal", "rank_correlation")
+    ]
+    note = (
+        f"1 is best everywhere. Near are nodes that are few steps apart along edges, among the {found.nodes:,} of the "
+        "largest component, and on the map those by its own distances, without popularity; nodes equally many steps "
+        f"away may come in any order. The spectral embedding (Laplacian eigenmaps) has {found.dim} dimensions too."
+    )
+    if found.map.intervals:
+        note += f" Of {found.map.nodes} random nodes, with 95 % intervals over five groups of these."
+    return Section(title, [found.verdict], (), [Table(["figure", *columns], rows, note)])
+
+
+def faithful_lines(found: Faithfulness) -> list[str]:
+    """Lines for people: the verdict, and every figure of the map beside that of PCA."""
+    lines = [found.verdict]
+    for name, text in _NAMES.items():
+        if getattr(found.map, name) is not None:
+            held = "" if found.held_out is None else f"; held-out rows {_cell(found.held_out, name)}"
+            lines.append(f"  {text} {_cell(found.map, name)}, PCA {_cell(found.pca, name)}{held}")
+    return lines
+
+
+def criterion_section(found: Comparison) -> Section:
+    """What curvature gains by other measures than the likelihood."""
+    text = [one.sentence for one in found.criteria]
+    if found.structure:
+        text.append(f"The test for a hierarchy calls the data {found.structure}.")
+    return Section("Other criteria", text, (), [_criterion_table(one) for one in found.criteria])
+
+
+def _criterion_table(one: Criterion) -> Table:
+    """Scores by curvature, and those of PCA."""
+
+    def interval(scores: Sequence[float]) -> str:
+        return "{:.3f} ± {:.3f}".format(*mean_interval(scores))
+
+    values = list(one.repeats[0].test)
+    rows = [
+        [
+            "0 (flat)" if c == 0 else f"{c:g}",
+            *(interval([getattr(repeat, part)[c] for repeat in one.repeats]) for part in ("validation", "test")),
+        ]
+        for c in values
+    ]
+    if linear := [repeat.pca for repeat in one.repeats if repeat.pca is not None]:
+        rows.append(["PCA", "", interval(linear)])
+    note = (
+        f"{one.name.capitalize()}: {one.meaning}. c is chosen by it on validation rows, the test is on test rows; ± is "
+        "a 95 % interval over repeats."
+    )
+    return Table(["c", f"{one.name}, validation", f"{one.name}, test"], rows, note, values.index(one.choice))
+
+
+# Where several trainings place the same rows: the figures, the sentence and the pictures of a report.
+
+_PAIRS = 2000  # by which the distance between rows is measured
+_FOLLOWED = 60  # rows whose places are drawn
+_UNLIKE = "The maps have other curvatures, so no isometry brings them together, and no spread is measured."
+
+
+def stability_section(found: Stability | None, again: str, *more: str, pictures: Sequence[Picture] = ()) -> Section:
+    """How alike the maps of several trainings are, with further sentences; `again` is the command that trains some."""
+    if found is None:
+        text = ["There was one training. To see how much of the map depends on the random seed:"]
+        return Section("Stability", text, command=again)
+    alike = (
+        f"Over {found.pairs} pairs of trainings with different seeds the rank correlation of latent distances is "
+        f"{found.correlation:.2f}, and {found.overlap:.0%} of the {found.neighbours} nearest neighbours agree."
+    )
+    return Section("Stability", [alike, *more], pictures)
+
+
+def spread_figures(found: AlignedMaps | None) -> dict[str, float] | None:
+    """Median and 95 % quantile of the spread, and the median distance between rows to compare them with."""
+    if found is None:
+        return None
+    random, rows = np.random.default_rng(0), len(found.spread)
+    first = random.integers(0, rows, _PAIRS)
+    second = (first + random.integers(1, max(2, rows), _PAIRS)) % rows
+    return {
+        "maps": len(found.copies),
+        "median": float(np.median(found.spread)),
+        "quantile_95": float(np.quantile(found.spread, 0.95)),
+        "row_distance": float(np.median(found.first.pairs(first, second))),
+    }
+
+
+def spread_text(figures: dict[str, float] | None) -> str:
+    if figures is None:
+        return _UNLIKE
+    return (
+        f"Brought onto the first by the best isometries, {figures['maps']} maps place half of the rows within "
+        f"{figures['median']:.2f} of their mean place (root mean square over maps), and 95 % of them within "
+        f"{figures['quantile_95']:.2f}; two rows are {figures['row_distance']:.2f} apart in the median."
+    )
+
+
+def spread_pictures(data: Dataset, found: AlignedMaps, frames: Sequence[Frame]) -> list[Picture]:
+    """Every factor twice: with the places of some rows in all maps, and coloured by the spread."""
+    followed = np.sort(np.random.default_rng(0).permutation(len(data))[:_FOLLOWED])
+    copies = found.parts
+
+    def draw(part: Embedding, place: int) -> list[Picture]:
+        ball, frame = PoincareBall(2, part.c), frames[place]
+        points = project_from(frame, torch.from_numpy(part.space)).points
+        figure = Figure(figsize=(10.4, 4.6), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        places = ball.from_lorentz(frame.apply(torch.from_numpy(copies[place][:, followed])))
+        labels: Any = None if data.labels is None else data.labels[followed]
+        title = "places of a row in all maps"
+        latent_map(left, ball, places[0], labels, samples=places[1:].transpose(0, 1), title=title)
+        start, end = (one.reshape(-1, 2) for one in (places[:1].expand_as(places[1:]), places[1:]))
+        geodesics(left, ball, start, end, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
+        latent_map(right, ball, points, colouring(found.spread, len(data)), title="spread")
+        some = f"{len(followed)} rows, chosen at random" if len(followed) < len(data) else "all rows"
+        caption = (
+            f"Left: {some}, on this map, and faintly where the maps of the other seeds have them. Right: all rows, "
+            "coloured by the spread of their places, the column spread of embedding.csv."
+        )
+        return [picture(figure, caption, "places of rows in all maps, and their spread", wide=True)]
+
+    return by_factor(found.first, draw)
+
+
+# What reports and `curvae explain` say of the columns that change on the way across a map.
+
+_MOST_LABELS = 30  # for a table in a report
+_SHOWN = 3  # columns of a label there
+
+
+class Explained(NamedTuple):
+    """What changes on the way to one place, or to each label."""
+
+    start: str
+    found: dict[str, Drivers]
+    names: Sequence[str]
+    path: Path | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"from": self.start, "to": {name: one.to_json(self.names) for name, one in self.found.items()}}
+
+
+def _number(value: float) -> str:
+    return f"{value:+.3g}".replace("-", "−")
+
+
+def _change(one: Drivers, i: int) -> str:
+    """ "+3.2 (+2.8 to +3.5)"."""
+    return f"{_number(one.change[i])} ({_number(one.change_low[i])} to {_number(one.change_high[i])})"
+
+
+def driver_lines(explained: Explained) -> list[str]:
+    """For people: the columns of one way, a line each, or those of each label in a line."""
+    names = explained.names
+    if len(explained.found) > 1:
+        return [
+            f"{name}: {', '.join(f'{names[j]} {_change(one, i)}' for i, j in enumerate(one.features[:_SHOWN]))}"
+            for name, one in explained.found.items()
+        ]
+    ((name, one),) = explained.found.items()
+    lines = [f"from {explained.start} to {name}, distance {one.length:.3g}; change with its 90 % interval:"]
+    for i, feature in enumerate(one.features):
+        doubt = "" if one.clear[i] else ", unclear"
+        way = f"{one.mean[0, i]:.3g} → {one.mean[-1, i]:.3g}".replace("-", "−")
+        lines.append(f"  {names[feature]}: {way}, {_change(one, i)}{doubt}")
+    return lines
+
+
+def driver_sections(fitted: Fitted, data: Dataset, embedding: Embedding, context: NDArray[np.float64]) -> list[Section]:
+    """The section of a report on the columns that set the labels apart; none where there are no labels or pixels."""
+    labels = sorted(set([] if data.labels is None else data.labels.tolist()) - {""})
+    if data.labels is None or len(data.shape) > 1 or not 2 <= len(labels) <= _MOST_LABELS:
+        return []
+    rows = []
+    for label in labels:
+        places = np.flatnonzero(data.labels == label)
+        one = explain(fitted, embedding, places, columns=_SHOWN, steps=2, context=context)
+        shown = [f"{data.names[j]} {_change(one, i)}" for i, j in enumerate(one.features)]
+        rows.append([label, f"{len(places):,}", *shown, *[""] * (_SHOWN - len(shown))])
+    header = [data.label_name or "label", "rows", *(f"column {i}" for i in range(1, _SHOWN + 1))]
+    text = (
+        "What the decoder expects at the Fréchet mean of each label, less what it expects at that of all rows: the "
+        "columns that differ most beside their standard deviation. Intervals hold 90 % of the draws of rows of the "
+        "label from their posteriors."
+    )
+    return [Section("What sets the labels apart", [text], tables=[Table(header, rows)])]

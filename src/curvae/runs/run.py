@@ -3,48 +3,312 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data.messages import quoted
-from ..data.missing import Missing
+from ..data import Dataset, Graph, Schema, branching_diffusion, load, load_graph, memory
+from ..data.dataset import Missing
+from ..data.files import quoted
+from ..data.streams import Blocks, find_blocks
+from ..data.tables import Roles
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
-from ..hierarchy import Diagnosis, Metric
+from ..hierarchy import Diagnosis, Match, Metric, NamedTree, match_rows, read_tree
+from ..maps.orientation import frames_from_json, orient, sampled_rows
 from ..report import Picture, Section
 from ..settings import GraphSettings, RowSettings, Settings, described, parse_space
 from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
-from ..training.orientation import frames_from_json, orient, sampled_rows
 from ..training.portable import Part
 from ..training.storage import Loaded
-from .progress import Reporter
-from .sources import DataSource, Step
 
 __all__ = [
+    "DataSource",
     "DiagnosedData",
     "EmbeddedData",
+    "GraphSource",
     "Imputed",
     "Outcome",
     "Place",
+    "Reporter",
     "Run",
     "Sampled",
     "ScoreFile",
+    "Source",
+    "Step",
     "TrainedRun",
     "comparable",
     "geometry",
     "given",
+    "known_tree",
     "missing_as_run",
     "stored_frames",
+    "streamed_blocks",
 ]
+
+
+# What data a run is made of, and how they are read.
+
+
+class Step(NamedTuple):
+    """Something to do next, which whoever started a run knows how to put: as a command to type, say.
+
+    Arguments:
+        action: what to do: "fit", "graph", "compare", "embed", "view", …
+        arguments: the run or the data that it is done with.
+        options: parameters by name.
+        why: what it is good for.
+    """
+
+    action: str
+    arguments: tuple[str, ...]
+    options: Mapping[str, Any] = {}
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A file, or the name of built-in data, and how to read it.
+
+    The fields of a descendant are parameters of whatever reads such data.
+
+    Attributes:
+        kind: of runs on such data, as `config.json` calls it.
+        action: that trains on them, as a `Step` calls it.
+        compare_options: what tells a comparison of what kind they are.
+    """
+
+    kind: ClassVar[str]
+    action: ClassVar[str]
+    compare_options: ClassVar[Mapping[str, Any]] = {}
+
+    path: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How to read it, where that is not the default."""
+        default = type(self)(self.path)
+        return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
+
+    def step(self, action: str, why: str = "", **options: Any) -> Step:
+        """Something to do with these data, read in the same way."""
+        return Step(action, (self.path,), {**self.options, **options}, why)
+
+    def train_step(self, why: str = "", **settings: Any) -> Step:
+        """Train on them."""
+        return self.step(self.action, why, **settings)
+
+    def compare_step(self, why: str = "", **settings: Any) -> Step:
+        """Compare curvatures on them."""
+        return self.step("compare", why, **self.compare_options, **settings)
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and endings."""
+        return Path(self.path).name.split(".")[0] or "data"
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the folder: a run does not know where its data lay."""
+        others = {name: value for name, value in vars(self).items() if name != "path"}
+        return {
+            "name": Path(self.path).name,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in others.items()},
+        }
+
+    def named(self, stored: Mapping[str, Any]) -> Self:
+        """The same as a report shows it: files without their folders, as `to_json` calls them."""
+        return replace(self, path=stored["name"])
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        """This file read as before, from `to_json`."""
+        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name != "path"}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return replace(self, **values)
+
+    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
+        """Raise where a file is lacking that the run in the folder was started with, which `stored` describes."""
+
+
+@dataclass(frozen=True)
+class Source(DataSource):
+    """Data in rows and how to read it."""
+
+    kind = "vae"
+    action = "fit"
+
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+    categorical: tuple[str, ...] = ()
+    missing: Any = "error"
+    exposure: str | None = None
+    covariates: tuple[str, ...] = ()
+    memory: str | None = None
+    """bytes that rows may take at a time, such as "2GB"; larger data are read in pieces"""
+
+    def load(self) -> tuple[Dataset, Schema]:
+        return load(
+            self.path,
+            label=self.label,
+            id=self.id,
+            group=self.group,
+            categorical=self.categorical,
+            covariates=self.covariates,
+            missing=self.missing,
+            exposure=self.exposure,
+        )
+
+    def step(self, action: str, why: str = "", **options: Any) -> Step:
+        own = self if action in (self.action, "compare", "diagnose") else replace(self, memory=None)  # others take none
+        return super(Source, own).step(action, why, **options)
+
+
+def streamed_blocks(
+    source: Source,
+    counter: Callable[[str, int], Callable[[int], None]],
+    schema: Schema | None = None,
+    others: Mapping[str, Any] = MappingProxyType({}),
+) -> Blocks | None:
+    """The blocks of data that are larger than the memory that they may take; None for data to be held in memory.
+
+    A folder of Parquet files is always read in pieces. What needs all rows is held in memory however large it is,
+    unless a bound is asked for: then it is refused.
+
+    Arguments:
+        source: the data.
+        counter: as of a `Reporter`, for a text table that is converted.
+        schema: of the data that a model was trained on, if there is one.
+        others: what else needs all rows, by the names of parameters.
+    """
+    bound = memory.bound(source.memory)
+    roles = Roles(source.label, source.id, source.group, source.categorical, source.exposure, source.covariates)
+    blocks = find_blocks(source.path, bound, roles, schema)
+    if blocks is None or (blocks.footprint <= bound and not blocks.path.is_dir()):
+        return None
+    if blocks.whole:
+        if source.memory is None:
+            return None
+        raise CurvaeError(f"{blocks.whole}, or raise memory=…: it can only be read as a whole")
+    needed = [name for name, value in {"missing": source.missing == "drop", **others}.items() if value]
+    if needed and source.memory is None and not blocks.path.is_dir():
+        return None
+    if needed:
+        raise CurvaeError(
+            f"{blocks.path.name} is read in pieces and {', '.join(f'{name}=…' for name in needed)} needs all rows in "
+            "memory; leave it out, or give a single file and raise memory=…"
+        )
+    return blocks.opened(counter)
+
+
+@dataclass(frozen=True)
+class GraphSource(DataSource):
+    """A graph and how to read it."""
+
+    kind = "graph"
+    action = "graph"
+    compare_options = MappingProxyType({"graph": True})
+
+    nodes: str | None = None
+    label: str | None = None
+    features: tuple[str, ...] = ()
+    no_features: bool = False
+    features_file: str | None = None
+    categorical: Any = ()
+    weighted: bool = False
+    isolated: bool = False
+    missing: Any = "error"
+    source_column: str | None = None
+    target_column: str | None = None
+    header: bool | None = None
+
+    def load(self, known: Collection[str] = (), directed: bool = False) -> Graph:
+        """The graph; `known` and `directed` as of `curvae.data.load_graph`."""
+        if self.no_features and (self.features or self.features_file):
+            given = "features" if self.features else "features_file"
+            raise CurvaeError(f"no_features=True and {given}=… contradict each other; leave out one of them")
+        return load_graph(
+            self.path,
+            nodes=self.nodes,
+            label=self.label,
+            features=() if self.no_features else self.features or None,
+            features_file=self.features_file,
+            categorical=self.categorical,
+            weighted=self.weighted,
+            directed=directed,
+            isolated=self.isolated,
+            missing=self.missing,
+            source_column=self.source_column,
+            target_column=self.target_column,
+            header=self.header,
+            known=known,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        files = {"nodes": self.nodes, "features_file": self.features_file}
+        return super().to_json() | {name: None if file is None else Path(file).name for name, file in files.items()}
+
+    def named(self, stored: Mapping[str, Any]) -> Self:
+        return replace(self, path=stored["name"], nodes=stored["nodes"], features_file=stored["features_file"])
+
+    def again(self, stored: Mapping[str, Any]) -> Self:
+        # A run does not know where its files lay: the paths are those given now, as that of the edges is.
+        return replace(super().again(stored), nodes=self.nodes, features_file=self.features_file)
+
+    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
+        if (table := stored["nodes"]) is not None and self.nodes is None:
+            raise CurvaeError(f'{folder} was started with a table of nodes; give it again with nodes="{table}"')
+        if (file := stored.get("features_file")) is not None and self.features_file is None:
+            raise CurvaeError(f'{folder} was started with features; give them again with features_file="{file}"')
+
+
+# Messages and progress of a run while it works.
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Receives the messages and the progress of a run; by default it is silent.
+
+    Arguments:
+        say, warn: take a message.
+        progress: takes the name of a task, the work done, the work in all, and the latest figures.
+        command: puts a step into the words of whoever started the run.
+        started: what started the run, in the same words.
+        resumable: told that the run can be resumed, and the options that are needed for that besides those it has.
+    """
+
+    say: Callable[[str], None] = lambda text: None
+    warn: Callable[[str], None] = lambda text: None
+    progress: Callable[[str, float, float, str], None] = lambda task, done, total, text: None
+    command: Callable[[Step], str] = lambda step: " ".join([step.action, *step.arguments])
+    started: str = ""
+    resumable: Callable[[Mapping[str, Any]], None] = lambda options: None
+
+    def counter(self, task: str, total: int) -> Callable[..., None]:
+        """A function to be told how much more was done, 1 by default."""
+        done = 0
+
+        def advance(more: int = 1) -> None:
+            nonlocal done
+            done += more
+            self.progress(task, done, total, "")
+
+        return advance
+
+    def tell(self, said: Iterable[str], warned: Iterable[str]) -> None:
+        """Several messages and warnings."""
+        for text in said:
+            self.say(text)
+        for text in warned:
+            self.warn(text)
 
 
 def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple[Frame, ...] | None:
@@ -413,3 +677,31 @@ def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
     source = description.get("source")
     default = "model" if told else "error"
     return missing or (source.get("missing", default) if isinstance(source, dict) else default)
+
+
+# Trees that are known, and the rows that belong to their nodes.
+
+_BUILT_IN = "branching-diffusion"  # whose tree is known
+
+
+def known_tree(
+    tree: Path, what: str, ids: NDArray[np.str_], labels: NDArray[np.str_] | None
+) -> tuple[NamedTree, Match]:
+    """A tree from a file, or that of the built-in branching diffusion, and the node of each row.
+
+    Arguments:
+        tree: the file, or the name of the data.
+        what: has these rows, for the error.
+        ids, labels: of the rows.
+    """
+    if str(tree) != _BUILT_IN or tree.exists():
+        known = read_tree(tree)
+        return known, match_rows(known, ids, labels)
+    made = branching_diffusion()
+    nodes = dict(zip(made.dataset().ids.tolist(), made.node.tolist(), strict=True))
+    node = np.array([nodes.get(name, -1) for name in ids.tolist()], dtype=np.intp)
+    if (node < 0).all():
+        raise CurvaeError(f"{what} has no rows of {_BUILT_IN}; give the tree of its data as a file")
+    names = np.array([f"node{k}" for k in range(len(made.parent))], dtype=np.str_)
+    known = NamedTree(names, made.parent, np.ones(len(names)))
+    return known, Match(node, "id", len(names) - len(np.unique(node[node >= 0])))

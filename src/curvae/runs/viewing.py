@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +15,39 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Schema, load
-from ..data.column_values import texts_of
-from ..data.covariates import average_context
-from ..data.files import require_file
-from ..data.messages import Messages, count, quoted
-from ..data.missing import Missing
-from ..data.sources import BUILT_IN
-from ..data.tables import read_frame
-from ..data.text_tables import UNNAMED
+from ..data.dataset import Missing
+from ..data.files import Messages, count, quoted, require_file
+from ..data.loading import BUILT_IN
+from ..data.tables import average_context, read_frame
+from ..data.text_tables import UNNAMED, texts_of
 from ..errors import CurvaeError
+from ..hierarchy import Drivers, explain
 from ..hierarchy.drivers import expected_rows
+from ..maps.embedding import Embedding
 from ..plotting import Projection, project_from, project_to_disc
 from ..plotting.maps import edges_drawn
-from ..training.evaluate import Embedding
-from ..training.files import write_bytes
-from ..training.storage import read_description
+from ..training.portable import export_part, onnx_bytes, require_onnx, torch_bytes
+from ..training.storage import Loaded, read_description, versions, write_bytes, write_json
 from ..viewer import View
 from . import pages
-from .factors import space_text
-from .folders import output_file
-from .kinds import open_run, run_of
-from .maps import deviations, open_thinned
-from .progress import Reporter
-from .rows_trained import NEW_ROWS
-from .run import stored_frames
+from .drawing import deviations, open_thinned
+from .folders import embedding_path, output_file, read_embedding, table_ending, write_table, write_tables
+from .pages import Explained, space_text
+from .rows_run import NEW_ROWS
+from .run import Imputed, Reporter, Sampled, ScoreFile, Step, stored_frames
+from .training import open_run, run_of
 
-__all__ = ["ViewRequest", "view_run"]
+__all__ = [
+    "INTERFACE",
+    "ViewRequest",
+    "embed_run",
+    "evaluate_run",
+    "explain_run",
+    "export_run",
+    "impute_run",
+    "sample_run",
+    "view_run",
+]
 
 LARGEST = 1_000_000
 """points of a map at most; of more rows, it shows a sample"""
@@ -305,3 +313,237 @@ def _images(request: ViewRequest, description: Mapping[str, Any], schema: Schema
         raise CurvaeError(f"{request.data or name} holds not the images that the run was trained on; give those")
     images = [data.x] if request.rows is None else [data.x, load(request.rows, schema=schema, missing=missing)[0].x]
     return np.concatenate(images).reshape(-1, *schema.shape)
+
+
+# `curvae explain`: the columns that change between rows, or labels, of the map of a run.
+
+
+def explain_run(
+    run: Path,
+    start: str | None = None,
+    end: str | None = None,
+    *,
+    count: int = 10,
+    output: Path | None = None,
+    seed: int = 0,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+) -> Explained:
+    """Which columns change along the geodesic between rows, or labels, of the map of a trained run?
+
+    Arguments:
+        run: its folder.
+        start: id of a row, or a label; by default the row at the centre of the map, or the Fréchet mean of all rows.
+        end: likewise; by default every label in turn.
+        count: of columns.
+        output: CSV file for the expected values on the way, with their intervals.
+        seed: of the draws.
+        force: overwrite the file.
+        device: where to compute.
+    """
+    target = None if output is None else output_file(output, Path("path.csv"), force)
+    loaded = open_run(run, device).explained()
+    known = _Known(run, loaded)
+    start = str(loaded.description["root"]) if start is None and loaded.description.get("root") is not None else start
+    ends = known.labels if end is None else [end]
+    if not ends:
+        raise CurvaeError(f"the rows of {run} have no labels; say which one with end=…, such as {known.example}")
+    rows = None if start is None else known.rows(start, "start")
+    places = {name: known.rows(name, "end") for name in ends}
+    how: dict[str, Any] = {"columns": count, "context": average_context(loaded.data.covariates), "seed": seed}
+    found = {name: explain(loaded.fitted, loaded.embedding, place, rows, **how) for name, place in places.items()}
+    names = loaded.data.names
+    if target is not None:
+        write_table(target, _table(found, names))
+    return Explained("the mean of all rows" if start is None else start, found, names, target)
+
+
+class _Known:
+    """Names of the rows of a run, and their labels."""
+
+    def __init__(self, run: Path, loaded: Loaded) -> None:
+        self._run, rows = run, len(loaded.embedding)
+        path = embedding_path(run)
+        table = (
+            read_embedding(path) if path.exists() else pd.DataFrame({"id": np.arange(rows).astype(str), "label": ""})
+        )
+        self._ids, self._labels = table["id"].to_numpy(), table["label"].to_numpy()
+        if len(self._ids) != rows:
+            raise CurvaeError(f"{path} has {len(self._ids)} rows, and the model was trained on {rows}; train again")
+
+    @property
+    def labels(self) -> list[str]:
+        return sorted(set(self._labels) - {""})
+
+    @property
+    def example(self) -> str:
+        """A row, for messages."""
+        return f'end="{self._ids[-1]}"'
+
+    def rows(self, name: str, parameter: str) -> NDArray[np.intp]:
+        """The row of this id, or else those of this label."""
+        for names in (self._ids, self._labels):
+            if (places := np.flatnonzero(names == name)).size:
+                return places
+        near = get_close_matches(name, [*self.labels, *map(str, self._ids)], 1)
+        labels = f"labels are such as {quoted(self.labels[:3])}, " if self.labels else ""
+        hint = f"did you mean {near[0]!r}?" if near else f"{labels}ids are such as {quoted(self._ids[:3])}"
+        raise CurvaeError(f"{self._run} has no row and no label {name!r} for {parameter}=…; {hint}")
+
+
+def _table(found: dict[str, Drivers], names: Sequence[str]) -> pd.DataFrame:
+    """One row for each column and step."""
+    parts = [
+        pd.DataFrame(
+            {
+                "to": name,
+                "column": str(names[feature]),
+                "t": one.t,
+                "mean": one.mean[:, i],
+                "low": one.low[:, i],
+                "high": one.high[:, i],
+            }
+        )
+        for name, one in found.items()
+        for i, feature in enumerate(one.features)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+# `curvae export`: the networks of a run for programs that do not have Curvae.
+
+INTERFACE = "interface.json"
+_SILENT = Reporter()
+
+
+def export_run(
+    run: Path,
+    output: Path | None = None,
+    *,
+    onnx: bool = False,
+    torch: bool = False,
+    force: bool = False,
+    reporter: Reporter = _SILENT,
+) -> list[Path]:
+    """Write the encoder and the decoder of a trained run to a folder, as ONNX files or programs of `torch.export`.
+
+    Both work in original units: columns are scaled, and missing values handled, inside the graphs. Names and order of
+    the columns, and the categories that one-hot columns stand for, are in `interface.json` beside them.
+
+    Arguments:
+        run: its folder.
+        output: folder to write to; by default `<run>-export` in the working directory.
+        onnx: write `encoder.onnx` and `decoder.onnx`.
+        torch: write `encoder.pt2` and `decoder.pt2`, for `torch.export.load`.
+        force: overwrite files that are there.
+        reporter: of the progress.
+    """
+    if not (onnx or torch):
+        raise CurvaeError("choose what to write with onnx=True, torch=True or both")
+    if onnx:
+        require_onnx()
+    parts, interface = open_run(run).portable()
+    folder = Path(f"{run.resolve().name}-export") if output is None else output
+    if folder.exists() and not folder.is_dir():
+        raise CurvaeError(f"{folder} is a file; give a folder with output=…")
+    names = [f"{part.name}{ending}" for ending, asked in ((".onnx", onnx), (".pt2", torch)) if asked for part in parts]
+    paths = [output_file(folder / name, Path(name), force) for name in (*names, INTERFACE)]
+    advance = reporter.counter("exporting", len(parts))
+    for part in parts:
+        program = export_part(part)
+        if torch:
+            write_bytes(folder / f"{part.name}.pt2", torch_bytes(program))
+        if onnx:
+            write_bytes(folder / f"{part.name}.onnx", onnx_bytes(part, program))
+        advance(1)
+    graphs = {part.name: {"inputs": part.inputs, "outputs": part.outputs} for part in parts}
+    about = {"run": run.resolve().name, "versions": versions(), "numbers": "float64, (rows, width) or (rows,)"}
+    write_json(paths[-1], {**about, "graphs": graphs, **interface})
+    return paths
+
+
+# `curvae embed`, `impute`, `sample` and `evaluate`: a trained run put to use.
+
+
+def embed_run(
+    run: Path,
+    path: str,
+    output: Path | None = None,
+    *,
+    missing: Missing | None = None,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    nodes: str | None = None,
+    features_file: str | None = None,
+    memory: str | None = None,
+    reporter: Reporter = _SILENT,
+) -> tuple[Path, Step]:
+    """Embed data with a trained run; returns the file, whose columns are those of `embedding.csv`, and what to do next.
+
+    It is a CSV file, or a Parquet file if that is asked for or there are a million rows. `nodes` is a table of nodes
+    and `features_file` has their features, where the run is one of a graph. Rows that would take more than so much
+    `memory` are read in pieces.
+    """
+    found = open_run(run, device).embed(path, nodes, features_file, missing, reporter, memory)
+    name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(found.rows)}"
+    target = output_file(output, Path(name), force, (".csv", ".parquet"))
+    write_tables(target, found.tables)
+    return target, found.following
+
+
+def impute_run(
+    run: Path,
+    path: str,
+    output: Path | None = None,
+    *,
+    samples: int = 1000,
+    seed: int = 0,
+    memory: str | None = None,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    reporter: Reporter = _SILENT,
+) -> Imputed:
+    """Fill the gaps of data with what a trained run expects there, from so many importance samples a row; rows that
+    take more than so much memory a piece at a time."""
+    return open_run(run, device).impute(path, output, samples, seed, force, reporter, memory)
+
+
+def sample_run(
+    run: Path,
+    count: int,
+    output: Path | None = None,
+    *,
+    covariates: Mapping[str, str] | None = None,
+    seed: int = 0,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+) -> Sampled:
+    """Draw new rows, or graphs, from a trained run; `covariates` has a value for each that the model is told."""
+    if count < 1:
+        raise CurvaeError(f"the number of samples must be at least 1, got {count}")
+    return open_run(run, device).sample(count, output, covariates, seed, force)
+
+
+def evaluate_run(
+    run: Path,
+    path: str,
+    samples: int | None = None,
+    *,
+    seed: int = 0,
+    missing: Missing | None = None,
+    output: Path | None = None,
+    training: str | None = None,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    reporter: Reporter = _SILENT,
+) -> dict[str, Any]:
+    """How well a trained run describes data, for each part of the data that the run knows apart.
+
+    Of rows the marginal log-likelihood, with so many importance samples; of a graph, how well its edges are told from
+    other pairs. `output` is a file for the log-likelihood of every row and its rank among the rows of `training`, the
+    data that the run was trained on; by default the file of that name beside the data or in the working directory.
+    """
+    scores = None
+    if output is not None:
+        scores = ScoreFile(output_file(output, Path("scores.csv"), force, (".csv", ".parquet")), training)
+    return open_run(run, device).evaluate(path, samples, missing, seed, reporter, scores)

@@ -1,9 +1,25 @@
 """All settings: names, defaults, help and checks. Imports nothing heavy, so that the command line can show them."""
 
-from .checks import require_count
-from .configs import ADDED, GraphSettings, RowSettings, Settings, flattened
+from .configs import (
+    ADDED,
+    DrawSettings,
+    EdgeSettings,
+    GraphSettings,
+    LayerSettings,
+    LikelihoodSettings,
+    NeighbourSettings,
+    NetworkSettings,
+    ObjectiveSettings,
+    RowSettings,
+    Settings,
+    SpaceSettings,
+    StepSettings,
+    TrainingSettings,
+    flattened,
+    rounds,
+)
 from .factors import FactorSettings, parse_space
-from .names import (
+from .setting import (
     LIKELIHOODS,
     DecoderKind,
     DistributionKind,
@@ -14,22 +30,12 @@ from .names import (
     NetworkKind,
     ObjectiveKind,
     PairKind,
+    Part,
     PopularityKind,
+    Setting,
+    described,
+    require_count,
 )
-from .parts import (
-    DrawSettings,
-    EdgeSettings,
-    LayerSettings,
-    LikelihoodSettings,
-    NeighbourSettings,
-    NetworkSettings,
-    ObjectiveSettings,
-    SpaceSettings,
-    StepSettings,
-    TrainingSettings,
-    rounds,
-)
-from .setting import Part, Setting, described
 
 __all__ = [
     "ADDED",

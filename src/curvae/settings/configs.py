@@ -3,31 +3,453 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Self
 
 from ..errors import CurvaeError
-from .parts import (
-    DrawSettings,
-    EdgeSettings,
-    GraphDrawSettings,
-    GraphLayerSettings,
-    GraphSpaceSettings,
-    GraphStepSettings,
-    LayerSettings,
-    LikelihoodSettings,
-    NeighbourSettings,
-    NetworkSettings,
-    ObjectiveSettings,
-    SpaceSettings,
-    StepSettings,
-    TrainingSettings,
+from .factors import FactorSettings, parse_space
+from .setting import (
+    LIKELIHOODS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    DecoderKind,
+    DistributionKind,
+    EdgeKind,
+    EncoderKind,
+    InitKind,
+    NeighbourKind,
+    NetworkKind,
+    ObjectiveKind,
+    PairKind,
+    Part,
+    PopularityKind,
+    Rule,
+    again,
+    described,
+    number,
+    setting,
+    whole,
 )
-from .setting import Part, described
 
-__all__ = ["ADDED", "GraphSettings", "RowSettings", "Settings", "flattened"]
+__all__ = [
+    "ADDED",
+    "DEFAULT_STEPS",
+    "DrawSettings",
+    "EdgeSettings",
+    "GraphDrawSettings",
+    "GraphLayerSettings",
+    "GraphSettings",
+    "GraphSpaceSettings",
+    "GraphStepSettings",
+    "LayerSettings",
+    "LikelihoodSettings",
+    "NeighbourSettings",
+    "NetworkSettings",
+    "ObjectiveSettings",
+    "RowSettings",
+    "Settings",
+    "SpaceSettings",
+    "StepSettings",
+    "TrainingSettings",
+    "flattened",
+    "rounds",
+]
+
+
+# The parts of a configuration: names, defaults, help and checks of all settings.
+
+# Steps of a training by default: so many; in large tables so many passes, but no more steps than the last.
+DEFAULT_STEPS, _PASSES, _MOST_STEPS = 1500, 5, 10_000
+_MOST = 1000  # epochs, unless they are asked for
+_ROUND = 100  # steps of an epoch at most, unless epochs are asked for
+# Without progress for so many steps, passes and epochs, a training ends.
+_PATIENCE, _PATIENT_PASSES, _LEAST = 400, 5, 5
+# Weight decay by default, and the steps of a pass from which on it is less, such that weights shrink as much in a pass.
+_DECAY, _DECAY_STEPS = 1.0, 40
+
+_NARROW = (200,)  # hidden layers by default, unless there are many rows
+
+# Files of before there was a number of steps: unset epochs made about this many steps in so many passes.
+_OLD_STEPS = 8000
+_OLD_FEWEST = 20
+
+_CURVATURE = Rule(NOT_NEGATIVE.holds, "be c ≥ 0, the space having curvature −c; got")
+_SHARE = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the rows, from 0 to below 1; got")
+_SHARE_OF_1 = Rule(lambda value: number(value) and 0 <= value < 1, "be a number from 0 to below 1; got")
+_SHARE_OF_EDGES = Rule(
+    lambda value: number(value) and 0 <= value < 1, "be a share of the edges, from 0 to below 1; got"
+)
+_COOLDOWN = Rule(lambda value: number(value) and 0 <= value <= 1, "be a share of the steps, from 0 to 1; got")
+_SEED = Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got")
+
+
+@dataclass(frozen=True)
+class SpaceSettings(Part):
+    """The latent space, and the distributions on it."""
+
+    space: str | None = setting(
+        None,
+        "Factors of the latent space, such as h2, h2:1.2, h2:learn or h2,e3.",
+        shown="one factor h of the given dimension and curvature",
+    )
+    dim: int = setting(2, "Dimension of the latent space.", flags=("-d",))
+    curvature: float = setting(
+        1.0, "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE.", flags=("-c",), rule=_CURVATURE, compared=False
+    )
+    learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
+    posterior: DistributionKind = setting("riemannian", "Distribution of posterior and prior.")
+    diagonal: bool = setting(False, "One posterior standard deviation per axis (wrapped only).")
+    prior_scale: float | Literal["auto"] = setting(
+        "auto", "Standard deviation σ0 of the prior.", rule=POSITIVE, words={"auto": "auto"}, shown="auto: by c and d"
+    )
+    learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
+
+    def __post_init__(self) -> None:
+        if self.space is not None:
+            self._take(parse_space(self.space))
+        super().__post_init__()
+
+    def _take(self, factors: tuple[FactorSettings, ...]) -> None:
+        """Settle what `space` says: of one factor in the short form, of a product as text and total dimension."""
+        known = described(type(self))
+        short = FactorSettings(sum(factor.dim for factor in factors))
+        values: dict[str, Any] = {"dim": short.dim, "space": ",".join(factor.text for factor in factors)}
+        if len(factors) == 1:
+            (short,) = factors
+            values |= {"space": None, "curvature": short.curvature, "learn_curvature": short.learned}
+        own = {"dim": short.dim, "curvature": short.curvature, "learn_curvature": short.learned}
+        for name, value in own.items():
+            if getattr(self, name) not in (value, known[name].default):
+                raise CurvaeError(
+                    f'{name}={getattr(self, name)} contradicts space="{self.space}", which says it all; give one of '
+                    "them"
+                )
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def factors(self) -> tuple[FactorSettings, ...]:
+        """The factors of the latent space."""
+        if self.space is not None:
+            return parse_space(self.space)
+        return (FactorSettings(self.dim, self.curvature, self.learn_curvature),)
+
+    @property
+    def prior_scales(self) -> tuple[float, ...]:
+        """σ0 of every factor: the one that is set, or what suits the factor."""
+        scale = self.prior_scale
+        return tuple(factor.prior_scale if scale == "auto" else scale for factor in self.factors)
+
+    def with_curvature(self, c: float) -> Self:
+        """The same with another curvature, of every factor that is not flat."""
+        if self.space is None:
+            return replace(self, curvature=c)
+        changed = (factor if factor.flat else replace(factor, curvature=c) for factor in self.factors)
+        return self.with_space(",".join(factor.text for factor in changed))
+
+    def with_space(self, text: str) -> Self:
+        """The same in another latent space.
+
+        Example:
+            >>> SpaceSettings(space="h2,e3").with_space("h4:0.5").curvature
+            0.5
+        """
+        known = described(type(self))
+        short = {name: known[name].default for name in ("dim", "curvature", "learn_curvature")}
+        return replace(self, space=text, **short)
+
+    def check(self) -> None:
+        super().check()
+        if self.learn_curvature and self.curvature == 0:
+            raise CurvaeError("a learned curvature must start above 0: set curvature to 1, say")
+        if self.diagonal and self.posterior != "wrapped":
+            raise CurvaeError(
+                'a diagonal posterior needs posterior="wrapped": the Riemannian normal has one standard deviation'
+            )
+
+
+@dataclass(frozen=True)
+class LayerSettings(Part):
+    """The layers of any network."""
+
+    hidden: tuple[int, ...] | None = setting(
+        None,
+        "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
+        shown="200; 200,200 from 1,000 training rows on; with neighbours 200,200,200,200 from 400 rows on",
+    )
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return self.hidden or _NARROW
+
+
+@dataclass(frozen=True)
+class NetworkSettings(LayerSettings):
+    """The networks of a model of rows."""
+
+    network: NetworkKind = setting("mlp", "Encoder and decoder: mlp, or conv for images.")
+    decoder: DecoderKind = setting("gyroplane", "First layer of the decoder.")
+    encode_covariates: bool = setting(False, "Give the covariates to the encoder too, not only to the decoder.")
+    dropout: float | Literal["auto"] = setting(
+        "auto",
+        "Dropout rate of the encoder's dense layers.",
+        words={"auto": "auto"},
+        rule=_SHARE_OF_1,
+        shown="auto: with neighbours 0.03 from 400 training rows on and 0.05 from 2,000 on, else 0",
+    )
+
+
+@dataclass(frozen=True)
+class LikelihoodSettings(Part):
+    """How rows were measured."""
+
+    likelihood: str = setting(
+        "auto",
+        "Distribution of a row given its point.",
+        choices=("auto", *LIKELIHOODS),
+        shown="auto: chosen by the types of the columns",
+    )
+    standardise: bool = setting(True, "Centre and scale columns, for likelihoods of real numbers.")
+
+
+@dataclass(frozen=True)
+class DrawSettings(Part):
+    """What is maximised, for any model."""
+
+    samples: int = setting(1, "Draws of each row per step.")
+    beta: float | Literal["auto"] = setting(1.0, "Weight of the divergence in the ELBO.", rule=NOT_NEGATIVE)
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings(DrawSettings):
+    """What is maximised, for a model of rows."""
+
+    beta: float = again(DrawSettings, "beta", 1.0)
+    objective: ObjectiveKind = setting(
+        "elbo", "Objective to maximise; iwae differs from elbo only with several samples."
+    )
+
+
+@dataclass(frozen=True)
+class NeighbourSettings(Part):
+    """Whether the map is held to the neighbourhoods of the data, and where it starts."""
+
+    neighbours: NeighbourKind = setting(
+        "auto",
+        "Preserve near neighbours on the map (near), large distances (far), or both.",
+        shown="auto: both for an MLP in two or three dimensions, else off",
+    )
+    neighbours_weight: float | None = setting(
+        None,
+        "Weight of the neighbours in the objective, in nats per row.",
+        rule=POSITIVE,
+        shown="0.3 per column, for up to 50 columns",
+    )
+    n_neighbours: int = setting(15, "Number of nearest neighbours of a row in the data.")
+    jitter: float | Literal["auto"] = setting(
+        "auto",
+        "Show the encoder rows of large tables moved towards a neighbour or away from it, by up to this share of the "
+        "way, so that it places new rows better.",
+        words={"auto": "auto"},
+        rule=_SHARE_OF_1,
+        shown="auto: 0.5 with near neighbours from 2,000 training rows on, else 0",
+    )
+    init: InitKind = setting(
+        "auto",
+        "Start at random, or with the first principal components of the rows as their places (pca): maps of different "
+        "seeds are then more alike.",
+        shown="auto: pca with neighbours and an MLP, else random",
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.neighbours, bool):
+            object.__setattr__(self, "neighbours", "both" if self.neighbours else "off")
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class StepSettings(Part):
+    """The training of any model."""
+
+    epochs: int | None = setting(None, "Passes over the data.", shown="set by the number of steps")
+    learning_rate: float = setting(2e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
+    adam_beta2: float = setting(0.99, "Decay β2 of Adam's mean of squared gradients.", rule=_SHARE_OF_1)
+    cooldown: float = setting(
+        0.5, "Share of the steps, at the end, over which the learning rate falls to 0.", rule=_COOLDOWN
+    )
+    tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
+    seed: int = setting(0, "Random seed.", rule=_SEED)
+
+
+@dataclass(frozen=True)
+class TrainingSettings(StepSettings):
+    """The training of a model of rows."""
+
+    learning_rate: float = again(StepSettings, "learning_rate", 2.8e-3)
+    steps: int | Literal["auto"] | None = setting(
+        "auto",
+        "Number of training steps, where the epochs are not given.",
+        words={"auto": "auto"},
+        shown="auto: 1,500, or 5 passes of up to 10,000",
+    )
+    epoch_steps: int | None = setting(
+        None, "Largest number of steps in an epoch.", shown="a whole pass, or 100 where epochs are not given"
+    )
+    batch_size: int = setting(128, "Rows per step.")
+    weight_decay: float | Literal["auto"] = setting(
+        "auto",
+        "Weight decay of the encoder: a step shrinks its weights by so many times the learning rate.",
+        words={"auto": "auto"},
+        rule=NOT_NEGATIVE,
+        shown="auto: 1, or 0.3 where dropout is on by default; less in tables of more than 40 batches",
+    )
+    noise_rate: float = setting(
+        1.5,
+        "Learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of all else.",
+        rule=POSITIVE,
+    )
+    validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
+    patience: int | Literal["auto"] | None = setting(
+        "auto",
+        "After so many epochs without progress on them, go back to the best weights, let the learning rate fall and "
+        "stop; or never, and keep the last weights.",
+        words={"auto": "auto", "never": None},
+        shown="auto: 400 steps, at least 5 passes",
+    )
+
+    def check(self) -> None:
+        super().check()
+        if whole(self.patience) and self.validation == 0:
+            raise CurvaeError("early stopping needs validation rows: set validation to 0.1, say, or drop patience")
+
+    def lasting(self, rows: int, watched: int) -> Self:
+        """The same with the epochs, their steps, the patience and the weight decay that suit so many training and
+        validation rows.
+
+        An epoch is a pass; of a number of steps in large tables a part of one. Without validation rows there is no
+        early stopping.
+        """
+        a_pass, steps, most = math.ceil(rows / self.batch_size), self.steps, self.epoch_steps
+        if self.epochs is not None:
+            epochs = self.epochs
+        elif steps is None:  # as it was before there was such a number
+            epochs = min(_MOST, max(_OLD_FEWEST, math.ceil(_OLD_STEPS / a_pass)))
+        else:
+            steps = min(max(DEFAULT_STEPS, _PASSES * a_pass), _MOST_STEPS) if steps == "auto" else steps
+            most = _ROUND if most is None else most
+            epochs = min(_MOST, math.ceil(steps / rounds(a_pass, most)[1]))
+        most = None if most is None or most >= a_pass else most
+        patience = self.patience
+        if patience == "auto":
+            waited = max(_PATIENCE, _PATIENT_PASSES * a_pass)
+            waited = max(_LEAST, math.ceil(waited / rounds(a_pass, most)[1]))
+            patience = min(waited, max(_LEAST, epochs)) if watched else None
+        decay = _DECAY * min(1.0, _DECAY_STEPS / a_pass) if self.weight_decay == "auto" else self.weight_decay
+        return replace(self, epochs=epochs, epoch_steps=most, patience=patience, weight_decay=decay)
+
+
+def rounds(a_pass: int, most: int | None) -> tuple[int, int]:
+    """In how many epochs of at most so many steps a pass is cut, and the steps of each but the last.
+
+    Example:
+        >>> rounds(28, None), rounds(1000, 400)
+        ((1, 28), (3, 334))
+    """
+    count = 1 if most is None else math.ceil(a_pass / most)
+    return count, math.ceil(a_pass / count)
+
+
+# --- graphs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GraphSpaceSettings(SpaceSettings):
+    """The latent space of a graph."""
+
+    posterior: DistributionKind = again(SpaceSettings, "posterior", "wrapped")
+    # The probability of an edge fixes the scale of the space.
+    prior_scale: float | Literal["auto"] = again(SpaceSettings, "prior_scale", 1.0)
+
+
+@dataclass(frozen=True)
+class GraphLayerSettings(LayerSettings):
+    """The graph convolutions."""
+
+    hidden: tuple[int, ...] = again(
+        LayerSettings, "hidden", (32,), help="Widths of the graph convolutions, such as 32 or 64,32."
+    )
+    encoder: EncoderKind = setting(
+        "convolutions",
+        "Encoder of the nodes: graph convolutions, or a free vector per node, which fits the edges most closely.",
+    )
+
+
+@dataclass(frozen=True)
+class EdgeSettings(Part):
+    """How edges come about."""
+
+    edges: EdgeKind = setting("fermi_dirac", "How the probability of an edge falls with distance.")
+    popularity: PopularityKind = setting(
+        "auto",
+        "Learn a popularity per node, so that nodes with many edges need not lie near all their neighbours.",
+        shown="auto: learned with fermi_dirac edges",
+    )
+    directed: bool = setting(
+        False, "Keep directions: an edge leads from the first node to the second, as in package,dependency."
+    )
+    pairs: PairKind = setting(
+        "balanced", "Pairs of nodes to fit: all, or the edges and an equal number of random non-edges (balanced)."
+    )
+    hide: float = setting(0.5, "Share of the edges that each step hides from the encoder.", rule=_SHARE_OF_EDGES)
+    weight: float = setting(1.0, "Weight of the likelihood of a pair of nodes.", rule=POSITIVE)
+
+    @property
+    def popular(self) -> bool:
+        """Whether nodes have a popularity."""
+        return self.popularity == "learned" or (self.popularity == "auto" and self.edges == "fermi_dirac")
+
+    def check(self) -> None:
+        super().check()
+        if self.popular and self.edges != "fermi_dirac":
+            raise CurvaeError(f'popularity="learned" needs edges="fermi_dirac", not {self.edges}; change one of them')
+        if self.directed and not self.popular:
+            raise CurvaeError(
+                'directed=True needs popularity="learned", which distinguishes the two directions of an edge'
+            )
+
+
+@dataclass(frozen=True)
+class GraphDrawSettings(DrawSettings):
+    """What is maximised, for a model of a graph."""
+
+    beta: float | Literal["auto"] = again(
+        DrawSettings,
+        "beta",
+        "auto",
+        help="Weight of the divergence: per node relative to a pair with balanced pairs, otherwise as in the ELBO.",
+        words={"auto": "auto"},
+        shown="auto: 0.1 divided by the dimension, at least 0.01; 0.01 for all pairs or free vectors",
+    )
+
+
+@dataclass(frozen=True)
+class GraphStepSettings(StepSettings):
+    """The training of a model of a graph."""
+
+    epochs: int = again(StepSettings, "epochs", 400, help="Steps over the whole graph.")
+    learning_rate: float = again(StepSettings, "learning_rate", 1e-2)
+    adam_beta2: float = again(StepSettings, "adam_beta2", 0.999)
+    cooldown: float = again(StepSettings, "cooldown", 0.0)
+    patience: int | None = setting(
+        200,
+        "Stop after so many steps without progress on validation edges, where edges are hidden, and keep the best "
+        "weights; or never, and keep the last.",
+        words={"never": None},
+    )
 
 
 ADDED: Mapping[str, Any] = {}

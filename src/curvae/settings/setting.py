@@ -3,15 +3,112 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..errors import CurvaeError
-from .checks import Rule, count, require_count
 
-__all__ = ["Part", "Setting", "again", "described", "setting"]
+__all__ = [
+    "LIKELIHOODS",
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "DecoderKind",
+    "DistributionKind",
+    "EdgeKind",
+    "EncoderKind",
+    "InitKind",
+    "NeighbourKind",
+    "NetworkKind",
+    "ObjectiveKind",
+    "PairKind",
+    "Part",
+    "PopularityKind",
+    "Rule",
+    "Setting",
+    "again",
+    "count",
+    "described",
+    "number",
+    "require_count",
+    "setting",
+    "whole",
+]
+
+
+# Which values a setting takes, and what is said of others.
+
+# The largest numbers that are tried, and why: what is larger would never end, or exhaust the memory.
+_TRAINING = (10_000, "each is a training of its own")
+_LIMITS: dict[str, tuple[int, str]] = {
+    "epochs": (1_000_000, "every epoch goes over all data and leaves a record"),
+    "batch_size": (100_000_000, "all rows of a step are in memory at once"),
+    "samples": (100_000, "all draws of a step are in memory at once"),
+    "importance_samples": (1_000_000, "the time grows with them, and the error falls only with their square root"),
+    "repeats": _TRAINING,
+    "splits": _TRAINING,
+    "n_splits": _TRAINING,
+    "n_init": _TRAINING,
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which values are right.
+
+    Arguments:
+        holds: whether it is, for a value.
+        text: what it "must" do, as in "be a positive number, got"; the value follows.
+    """
+
+    holds: Callable[[Any], bool]
+    text: str
+
+    def require(self, name: str, value: Any) -> None:
+        """Raise unless the value is right."""
+        if not self.holds(value):
+            raise CurvaeError(f"{name} must {self.text} {value!r}")
+
+
+def whole(value: Any) -> bool:
+    """Whether it is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def number(value: Any) -> bool:
+    """Whether it is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def count(value: Any) -> bool:
+    """Whether it is a whole number of at least 1."""
+    return whole(value) and value >= 1
+
+
+POSITIVE = Rule(lambda value: number(value) and value > 0, "be a positive number, got")
+NOT_NEGATIVE = Rule(lambda value: number(value) and value >= 0, "be a number ≥ 0, got")
+
+
+def require_count(name: str, value: Any, limit: str | None = None) -> None:
+    """Raise unless a value is a whole number of at least 1, and not absurdly large.
+
+    Arguments:
+        name: what the value is called.
+        value: what was given.
+        limit: whose limit holds; by default that of the name, if there is one.
+
+    Example:
+        >>> require_count("epochs", 10**12)
+        Traceback (most recent call last):
+        curvae.errors.CurvaeError: epochs must be at most 1,000,000, got 1,000,000,000,000: every epoch goes over all data and leaves a record
+    """  # noqa: E501 - an error is one line
+    if not count(value):
+        raise CurvaeError(f"{name} must be a whole number of at least 1, got {value!r}")
+    most, reason = _LIMITS.get(limit or name, (value, ""))
+    if value > most:
+        raise CurvaeError(f"{name} must be at most {most:,}, got {value:,}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -148,3 +245,27 @@ def described(part: type[Part]) -> dict[str, Setting]:
         )
     _described[part] = found
     return found
+
+
+# Names that settings choose from.
+
+DistributionKind = Literal["riemannian", "wrapped"]
+NetworkKind = Literal["mlp", "conv"]
+DecoderKind = Literal["gyroplane", "gyroplane_scalar", "log_mlp", "mlp", "mobius"]
+ObjectiveKind = Literal["elbo", "iwae"]
+EdgeKind = Literal["geodesic", "fermi_dirac"]
+PopularityKind = Literal["auto", "off", "learned"]
+EncoderKind = Literal["convolutions", "free"]
+PairKind = Literal["all", "balanced"]
+NeighbourKind = Literal["auto", "off", "near", "far", "both"]
+InitKind = Literal["auto", "random", "pca"]
+
+LIKELIHOODS: dict[str, str] = {
+    "bernoulli": "bernoulli:BERNOULLI",
+    "gaussian": "gaussian:GAUSSIAN",
+    "unit_gaussian": "gaussian:UNIT_GAUSSIAN",
+    "categorical": "categorical:CATEGORICAL",
+    "poisson": "poisson:POISSON",
+    "mixed": "mixed:MIXED",
+}
+"""every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""

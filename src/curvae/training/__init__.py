@@ -1,10 +1,11 @@
 """Training, evaluation and the run folder."""
 
-from ..data.scaling import Scaling
+from ..data.dataset import Scaling
+from ..maps.embedding import Embedding
 from .build import build
-from .comparison import Comparison, compare
+from .comparison import Comparison, compare, faithfulness_criterion, recovery_criterion
 from .config import Config
-from .evaluate import Embedding, embed
+from .evaluate import embed, impute
 from .fitted import Fitted
 from .fitting import fit, fit_many
 from .graphs import (
@@ -19,9 +20,7 @@ from .graphs import (
     missing_links,
     neighbourhood,
 )
-from .imputation import impute
-from .rows import Rows
-from .splits import HeldOut, Split, hold_out, random_split
+from .rows import HeldOut, Rows, Split, hold_out, random_split
 
 __all__ = [
     "Comparison",
@@ -39,6 +38,7 @@ __all__ = [
     "compare_graph",
     "embed",
     "embed_graph",
+    "faithfulness_criterion",
     "fit",
     "fit_graph",
     "fit_graphs",
@@ -50,5 +50,6 @@ __all__ = [
     "missing_links",
     "neighbourhood",
     "random_split",
+    "recovery_criterion",
 ]
 __dir__ = __all__.copy  # completion lists public names only

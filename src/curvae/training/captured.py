@@ -8,19 +8,127 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from ..models import Batch, MapTerms, Terms
-from ..models.tracing import trace
+from ..models import VAE, Batch, MapTerms, Terms
+from ..models.stack import trace
+from .config import Config
 from .engine import BatchEngine, EpochResult, Failure, figures, losses
-from .feeding import Feed
-from .sources import EVERY, Gathered, Stacked
+from .row_sources import EVERY, Crew, Gathered, Stacked
 
-__all__ = ["Captured"]
+__all__ = ["Captured", "Feed", "SharedEngine", "ahead"]
+
+
+# Batches that are made ready beside the computation.
+
+Thing = TypeVar("Thing")
+
+
+def ahead(things: Iterator[Thing]) -> Iterator[Thing]:
+    """The same things, each made by a thread while the one before it is in use.
+
+    Example:
+        >>> list(ahead(iter("abc")))
+        ['a', 'b', 'c']
+    """
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, things, None)
+        while (thing := coming.result()) is not None:
+            coming = thread.submit(next, things, None)
+            yield thing
+
+
+class Feed:
+    """Static tensors on a device that hold one batch after the other.
+
+    A thread makes the next batch on the host. On CUDA it lies there in pinned memory, and is copied to the device in a
+    stream of its own into one of two places, while the device computes with the batch before.
+
+    Arguments:
+        like: a batch of a stack, on the host, (models, rows, …).
+        size: rows of a batch; a smaller one is filled up with its last row.
+        device: of the tensors.
+
+    Attributes:
+        rows: the batch.
+        kept: 1 for each of its rows, and 0 for what fills it up, (size,).
+    """
+
+    def __init__(self, like: Batch, size: int, device: torch.device) -> None:
+        self._size, self._cuda = size, device.type == "cuda"
+        self.rows = _filled(like, size).map(lambda part: part.to(device, copy=True))
+        self.kept = torch.ones(size, dtype=torch.float64, device=device)
+        self._count = size
+        if self._cuda:
+            self._staging = [self.rows.map(torch.clone) for _ in range(2)]
+            self._free = [torch.cuda.Event() for _ in range(2)]
+            self._arrived = torch.cuda.Event()
+            self._stream = torch.cuda.Stream(device)
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+
+    def run(self, batches: Iterator[Batch]) -> Iterator[None]:
+        """Hold each of the batches in turn, from one `next` to the other."""
+        ready = ahead((_length(batch), self._ready(batch)) for batch in batches)
+        return self._held(ready)
+
+    def _held(self, ready: Iterator[tuple[int, Batch]]) -> Iterator[None]:
+        for number, (count, batch) in enumerate(ready):
+            if self._cuda:
+                batch = self._arriving(batch, number % 2)
+            _copy(self.rows, batch)
+            if self._cuda:
+                self._free[number % 2].record()
+            if count != self._count:
+                self._count = count
+                self.kept.copy_(torch.arange(self._size) < count)
+            yield
+
+    def _ready(self, batch: Batch) -> Batch:
+        batch = _filled(batch, self._size)
+        return batch.map(Tensor.pin_memory) if self._cuda else batch
+
+    def _arriving(self, batch: Batch, place: int) -> Batch:
+        """The batch on the device; what is done with it there waits until it has arrived."""
+        staging = self._staging[place]
+        self._free[place].synchronize()  # so that the host is never more than two batches ahead
+        with torch.cuda.stream(self._stream):
+            _copy(staging, batch)
+            self._arrived.record()
+        torch.cuda.current_stream().wait_event(self._arrived)
+        return staging
+
+
+def _length(batch: Batch) -> int:
+    """Rows of every model of a stack."""
+    return batch.x.shape[1]
+
+
+def _filled(batch: Batch, size: int) -> Batch:
+    missing = size - _length(batch)
+    if not missing:
+        return batch
+    filled = batch.map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1))
+    others: dict[str, Tensor | Batch] = {}  # what fills up a batch is nobody's neighbour, and companions are whole
+    for name in ("near", "far"):
+        if (part := getattr(batch, name)) is not None:
+            rows, companions = part.tensor_split([_length(batch)], -1)
+            wider = torch.cat([F.pad(rows, (0, missing), value=-1.0), companions], -1)
+            others[name] = F.pad(wider, (0, 0, 0, missing), value=-1.0)
+    if batch.companions is not None:
+        others["companions"] = batch.companions
+    return filled.joined(**others)
+
+
+def _copy(to: Batch, batch: Batch) -> None:
+    for place, part in zip(tree_leaves(to), tree_leaves(batch), strict=True):
+        place.copy_(part, non_blocking=True)
+
 
 # Milliseconds that compiling saves a step, about: of any stack, and of every model in it; and what it costs.
 _SAVED, _SAVED_EACH, _COMPILING = 2.0, 0.03, 15e3
@@ -270,3 +378,74 @@ class Captured(BatchEngine):
 def _counting(rows: Batch, kept: Tensor) -> Tensor:
     """By how much each row counts; what fills up a batch, not at all."""
     return kept if rows.weight is None else kept * rows.weight
+
+
+# The engine of one of several processes that train a model together.
+
+
+class SharedEngine(BatchEngine):
+    """A model that several processes train: each has its share of every batch, and all take the same steps.
+
+    The loss of a process is the sum over its rows divided by the number of rows of the whole batch. Gradients and loss
+    lie in one flat tensor, whose sum over the processes is that of a single one with the same batch. Each makes the
+    noise of the whole batch, a few numbers a row, and takes that of its own rows.
+
+    Arguments:
+        models, configs: a single one.
+        train, validation: its share of the rows; `index` of a batch has their places in the batch of all processes.
+        crew: the processes.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[VAE],
+        configs: Sequence[Config],
+        train: Stacked,
+        validation: Stacked | None,
+        crew: Crew,
+    ) -> None:
+        super().__init__(models, configs, train, validation)
+        self.crew = crew
+        sizes = [leaf.numel() for leaf in self.stack.leaves.values()]
+        first = next(iter(self.stack.leaves.values()))
+        self._flat = torch.zeros(sum(sizes) + 1, dtype=first.dtype, device=first.device)
+        parts = self._flat[:-1].split(sizes)
+        self._gradients = {
+            name: part.view_as(leaf) for (name, leaf), part in zip(self.stack.leaves.items(), parts, strict=True)
+        }
+
+    def _subset(self, places: list[int]) -> Self:
+        raise NotImplementedError("several processes train one model")
+
+    @property
+    def threads(self) -> int | None:
+        return self._threads(self.config.batch_size // self.crew.share.size)
+
+    def _own(self, rows: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
+        """The rows on the device, with their part of the noise of the batch."""
+        device = self.stack.device
+        rows = rows.map(lambda part: part.to(device))
+        assert rows.index is not None
+        return rows, noise.index_select(2, rows.index[0])
+
+    def _step(self, rows: Batch, noise: Tensor, step: int, failures: dict[int, Failure]) -> Tensor:
+        count, found = noise.shape[2], self._no_figures()
+        rows, noise = self._own(rows, noise)
+        if own := noise.shape[2]:
+            loss, found = self._loss(rows, noise)
+            loss = loss * (own / count)
+            gradients = torch.autograd.grad(loss, list(self.stack.leaves.values()))
+            torch._foreach_copy_(list(self._gradients.values()), list(gradients))
+            self._flat[-1] = loss.detach()
+        else:
+            self._flat.zero_()
+        self.crew.sum(self._flat)
+        self._follow([float(self._flat[-1])], self._gradients, step, failures)
+        return found
+
+    def _judged(self, rows: Batch, noise: Tensor) -> Tensor:
+        rows, noise = self._own(rows, noise)
+        return super()._judged(rows, noise) if noise.shape[2] else self._no_figures()[:2]
+
+    def _total(self, figures: Tensor) -> Tensor:
+        return self.crew.sum(figures)

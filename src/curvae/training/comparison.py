@@ -7,35 +7,281 @@ The verdict is a t-test on the differences with the variance corrected for train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
 from ..data import Arrays
-from ..data.missing import has_missing
+from ..data.dataset import has_missing
 from ..errors import CurvaeError
+from ..maps.distances import Places, Rows, euclidean, places_of
+from ..maps.embedding import Embedding
+from ..maps.faithfulness import Agreement, Array, Index, Ranks, neighbour_ranks
+from ..maps.statistics import LEVEL, rank_correlation
 from ..models import Layout
-from .build import require_buildable
-from .config import Config
-from .effects import Effects
-from .evaluate import Embedding, Stability, stability
+from ..settings import Settings
+from .build import Effects, require_buildable
+from .config import Config, require_count
+from .evaluate import Stability, stability
 from .fitting import train_many
-from .paired import Outcome, Paired, by_split, curved_values
 from .problems import Judged, Listener, Problem, Task, Warn
-from .rows import Data
+from .rows import Data, Split, random_split
 from .rows_problem import SAMPLES, plan_rows, resolve, scaling_for
-from .splits import Split, random_split
 from .stacks import train_stack
 from .workers import default_jobs
-from .yardsticks import Repeat, Yardstick, best_curvature
 
-__all__ = ["FEWEST_COMPARED", "SAMPLES", "Comparison", "Repeat", "compare", "compare_splits", "plan"]
+__all__ = [
+    "FEWEST_COMPARED",
+    "SAMPLES",
+    "Comparison",
+    "Criterion",
+    "Outcome",
+    "Paired",
+    "Repeat",
+    "best_curvature",
+    "by_split",
+    "compare",
+    "compare_splits",
+    "curved_values",
+    "faithfulness_criterion",
+    "plan",
+    "recovery_criterion",
+    "require_recoverable",
+]
+
+
+# Is one kind of model better than another? Differences on the same splits, and a test on their mean.
+
+Outcome = Literal["hyperbolic", "none", "euclidean"]
+
+_FEWEST = 3  # repeats
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What curved models gain over flat ones, one figure a split; positive is better.
+
+    Arguments:
+        differences: curved minus flat, at least two.
+        ratio: test data over training data. Training sets of different splits overlap, so differences are not
+            independent, and the variance of their mean is raised by this share; 0 leaves it as if they were.
+
+    References:
+        Nadeau and Bengio (2003), Inference for the generalization error.
+
+    Example:
+        >>> gain = Paired([1.0, 1.2, 0.8, 1.1], ratio=0.1)
+        >>> gain.outcome, round(gain.mean, 3)
+        ('hyperbolic', 1.025)
+    """
+
+    differences: Sequence[float]
+    ratio: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.differences))
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return float(np.std(self.differences, ddof=1) * math.sqrt(1 / len(self.differences) + self.ratio))
+
+    @property
+    def interval(self) -> float:
+        """Half-width of the 95 % interval of the mean."""
+        return float(stdtrit(len(self.differences) - 1, 1 - LEVEL / 2) * self.error)
+
+    @property
+    def p_value(self) -> float:
+        """Of the two-sided t-test."""
+        if self.error == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stdtr(len(self.differences) - 1, -abs(self.mean) / self.error))
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.p_value >= LEVEL:
+            return "none"
+        return "hyperbolic" if self.mean > 0 else "euclidean"
+
+    def verdict(self, unit: str, curved: str, flat: str = "curvature 0", factor: float = 1.0) -> str:
+        """The answer in one sentence, in units of which there are `factor` to those of the differences.
+
+        `curved` and `flat` are the spaces between which it decides.
+        """
+        margin = f"{factor * self.interval:.2f} {unit} (p = {self.p_value:.2g})"
+        gain = factor * self.mean
+        if self.outcome == "none":
+            return f"No detectable difference: use {flat}. Curved minus flat is {gain:+.2f} ± {margin}."
+        name = "Hyperbolic" if self.outcome == "hyperbolic" else "Euclidean"
+        space = curved if self.outcome == "hyperbolic" else flat
+        return f"{name} better by {abs(gain):.2f} ± {margin}: use {space}."
+
+
+def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -> list[float]:
+    """Values of c to compare, 0 first; raises for what cannot be compared."""
+    require_count("repeats", repeats)
+    if repeats < _FEWEST:
+        raise CurvaeError(
+            f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"
+        )
+    if not curvatures or not all(c > 0 for c in curvatures):
+        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
+    if any(factor.learned for factor in config.factors):
+        raise CurvaeError(
+            "a comparison chooses among fixed curvatures; drop learn_curvature, or write h2 for h2:learn in the space"
+        )
+    if config.space is not None and all(factor.flat for factor in config.factors):
+        raise CurvaeError(
+            f"all factors of the space {config.space} are flat, so there is no curvature to compare; write h for e"
+        )
+    return [0.0, *dict.fromkeys(float(c) for c in curvatures)]
+
+
+def by_split(
+    results: Sequence[Judged], values: Sequence[float], seed: int, warn: Callable[[str], None]
+) -> dict[int, dict[float, Judged]]:
+    """Results by split and curvature; splits of which a model failed are left out, unless too few would stay.
+
+    Arguments:
+        results: of every split in turn, one for each of `values`.
+        values: of c.
+        seed: of the first split.
+        warn: told of what is left out.
+    """
+    found = {}
+    for i, start in enumerate(range(0, len(results), len(values))):
+        mine = dict(zip(values, results[start : start + len(values)], strict=True))
+        if any(result.failure is not None for result in mine.values()):
+            warn(f"the split of seed {seed + i} is left out: a model of it failed")
+        else:
+            found[i] = mine
+    if len(found) < _FEWEST:
+        failure = next(result.failure for result in results if result.failure is not None)
+        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
+    return found
+
+
+# Criteria of a comparison besides the likelihood, each with its own test, and what to choose for which purpose.
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Scores of one split, by curvature: mean log-likelihoods of rows, or `Links` of a graph.
+
+    For Gaussian likelihoods, `pca` is that of probabilistic PCA of the same dimension on the test rows; for
+    faithfulness, that of PCA.
+    """
+
+    seed: int
+    validation: dict[float, Any]
+    test: dict[float, Any]
+    pca: float | None = None
+
+    @property
+    def chosen(self) -> float:
+        """The c > 0 that is best on validation data."""
+        return max((c for c in self.validation if c > 0), key=lambda c: float(self.validation[c]))
+
+    @property
+    def difference(self) -> float:
+        """What the chosen curvature gains on test data: in nats a row, or of a graph in AUC."""
+        return float(self.test[self.chosen]) - float(self.test[0.0])
+
+
+def best_curvature(repeats: Sequence[Repeat]) -> float:
+    """The c > 0 with the best mean on validation data."""
+    curved = [c for c in repeats[0].validation if c > 0]
+    return max(curved, key=lambda c: fmean(float(one.validation[c]) for one in repeats))
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What curvature gains by another measure than the likelihood, on the same splits.
+
+    Arguments:
+        name: of the measure, such as "faithfulness".
+        meaning: what it measures, in a few words.
+        purpose: whoever wants this should choose by it: "for a map that keeps neighbours".
+        repeats: scores of every split, higher is better. The c of a split is the best one on the validation data of the
+            others: trainings are lucky with their maps, and chosen by its own a split would choose its luck.
+        ratio: test data over training data, as of `Paired`.
+    """
+
+    name: str
+    meaning: str
+    purpose: str
+    repeats: list[Repeat]
+    ratio: float
+
+    @property
+    def paired(self) -> Paired:
+        """The differences on test data."""
+        return Paired(self.differences, self.ratio)
+
+    @property
+    def chosen(self) -> list[float]:
+        """The c > 0 of every split: the best in the mean over the validation data of the others."""
+        return [best_curvature(self.repeats[:i] + self.repeats[i + 1 :]) for i in range(len(self.repeats))]
+
+    @property
+    def differences(self) -> list[float]:
+        """What it gains over c = 0 on test data."""
+        return [one.test[c] - one.test[0.0] for one, c in zip(self.repeats, self.chosen, strict=True)]
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.paired.outcome
+
+    @property
+    def best(self) -> float:
+        """The c > 0 with the best mean on validation data."""
+        return best_curvature(self.repeats)
+
+    @property
+    def choice(self) -> float:
+        """The curvature to use by this measure: the best one if it is better than 0."""
+        return self.best if self.outcome == "hyperbolic" else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """What was found."""
+        found = self.paired
+        ends = {"hyperbolic": "curved is better", "euclidean": "flat is better", "none": "no detectable difference"}
+        margin = f"{found.mean:+.3f} ± {found.interval:.3f} (p = {found.p_value:.2g})"
+        return f"By {self.name}, {self.meaning}, curved minus flat is {margin}: {ends[self.outcome]}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, as JSON values."""
+        found = self.paired
+        return {
+            "outcome": self.outcome,
+            "gain": found.mean,
+            "interval": found.interval,
+            "p_value": found.p_value,
+            "best_curvature": self.best,
+            "repeats": [
+                {
+                    "seed": one.seed,
+                    "chosen": c,
+                    "difference": difference,
+                    "validation": {str(c): score for c, score in one.validation.items()},
+                    "test": {str(c): score for c, score in one.test.items()},
+                    **({} if one.pca is None else {"pca": one.pca}),
+                }
+                for one, c, difference in zip(self.repeats, self.chosen, self.differences, strict=True)
+            ],
+        }
+
 
 _VALIDATION, _TEST = 0.1, 0.2
 FEWEST_COMPARED = 20
@@ -56,7 +302,7 @@ class Comparison:
         maps: of every repeat, all data, by curvature.
         config: settings.
         reason: why this likelihood; empty for graphs, which have none.
-        yardsticks: what curvature gains by other measures.
+        criteria: what curvature gains by other measures.
         structure: of the data as a diagnosis calls it: "tree-like", "clustered" or "flat"; empty where it is not known.
 
     Attributes:
@@ -74,7 +320,7 @@ class Comparison:
     maps: dict[float, list[Embedding]]
     config: Any
     reason: str = ""
-    yardsticks: tuple[Yardstick, ...] = ()
+    criteria: tuple[Criterion, ...] = ()
     structure: str = ""
 
     @property
@@ -107,10 +353,10 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The answer: what the likelihood says, what other yardsticks say, and which to follow where they disagree."""
+        """The answer: what the likelihood says, what other criteria say, and which to follow where they disagree."""
         flat = self._space(0.0)
         first = self.paired.verdict(self.unit, self._space(self.best), flat, self.factor)
-        return " ".join([first, *(one.sentence for one in self.yardsticks), *self._advice()])
+        return " ".join([first, *(one.sentence for one in self.criteria), *self._advice()])
 
     def _space(self, c: float) -> str:
         """What to use for this curvature."""
@@ -119,14 +365,14 @@ class Comparison:
         return f"c = {c:g}" if c else "curvature 0"
 
     def _advice(self) -> list[str]:
-        """What to choose for which purpose, where the yardsticks disagree or no yardstick shows the tree."""
-        chosen = {"to model, fill in or draw data": self.choice} | {one.purpose: one.choice for one in self.yardsticks}
+        """What to choose for which purpose, where the criteria disagree or no criterion shows the tree."""
+        chosen = {"to model, fill in or draw data": self.choice} | {one.purpose: one.choice for one in self.criteria}
         tree = self.structure == "tree-like"
         if len(set(chosen.values())) > 1:
-            why = "The data are tree-like, but not all yardsticks gain by curvature" if tree else "Yardsticks disagree"
+            why = "The data are tree-like, but not all criteria gain by curvature" if tree else "Criteria disagree"
             return [f"{why}: {'; '.join(f'{purpose} use {self._space(c)}' for purpose, c in chosen.items())}."]
-        if tree and self.yardsticks and self.choice == 0:
-            return ["The data are tree-like, but no yardstick detects a gain by curvature in this dimension."]
+        if tree and self.criteria and self.choice == 0:
+            return ["The data are tree-like, but no criterion detects a gain by curvature in this dimension."]
         return []
 
     @property
@@ -151,7 +397,7 @@ class Comparison:
             "best_curvature": self.best,
             **likelihood,
             **({"structure": self.structure} if self.structure else {}),
-            **({"yardsticks": {one.name: one.to_json() for one in self.yardsticks}} if self.yardsticks else {}),
+            **({"criteria": {one.name: one.to_json() for one in self.criteria}} if self.criteria else {}),
             "repeats": [
                 {
                     "seed": r.seed,
@@ -313,3 +559,112 @@ def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | 
     if data.context is not None:
         scaled = Effects.of(scaled[split.train], data.context[split.train]).removed(scaled, data.context)
     return float(PCA(config.dim).fit(scaled[split.train]).score(scaled[split.test]))
+
+
+# Does curvature make maps more faithful, or recover a known tree better? Criteria of a comparison of models.
+#
+# Rows that a model has not seen are placed by its encoder, and judged by where they lie among its training rows.
+
+_ASKED, _AMONG = 500, 2000  # rows that are placed, and rows among which, at most
+
+# From the maps of one split to a score each, given rows to be placed and rows among which they are.
+_Score = Callable[[Sequence[Places], Index, Index], list[float]]
+
+
+def faithfulness_criterion(data: Rows, found: Comparison, splits: Mapping[int, Split]) -> Criterion:
+    """Whether curved models place held-out rows more faithfully: (Qlocal + Qglobal)/2 by Euclidean distances.
+
+    Arguments:
+        data: the rows that were compared on, with columns scaled as they are to count.
+        found: the comparison by likelihood, with its maps.
+        splits: of every repeat, by seed.
+    """
+
+    def score(maps: Sequence[Places], asked: Index, among: Index) -> list[float]:
+        rows = data.scaled(np.concatenate([asked, among]))
+        rows -= rows.mean(0)
+        truth = neighbour_ranks(euclidean(rows[: len(asked)], rows[len(asked) :]))
+        return [_kept(truth, places.table(asked, among)) for places in maps]
+
+    def linear(asked: Index, among: Index, dim: int) -> float | None:
+        train = data.scaled(among)
+        if dim > min(train.shape) or not np.ptp(train, axis=0).any():
+            return None
+        from sklearn.decomposition import PCA  # takes long to import
+
+        fitted, places = PCA(dim, random_state=0).fit(train), np.zeros((len(data), dim))
+        places[among], places[asked] = fitted.transform(train), fitted.transform(data.scaled(asked))
+        return score([places_of(places)], asked, among)[0]
+
+    meaning = "the share of neighbours that held-out rows keep on the map"
+    purpose = "for a map that keeps neighbours"
+    return _criterion("faithfulness", meaning, purpose, score, found, splits, np.arange(len(data)), linear)
+
+
+def _kept(truth: Ranks, distances: Array) -> float:
+    found = Agreement(distances.shape[1], 1)
+    found.add(truth, neighbour_ranks(distances))
+    curve = found.curve
+    return (curve.local + curve.far) / 2
+
+
+def recovery_criterion(
+    distances: Callable[[Index, Index], Array], node: Index, found: Comparison, splits: Mapping[int, Split]
+) -> Criterion:
+    """Judge how well models recover a tree, by the rank correlation of its distances with those of held-out rows.
+
+    Arguments:
+        distances: between nodes of the tree, given two arrays of their numbers; `NamedTree.distances`.
+        node: number of the node of each row, −1 where it has none.
+        found, splits: see `faithfulness_criterion`.
+    """
+
+    def score(maps: Sequence[Places], asked: Index, among: Index) -> list[float]:
+        first, second = np.repeat(asked, len(among)), np.tile(among, len(asked))
+        truth = distances(node[first], node[second])
+        return [rank_correlation(truth, places.table(asked, among).ravel()) for places in maps]
+
+    require_recoverable(node, splits.values())
+    known = np.flatnonzero(node >= 0)
+    meaning = "the rank correlation of held-out rows' distances with those in the tree"
+    return _criterion("recovery", meaning, "to read off the tree", score, found, splits, known)
+
+
+def require_recoverable(node: Index, splits: Iterable[Split]) -> None:
+    """Raise an error if too few rows have a node of a tree to compare models by how well they recover it."""
+    known = np.flatnonzero(node >= 0)
+    if len(np.unique(node[known])) < _FEWEST:
+        raise CurvaeError("rows of at least three nodes are needed to compare maps with a tree; match more")
+    for split in splits:
+        parts = split.train, split.validation, split.test
+        _require_judges("recovery", *(np.intersect1d(part, known) for part in parts))
+
+
+def _require_judges(name: str, among: Index, *asked: Index) -> None:
+    if not (len(among) > 1 and all(map(len, asked))):
+        raise CurvaeError(f"a split has no held-out rows to judge by {name}; use more rows")
+
+
+def _criterion(
+    name: str,
+    meaning: str,
+    purpose: str,
+    score: _Score,
+    found: Comparison,
+    splits: Mapping[int, Split],
+    usable: Index,
+    linear: Callable[[Index, Index, int], float | None] = lambda asked, among, dim: None,
+) -> Criterion:
+    """Score the maps of every repeat on its validation and its test rows, as far as they are `usable`."""
+    repeats = []
+    for place, one in enumerate(found.repeats):
+        split = splits[one.seed]
+        maps = [places_of(each[place]) for each in found.maps.values()]
+        random = np.random.default_rng(one.seed)
+        among = random.permutation(np.intersect1d(split.train, usable))[:_AMONG]
+        held_out = split.validation, split.test
+        asked = [random.permutation(np.intersect1d(part, usable))[:_ASKED] for part in held_out]
+        _require_judges(name, among, *asked)
+        validation, test = (dict(zip(found.maps, score(maps, part, among), strict=True)) for part in asked)
+        repeats.append(Repeat(one.seed, validation, test, linear(asked[1], among, maps[0].dim)))
+    return Criterion(name, meaning, purpose, repeats, found.ratio)

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data import Arrays, Dataset, Schema
-from ..data.scaling import Scaling
+from ..data.dataset import Scaling
 from ..errors import CurvaeError
 from ..models import VAE, Batch, Layout
 from ..models.likelihoods.base import Matrix
 from ..nn.space import FactorFigures
 from .build import build
 from .config import Config, Settings
-from .rows import Rows
-from .splits import Split
+from .rows import Rows, Split
 
 __all__ = ["METRICS", "Fitted", "FittedModel", "Record", "RunFiles", "Stored", "held_out_score", "restored_model"]
 

@@ -12,18 +12,16 @@ import joblib
 import torch
 
 from ..data import Stream
-from ..data.scaling import Scaling
+from ..data.dataset import Scaling
 from ..errors import CurvaeError
-from .checkpoints import begun
 from .config import Config
 from .fitted import Fitted, FittedModel, Record
 from .problems import Listener, Problem, Task, Warn
 from .processes import assist, follows, require_shareable, train_together
-from .rows import Data
+from .rows import Data, HeldOut, Split
 from .rows_problem import RowsTask, plan_rows
-from .splits import HeldOut, Split
-from .stacks import train_stack
-from .stream_problem import plan_stream
+from .stacks import begun, train_stack
+from .streamed import plan_stream
 from .workers import spread
 
 __all__ = ["fit", "fit_many", "train_many", "train_one"]

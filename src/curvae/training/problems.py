@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
-from .adam import Fall
-from .config import Settings
-from .crew import ALONE, Crew
-from .device import choose_device
-from .engine import Engine
-from .evaluate import Embedding
+from ..maps.embedding import Embedding
+from .config import Settings, choose_device
+from .engine import Engine, Fall
 from .fitted import FittedModel, Record
+from .row_sources import ALONE, Crew
 
 __all__ = ["Judged", "Listener", "ModelInTraining", "Problem", "Task", "Warn", "require_one_each"]
 

@@ -26,14 +26,12 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from ..errors import CurvaeError
-from .checkpoints import Checkpoint
-from .config import Config
-from .crew import SHARDS, Crew, Share
-from .device import few_threads
+from .config import Config, few_threads
 from .fitted import FittedModel
 from .problems import Listener, Problem
 from .problems import Task as AnyTask
-from .stacks import train_stack
+from .row_sources import SHARDS, Crew, Share
+from .stacks import Checkpoint, train_stack
 
 __all__ = ["Launched", "assist", "follows", "launched", "process_count", "require_shareable", "train_together"]
 

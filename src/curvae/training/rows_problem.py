@@ -14,27 +14,22 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Arrays, memory
-from ..data.dataset import hash_rows
-from ..data.missing import column_means
-from ..data.principal import Principal, principal_axes
-from ..data.scaling import Scaling
+from ..data.dataset import Scaling, column_means, hash_rows
 from ..errors import CurvaeError
+from ..maps.statistics import Principal, principal_axes
 from ..models import LIKELIHOODS, VAE, Layout
 from ..models.likelihoods import choose_likelihood
 from ..settings import NeighbourKind
-from .build import build
-from .captured import Captured
+from .build import Effects, build
+from .captured import Captured, SharedEngine
 from .config import Config
-from .effects import Effects
 from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
-from .neighbours import COMPONENTS, Neighbourhood, Neighbourhoods, neighbourhood
+from .neighbourhoods import COMPONENTS, Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
-from .rows import Data, Rows, layout_of
-from .shared import SharedEngine
-from .sources import Pool
-from .splits import HeldOut, Split, random_split
+from .row_sources import Pool
+from .rows import Data, HeldOut, Rows, Split, layout_of, random_split
 
 __all__ = [
     "SAMPLES",

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .device import choose_device
+from .config import choose_device
 from .fitted import Record
 from .problems import Listener, Warn
 from .problems import Task as AnyTask

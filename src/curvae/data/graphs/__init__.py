@@ -1,7 +1,6 @@
 """Graphs from files, other libraries and by name; splits that hold out edges."""
 
-from .graph_data import Graph
-from .sources import load_graph
-from .splits import EdgeSplit, split_edges
+from .graph_data import EdgeSplit, Graph, split_edges
+from .graph_loading import load_graph
 
 __all__ = ["EdgeSplit", "Graph", "load_graph", "split_edges"]

@@ -5,40 +5,320 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array, triu
 
 from ...errors import CurvaeError
 from .. import memory
-from ..column_values import is_text
-from ..files import is_packed
-from ..messages import Messages, count, quoted
-from ..tables import require_column
-from ..text import (
+from ..dataset import feature_names
+from ..files import BROKEN_GZIP, Messages, count, is_packed, one_line, open_file, quoted
+from ..tables import opened_parquet, require_column
+from ..text_tables import (
     BLANKS,
     COMMA_NUMBER,
     HEAD,
+    LONGEST,
     NUMBER,
     SEPARATORS,
     TextFile,
     check_cells,
     check_widths,
     has_decimal_commas,
+    is_text,
     scan,
     sniff,
     split,
+    texts_of,
 )
-from .coded import Coded, code_texts, number_nodes
-from .plain_lists import LARGE, NotPlainError, PlainCells
 from .raw_graph import RawGraph
 
-__all__ = ["Ends", "end_columns", "looks_like_edges", "looks_like_header", "read_edge_list", "weight_column"]
+__all__ = [
+    "INTEGER",
+    "LARGE",
+    "Coded",
+    "Ends",
+    "NotPlainError",
+    "PlainCells",
+    "code_numbers",
+    "code_texts",
+    "coded_arrays",
+    "end_columns",
+    "from_frame",
+    "from_geometric",
+    "from_matrix",
+    "from_networkx",
+    "from_pairs",
+    "is_geometric",
+    "is_networkx",
+    "looks_like_edges",
+    "looks_like_header",
+    "name_nodes",
+    "number_nodes",
+    "read_edge_list",
+    "read_graphml",
+    "read_parquet_edges",
+    "small",
+    "weight_column",
+    "whole_numbers",
+]
+
+
+# Names of nodes as numbers: how the two columns of a list of edges become nodes and links.
+
+INTEGER = r"-?(?:0|[1-9]\d{0,17})"  # as it would be printed
+
+_SPARSE = 4  # numbers of a range, for each that is given, up to which the range is marked instead of sorted
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """The names in two columns.
+
+    Arguments:
+        names: different names without blanks around them, in any order.
+        codes: place among them of each name, (2, rows), int32 where it suffices.
+    """
+
+    names: NDArray[np.str_]
+    codes: NDArray[np.integer]
+
+    def after(self, rows: int) -> Coded:
+        """Without the first rows."""
+        return Coded(self.names, self.codes[:, rows:])
+
+
+def code_texts(left: Any, right: Any) -> Coded:
+    """Of two series of texts."""
+    codes, found = pd.factorize(pd.concat([left, right], ignore_index=True))
+    # Names that differ only in blanks around them are the same.
+    same, names = pd.factorize(pd.Series(found, dtype=object).str.strip())
+    return Coded(names.to_numpy(dtype=np.str_), small(same, len(names))[codes].reshape(2, -1))
+
+
+def code_numbers(numbers: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+    """Different numbers in ascending order, and the place among them of each, in the shape of these.
+
+    Example:
+        >>> code_numbers(np.array([[7, 3], [7, 9]]))
+        (array([3, 7, 9]), array([[1, 0],
+               [1, 2]], dtype=int32))
+    """
+    if not numbers.size:
+        return numbers.reshape(-1), np.zeros(numbers.shape, np.int32)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low >= _SPARSE * numbers.size + 1024:
+        found, places = np.unique(numbers, return_inverse=True)
+        return found, small(places.reshape(numbers.shape), len(found))
+    marked = np.zeros(high - low + 1, dtype=bool)
+    shifted = numbers - low if low else numbers
+    marked[shifted] = True
+    places = small(np.cumsum(marked) - 1, len(marked))[shifted]
+    return np.flatnonzero(marked).astype(numbers.dtype) + numbers.dtype.type(low), places
+
+
+def small(places: NDArray[np.integer], count: int) -> NDArray[np.integer]:
+    """Places among so many things, in 32 bits where that suffices."""
+    return places.astype(np.int32 if count < 2**31 else np.int64, copy=False)
+
+
+def whole_numbers(texts: NDArray[np.str_]) -> NDArray[np.int64] | None:
+    """The numbers that texts are, if all are integers as they are printed; otherwise None.
+
+    Example:
+        >>> whole_numbers(np.array(["7", "-3"])), whole_numbers(np.array(["7", "03"]))
+        (array([ 7, -3]), None)
+    """
+    if not all(re.fullmatch(INTEGER, text) for text in texts[:1000].tolist()):
+        return None
+    try:
+        numbers = texts.astype(np.int64)
+    except (ValueError, OverflowError):
+        return None
+    printed = bool((numbers.astype(texts.dtype) == texts).all()) and bool((abs(numbers) < 10**18).all())
+    return numbers if printed or all(re.fullmatch(INTEGER, text) for text in texts.tolist()) else None
+
+
+def number_nodes(coded: Coded) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """List the names of all nodes that occur, (nodes,), and the links between their positions, (links, 2).
+
+    Nodes are ordered by number if all names are integers, else by first appearance.
+    """
+    names, codes = coded.names, coded.codes
+    used = np.flatnonzero(np.bincount(codes.ravel(), minlength=len(names)))
+    numbers = whole_numbers(names[used])
+    order = used[np.argsort(numbers, kind="stable")] if numbers is not None else pd.unique(codes.T.ravel())
+    place = np.empty(len(names), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    links = np.empty((codes.shape[1], 2), dtype=np.int64)
+    for side in (0, 1):
+        links[:, side] = place[codes[side]]
+    return names[order], links
+
+
+def name_nodes(left: Any, right: Any) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """`number_nodes` of two series with the names of the two nodes of each link.
+
+    Example:
+        >>> names, links = name_nodes(pd.Series(["b", "c "]), pd.Series(["c", "a"]))
+        >>> names.tolist(), links.tolist()
+        (['b', 'c', 'a'], [[0, 1], [1, 2]])
+    """
+    return number_nodes(code_texts(left, right))
+
+
+# Large lists of edges in plain text, read in pieces by Arrow.
+
+LARGE = 1 << 22
+"""bytes of a file from which on it is tried"""
+
+_PIECE = 1 << 24  # bytes of text that are parsed at once
+
+
+class NotPlainError(Exception):
+    """A file has quotes, comments among its edges or something else that only the general reader understands."""
+
+
+class PlainCells:
+    """The cells of a list of edges in which a line is an edge, and the separator always ends a cell.
+
+    Arguments:
+        file: the file.
+        separator: one character.
+        records: its first edges, split.
+        skipped: lines before these.
+        ends: columns that may name nodes.
+        line: from the number of an edge to that of its line.
+    """
+
+    def __init__(
+        self,
+        file: TextFile,
+        separator: str,
+        records: Sequence[Sequence[str]],
+        skipped: int,
+        ends: Collection[int],
+        line: Callable[[int], int],
+    ) -> None:
+        self.separator, self.records, self.line = separator, records, line
+        self._file, self._skipped, self._ends = file, skipped, sorted(ends)
+        numbers = self._numbers(self._ends, _integers)
+        if numbers is not None:
+            found, self._codes = code_numbers(np.stack(numbers))
+            self._names = found.astype(np.str_)
+            return
+        arrow = import_module("pyarrow")
+        columns = [arrow.chunked_array(parts) for parts in zip(*self._pieces(self._ends), strict=True)]
+        self._names, self._codes = coded_arrays(columns)
+        odd = pd.Series(self._names, dtype=object).str.contains(r"^[#%]|^-0$|\s" if separator == " " else "^[#%]|^-0$")
+        if odd.any() or self._names.dtype.itemsize > 4 * LONGEST:
+            raise NotPlainError
+
+    def coded(self, left: int, right: int) -> Coded:
+        """The names in two columns, with those of the first line, which may be a header."""
+        first = np.array([self.records[0][place] for place in (left, right)], dtype=np.str_)
+        known = pd.Index(self._names).get_indexer(pd.Index(first))
+        added = np.unique(first[known < 0])
+        known = np.where(known < 0, len(self._names) + np.searchsorted(added, first), known)
+        rows = self._codes[[self._ends.index(place) for place in (left, right)]]
+        return Coded(np.concatenate([self._names, added]), np.column_stack([known.astype(rows.dtype), rows]))
+
+    def weights(self, column: int, start: int) -> NDArray[np.float64]:
+        """Positive numbers in a column, from a row on."""
+        found = self._numbers([column], _floats)
+        if found is None:
+            raise NotPlainError
+        rest = found[0]
+        if not start:
+            first = _floats(import_module("pyarrow").array([self.records[0][column]]))
+            if first is None:
+                raise NotPlainError
+            rest = np.append(first, rest)
+        if not bool((np.isfinite(rest) & (rest > 0)).all()):  # the general reader says where
+            raise NotPlainError
+        return rest
+
+    def _numbers(
+        self, columns: Sequence[int], convert: Callable[[Any], NDArray[Any] | None]
+    ) -> list[NDArray[Any]] | None:
+        """Columns as numbers, in the lines after the first; None if a cell is none."""
+        found: list[list[NDArray[Any]]] = [[] for _ in columns]
+        for piece in self._pieces(columns):
+            for parts, texts in zip(found, piece, strict=True):
+                if (part := convert(texts)) is None:
+                    return None
+                parts.append(part)
+        if not found[0]:
+            raise NotPlainError
+        return [np.concatenate(parts) for parts in found]
+
+    def _pieces(self, columns: Sequence[int]) -> Iterator[list[Any]]:
+        """Texts of some columns in the lines after the first, a piece at a time."""
+        try:
+            arrow, text = import_module("pyarrow"), import_module("pyarrow.csv")
+        except ImportError:
+            raise NotPlainError from None
+        names = [str(place) for place in range(len(self.records[0]))]
+        wanted = [names[place] for place in columns]
+        how = {
+            "read_options": text.ReadOptions(block_size=_PIECE, column_names=names, skip_rows=self._skipped + 1),
+            "parse_options": text.ParseOptions(delimiter=self.separator, quote_char=False),
+            "convert_options": text.ConvertOptions(
+                column_types=dict.fromkeys(wanted, arrow.string()), include_columns=wanted, null_values=[]
+            ),
+        }
+        try:
+            with open_file(self._file.path) as stream, text.open_csv(stream, **how) as reader:
+                for batch in reader:
+                    yield batch.columns
+        except arrow.ArrowInvalid:
+            raise NotPlainError from None
+
+
+def coded_arrays(columns: Sequence[Any]) -> tuple[NDArray[np.str_], NDArray[np.integer]]:
+    """Different names without blanks around them in chunked arrays of texts, and which are where, (columns, rows)."""
+    arrow = import_module("pyarrow")
+    chunks = arrow.chunked_array([chunk for column in columns for chunk in column.chunks]).dictionary_encode().chunks
+    same, names = pd.factorize(pd.Series(chunks[0].dictionary.to_pylist(), dtype=object).str.strip())
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
+    return names.to_numpy(dtype=np.str_), small(same, len(names))[codes].reshape(len(columns), -1)
+
+
+def _integers(texts: Any) -> NDArray[np.int64] | None:
+    """The numbers that all texts of an array are, as they would be printed."""
+    arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+    try:
+        numbers: NDArray[np.int64] = compute.cast(texts, arrow.int64()).to_numpy()
+    except arrow.ArrowInvalid:
+        return None
+    size = abs(numbers)
+    largest = int(size.max(initial=0))
+    hexadecimal = any(compute.any(compute.match_substring(texts, letter)).as_py() for letter in "xX")
+    # No decimal text is shorter than what is printed, so that all are equal if the sums of their lengths are.
+    digits = len(size) + sum(int((size >= 10**k).sum()) for k in range(1, len(str(largest))))
+    printed = digits + int((numbers < 0).sum()) == compute.sum(compute.binary_length(texts)).as_py()
+    return numbers if printed and largest < 10**18 and not hexadecimal else None
+
+
+def _floats(texts: Any) -> NDArray[np.float64] | None:
+    arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+    try:
+        return compute.cast(compute.utf8_trim_whitespace(texts), arrow.float64()).to_numpy()
+    except arrow.ArrowInvalid:
+        return None
+
 
 Ends = tuple[str, str]
 """names of the columns with the first and the second node of an edge; without a header their numbers, from 1"""
@@ -454,3 +734,319 @@ def looks_like_edges(table: pd.DataFrame) -> bool:
         return False
     sides = set(left.tolist()), set(right.tolist())
     return len(sides[0] & sides[1]) >= min(map(len, sides)) / 2
+
+
+# Graphs from objects: of networkx and torch-geometric, sparse matrices of scipy, frames and pairs of edges.
+#
+# GraphML files (Brandes et al., 2002, GraphML progress report) are read through networkx.
+
+_FORMS = "a file, a networkx graph, a scipy sparse matrix, torch-geometric data, a frame of edges or pairs of nodes"
+
+
+def is_networkx(source: object) -> bool:
+    """Whether an object is a graph of networkx, without importing it."""
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(source, networkx.Graph)
+
+
+def is_geometric(source: object) -> bool:
+    """Whether an object looks like a `Data` of torch-geometric."""
+    return getattr(source, "edge_index", None) is not None
+
+
+def from_networkx(graph: Any, weighted: bool, source: str = "the networkx graph") -> RawGraph:
+    """Take a graph of networkx, of any class.
+
+    Nodes are named as they print, and their data become attributes. The weight of an edge is its attribute "weight".
+    """
+    names = np.array([str(node) for node in graph], dtype=np.str_)
+    if np.unique(names).size < names.size:
+        raise CurvaeError(f"{source} has different nodes that print alike; relabel them")
+    place = {node: i for i, node in enumerate(graph)}
+    links = np.array([(place[a], place[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
+    raw = RawGraph(source, names, links, directed=graph.is_directed())
+    raw.attributes = pd.DataFrame([data for _, data in graph.nodes(data=True)], index=range(len(names)))
+    raw.attributes.columns = pd.Index([str(name) for name in raw.attributes.columns])
+    found = [weight for *_, weight in graph.edges(data="weight")]
+    raw.set_weights(found if weighted or any(weight is not None for weight in found) else None, weighted)
+    return raw
+
+
+def from_geometric(data: Any, weighted: bool) -> RawGraph:
+    """Take a graph from a `Data` of torch-geometric: features from x, labels from y; nodes are named by their numbers.
+
+    Weights are those of edge_weight, or of edge_attr if it has one number per edge.
+    """
+    source = "the torch-geometric graph"
+    nodes = int(data.num_nodes)
+    links = _array(data.edge_index).T.astype(np.int64)
+    if links.size and (links.min() < 0 or links.max() >= nodes):
+        raise CurvaeError(f"{source} has {nodes:,} nodes and an edge to node {links.max():,}; set num_nodes")
+    raw = RawGraph(source, np.arange(nodes).astype(np.str_), links)
+    weights = next((w for w in (data.edge_weight, data.edge_attr) if w is not None and w.numel() == len(links)), None)
+    if weighted and weights is None:
+        raise CurvaeError(f"{source} has no edge_weight; set it, or leave out weighted=True")
+    raw.set_weights(None if weights is None else _array(weights).reshape(-1), weighted)
+    if data.x is not None:
+        raw.features = _array(data.x).reshape(nodes, -1).astype(np.float64)
+        raw.feature_names = feature_names(raw.features.shape[1])
+    if data.y is not None and data.y.numel() == nodes:
+        raw.labels, raw.label_name = texts_of(pd.Series(_array(data.y).reshape(-1))), "y"
+    elif data.y is not None:
+        raw.messages.note("y was left out because it does not have one label per node.")
+    return raw
+
+
+def _array(values: Any) -> NDArray[Any]:
+    return np.asarray(values.detach().cpu())
+
+
+def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> RawGraph:
+    """Take a graph from a sparse adjacency matrix: an edge for each value that is not 0.
+
+    Arguments:
+        source: name of the matrix in messages.
+        matrix: a matrix of scipy.sparse in any format, (nodes, nodes).
+        weighted: whether its values are weights.
+        first: number of the first node.
+    """
+    rows, columns = matrix.shape
+    if rows != columns:
+        raise CurvaeError(
+            f"{source} is {rows:,} × {columns:,}; give a square matrix, with one row and one column per node"
+        )
+    if matrix.dtype.kind not in "biuf":
+        raise CurvaeError(f"{source} holds {matrix.dtype}, not real numbers; convert it to float")
+    memory.require(100 * rows, f"{source} ({rows:,} nodes)", fix="give a smaller graph")
+    matrix = csr_array(matrix, dtype=np.float64, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if not np.isfinite(matrix.data).all():
+        raise CurvaeError(f"{source} holds missing or infinite values; replace them")
+    known = matrix if weighted else matrix.astype(bool)
+    symmetric = (known != known.T).nnz == 0
+    entries = coo_array(triu(matrix) if symmetric else matrix)
+    links = np.stack([axis.astype(np.int64) for axis in entries.coords], axis=1)
+    raw = RawGraph(source, np.arange(first, rows + first).astype(np.str_), links, directed=not symmetric)
+    raw.set_weights(entries.data if weighted or (entries.data != 1).any() else None, weighted)
+    return raw
+
+
+def from_frame(
+    frame: pd.DataFrame, weighted: bool, source: str = "the frame of edges", ends: Ends | None = None
+) -> RawGraph:
+    """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
+    header = [str(name) for name in frame.columns]
+    if len(header) < 2:
+        raise CurvaeError(f"{source} has one column or none; give two that name nodes")
+    a, b = end_columns(source, header, len(header), ends)
+    left, right = (pd.Series(texts_of(frame.iloc[:, column], strip=True)) for column in (a, b))
+    _check_names(source, left, right)
+    raw = RawGraph(source, *name_nodes(left, right), ends=(header[a], header[b]))
+    if weighted or len(header) == 3:
+        weights = frame.iloc[:, weight_column(source, header, len(header), (a, b))]
+        raw.set_weights(weights, weighted, lambda row: f"row {row + 1}")
+    elif len(header) > 3:
+        left_out = count(len(header) - 2, "column")
+        raw.messages.note(f"left out: {left_out} beside the names; use weighted=True to read weights.")
+    return raw
+
+
+def from_pairs(source: Any, weighted: bool) -> RawGraph:
+    """Take a graph from anything that numpy converts to an array of whole numbers or texts, (edges, 2)."""
+    what = f"the graph of type {type(source).__name__}"
+    try:
+        pairs = np.asarray(source)
+    except Exception as error:  # other libraries may raise anything
+        raise CurvaeError(f"{what} cannot be read; give {_FORMS}") from error
+    square = pairs.ndim == 2 and pairs.shape[0] == pairs.shape[1] > 2
+    for wrong, why in (
+        (pairs.ndim and not pairs.size, "no edges; give at least one"),
+        (square, f"shape {pairs.shape}; convert an adjacency matrix to a scipy.sparse.csr_array"),
+        (pairs.ndim != 2 or pairs.shape[1] != 2, f"shape {pairs.shape}; give {_FORMS}"),
+        (weighted, "no weights; give a frame with a column 'weight', or leave out weighted=True"),
+    ):
+        if wrong:
+            raise CurvaeError(f"{what} has {why}")
+    if pairs.dtype.kind == "f" and bool((pairs % 1 == 0).all()):
+        pairs = pairs.astype(np.int64)
+    if pairs.dtype.kind in "iu":
+        numbers, places = code_numbers(pairs)
+        return RawGraph(what, numbers.astype(np.str_), places.astype(np.int64))
+    if pairs.dtype.kind not in "UO":
+        raise CurvaeError(f"{what} holds {pairs.dtype}; give whole numbers or texts")
+    left, right = (pd.Series(texts_of(pd.Series(column, dtype=object), strip=True)) for column in pairs.T)
+    _check_names(what, left, right)
+    return RawGraph(what, *name_nodes(left, right))
+
+
+def _check_names(source: str, left: Any, right: Any) -> None:
+    if (empty := ((left == "") | (right == "")).to_numpy(bool)).any():
+        raise CurvaeError(f"{source}: row {int(np.argmax(empty)) + 1} names only one node; give two")
+
+
+_CHUNK = 2**20
+_MEMORY = 30  # bytes for the elements and the graph, per byte of the file
+_SPACE = "{http://graphml.graphdrawing.org/xmlns}"
+_NEEDED = {"node": ("id",), "edge": ("source", "target"), "data": ("key",), "key": ("id",)}
+
+
+def read_graphml(path: Path, weighted: bool) -> RawGraph:
+    """Read a GraphML file, which may be gzipped.
+
+    Nodes are named by their ids, and their data become attributes. Edge data called "weight" are the weights.
+    """
+    from networkx import NetworkXError
+    from networkx.readwrite.graphml import GraphMLReader
+
+    try:
+        root = _parse_xml(path)
+        _normalise(path.name, root)
+        reader = GraphMLReader(force_multigraph=True)
+        keys, defaults = reader.find_graphml_keys(root)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # ports of nodes say nothing about the graph
+            graph = reader.make_graph(root.find(f"{_SPACE}graph"), keys, defaults)
+    except CurvaeError:
+        raise
+    except BROKEN_GZIP as error:
+        raise CurvaeError(f"{path.name} is not a complete gzip file ({one_line(error)}); pack it again") from error
+    except (ElementTree.ParseError, NetworkXError, LookupError, ValueError) as error:  # some of unknown encodings
+        raise CurvaeError(f"{path.name} cannot be read as GraphML: {one_line(error)}; save it again") from error
+    for items, kind in ((graph.nodes, "node"), (graph.edges, "edge")):
+        given = {key["name"]: defaults.get(name) for name, key in keys.items() if key["for"] in (kind, "all", None)}
+        for *_, data in items(data=True):
+            data.update({**given, **data})
+    return from_networkx(graph, weighted, path.name)
+
+
+class _Builder(ElementTree.TreeBuilder):
+    """Builds the tree of a file without a document type, which could define entities that grow without end."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.source = source
+
+    def doctype(self, *_: object) -> None:
+        raise CurvaeError(f"{self.source} has a document type, which is not read; remove <!DOCTYPE …>")
+
+
+def _parse_xml(path: Path) -> ElementTree.Element:
+    """Read the elements of a file, if they fit in memory."""
+    chunks, size = [], 0
+    with open_file(path) as stream:
+        while chunk := stream.read(_CHUNK):
+            size += len(chunk)
+            memory.require(_MEMORY * size, f"{path.name} (at least {size:,} bytes)", fix="use fewer edges")
+            chunks.append(chunk)
+    parser = ElementTree.XMLParser(target=_Builder(path.name))
+    for chunk in chunks:
+        parser.feed(chunk)
+    return parser.close()
+
+
+def _normalise(source: str, root: ElementTree.Element) -> None:
+    """Check a document and bring it to the form that networkx reads."""
+    space, bracket, tag = root.tag.rpartition("}")
+    space += bracket
+    if tag != "graphml":
+        raise CurvaeError(f"{source} has <{tag}> instead of <graphml>; save it as GraphML")
+    for element in root.iter():
+        element.tag = element.tag if "}" in (tag := element.tag.removeprefix(space)) else _SPACE + tag
+    found = {tag: list(root.iter(_SPACE + tag)) for tag in (*_NEEDED, "graph", "hyperedge")}
+    if len(found["graph"]) != 1:
+        raise CurvaeError(f"{source} has {len(found['graph'])} graphs; give one graph a file")
+    if found["hyperedge"]:
+        raise CurvaeError(f"{source} has a hyperedge; give edges between two nodes")
+    _check_elements(source, found)
+    _normalise_data(root, found["data"], found["key"])
+    for number, edge in enumerate(found["edge"]):
+        edge.set("id", str(number))  # networkx merges edges with the same id
+        if edge.attrib.pop("directed", "") == "true":
+            found["graph"][0].set("edgedefault", "directed")
+
+
+def _normalise_data(
+    root: ElementTree.Element, values: list[ElementTree.Element], keys: list[ElementTree.Element]
+) -> None:
+    """Turn all data into texts and declare their keys, so that networkx converts nothing and refuses nothing."""
+    for default in root.iter(f"{_SPACE}default"):
+        default.text = (default.text or "").strip()
+    for data in values:
+        text = "".join([data.text or "", *(child.tail or "" for child in data)]).strip()
+        data.text = text or None
+        if text:
+            data[:] = []  # of drawing programs
+    undeclared = {data.attrib["key"] for data in values} - {key.attrib["id"] for key in keys}
+    added = [ElementTree.SubElement(root, f"{_SPACE}key", {"id": name, "for": "none"}) for name in undeclared]
+    for key in (*keys, *added):  # values that are not of their type are checked where they are used
+        key.attrib |= {"attr.name": key.get("attr.name", key.attrib["id"]), "attr.type": "string"}
+
+
+def _check_elements(source: str, found: Mapping[str, list[ElementTree.Element]]) -> None:
+    """Raise unless all elements have the names that they need, nodes are unique and edges join nodes of the file."""
+    for tag, names in _NEEDED.items():
+        for number, element in enumerate(found[tag], 1):
+            for name in names:
+                if name not in element.attrib:
+                    raise CurvaeError(f"{source}: <{tag}> number {number} has no {name!r}; save the file again")
+                element.set(name, element.attrib[name].strip())
+    times = Counter(node.attrib["id"] for node in found["node"])
+    if twice := [name for name, number in times.items() if number > 1]:
+        raise CurvaeError(f"{source} has several nodes {quoted(twice)}; make ids unique")
+    ends = (edge.attrib[name] for edge in found["edge"] for name in _NEEDED["edge"])
+    if unknown := list(dict.fromkeys(end for end in ends if end not in times)):
+        raise CurvaeError(f"{source} has edges to nodes that it does not list: {quoted(unknown)}; add them")
+
+
+# Lists of edges in Parquet files, of which only the columns needed are read.
+
+
+def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> RawGraph:
+    """Read a list of edges, one a row; columns are found by their names as in a text file with a header."""
+    with opened_parquet(path) as file:
+        header = [str(name) for name in file.schema_arrow.names if not name.startswith("__index_level")]
+        if len(header) < 2:
+            raise CurvaeError(f"{path.name} has one column or none; give two that name nodes")
+        left, right = end_columns(path, header, len(header), ends)
+        wanted = [header[left], header[right]]
+        if weighted:
+            wanted.append(header[weight_column(path.name, header, len(header), (left, right))])
+        rows = file.metadata.num_rows
+        memory.require(64 * rows * len(wanted), f"{path.name} ({rows:,} edges)", fix="use fewer edges")
+        table = file.read(wanted).select(wanted)
+    coded = _coded(path, table)
+    if coded is None:
+        raw = from_frame(table.to_pandas(), weighted, path.name, (header[left], header[right]))
+    else:
+        raw = RawGraph(path.name, *number_nodes(coded), ends=(header[left], header[right]))
+        if weighted:
+            raw.set_weights(table.column(2).to_pandas(), weighted, lambda row: f"row {row + 1}")
+    if not weighted and len(header) > 2:
+        left_out = count(len(header) - 2, "column")
+        raw.messages.note(f"left out: {left_out} beside the names; use weighted=True to read weights.")
+    return raw
+
+
+def _coded(path: Path, table: Any) -> Coded | None:
+    """The names in the first two columns, if both are whole numbers or both are texts."""
+    types = import_module("pyarrow").types
+    ends = [table.column(place) for place in (0, 1)]
+    for side in ends:
+        if side.null_count:
+            row = int(np.argmax(np.concatenate([_gaps(chunk) for chunk in side.chunks])))
+            raise CurvaeError(f"{path.name}: row {row + 1} names only one node; give two")
+    if all(types.is_integer(side.type) and side.type != "uint64" for side in ends):
+        numbers, codes = code_numbers(np.stack([side.to_numpy() for side in ends]))
+        return Coded(numbers.astype(np.str_), codes)
+    if not all(types.is_string(side.type) or types.is_large_string(side.type) for side in ends):
+        return None
+    names, codes = coded_arrays([side.cast("string") for side in ends])
+    for side in codes:
+        if (empty := (names == "")[side]).any():
+            raise CurvaeError(f"{path.name}: row {int(np.argmax(empty)) + 1} names only one node; give two")
+    return Coded(names, codes)
+
+
+def _gaps(chunk: Any) -> NDArray[np.bool_]:
+    return np.asarray(chunk.is_null())

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from ... import settings
 from ...errors import CurvaeError
-from ..layout import Layout
+from ..batch import Layout
 from .base import Family, Likelihood, Matrix, stored_values
 from .bernoulli import Bernoulli
 from .categorical import Categorical

@@ -7,8 +7,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..batch import Batch
-from ..layout import Layout
+from ..batch import Batch, Layout
 from .base import Family, Likelihood, Matrix, stored_values
 
 __all__ = ["BERNOULLI", "Bernoulli", "outside_unit_interval"]

@@ -10,8 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from ..batch import Batch
-from ..layout import Layout
+from ..batch import Batch, Layout
 from .base import Family, Likelihood, Matrix
 from .bernoulli import outside_unit_interval
 

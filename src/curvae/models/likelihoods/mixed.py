@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from ...settings.columns import find_binary
-from ..batch import Batch
-from ..layout import Layout
-from .base import Family, Likelihood, Matrix
+from ..batch import Batch, Layout
+from .base import Family, Likelihood, Matrix, find_binary
 from .bernoulli import Bernoulli
 from .categorical import Categorical, wrong_sum
 from .gaussian import Gaussian

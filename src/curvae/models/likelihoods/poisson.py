@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..batch import Batch
-from ..layout import Layout
+from ..batch import Batch, Layout
 from .base import Family, Likelihood, Matrix, stored_values
 
 __all__ = ["POISSON", "Poisson"]

@@ -1,10 +1,8 @@
 """Training and evaluation of models of graphs."""
 
 from ..config import GraphConfig
-from .baselines import link_baselines
-from .build import START, build_graph_model
-from .evaluate import Links, Neighbourhood, embed_graph, link_figures, missing_links, neighbourhood
-from .fitted import FittedGraph
+from .evaluate import Links, Neighbourhood, embed_graph, link_baselines, link_figures, missing_links, neighbourhood
+from .fitted import START, FittedGraph, build_graph_model
 from .fitting import GraphComparison, compare_graph, fit_graph, fit_graphs
 
 __all__ = [

@@ -15,20 +15,16 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ...data import EdgeSplit, Graph, split_edges
-from ...data.scaling import Scaling
+from ...data.dataset import Scaling
 from ...errors import CurvaeError
 from ...models import FermiDirac, GraphVAE
-from ...models.pairs import exact, pair_count
-from ..comparison import Comparison, compare_splits
+from ...models.graph_vae import exact, pair_count
+from ..comparison import Comparison, compare_splits, curved_values
 from ..config import GraphConfig
 from ..fitting import train_many, train_one
-from ..paired import curved_values
 from ..problems import Judged, ModelInTraining, Problem, Task, require_one_each
-from .build import build_graph_model, listed
-from .engine import DENSE, GraphEngine, Observed
 from .evaluate import embed_graph, hidden_links
-from .features import feature_scaling
-from .fitted import FittedGraph, tolerance
+from .fitted import DENSE, FittedGraph, GraphEngine, Observed, build_graph_model, feature_scaling, listed, tolerance
 
 __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
 

@@ -1,0 +1,531 @@
+"""The commands: options in, one call of `curvae.runs`, figures out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import __version__
+from ..errors import CurvaeError
+from ..settings import GraphSettings, RowSettings, described
+from .console import Answer, Later, command, program, run_program
+from .options import FILE, files, option, refuse, setting_options
+
+__all__ = ["app", "covariate_values", "explain", "export", "likelihood_lines", "link_lines", "main"]
+
+
+# Commands that take a trained model further: into other programs, and back to the columns it was trained on.
+
+if TYPE_CHECKING:
+    from .. import runs
+    from ..runs import Reporter
+else:
+    runs = Later("curvae.runs")
+
+
+@command(
+    "run",
+    option("-o", "--output", type=FILE, help="Folder (<run>-export)."),
+    option("--onnx", is_flag=True, help="ONNX files, which onnxruntime and many other programs run."),
+    option("--torch", is_flag=True, help="Programs of torch.export, which need PyTorch alone."),
+    "force",
+    example="export runs/cells-1 --onnx",
+)
+def export(reporter: Reporter, run: Path, **asked: Any) -> Answer:
+    """Write encoder and decoder of a run for other programs, from and to values in original units."""
+    paths = [str(path) for path in runs.export_run(run, reporter=reporter, **asked)]
+    return Answer({"files": paths}, [f"wrote: {path}" for path in paths], runs.Step("view", (str(run),)))
+
+
+@command(
+    "run",
+    option("--from", "start", help="Row, by its id, or label to start from (the centre of the map).", metavar="ID"),
+    option("--to", "end", help="Row, by its id, or label to go to (each label in turn).", metavar="ID"),
+    option("-n", "--count", help="How many columns to show (10).", type=click.IntRange(min=1), default=10),
+    option("-o", "--output", type=FILE, help="CSV file for the values along the way."),
+    "force",
+    "seed",
+    "device",
+    example="explain runs/cells-1 --from cell17 --to cell4",
+)
+def explain(run: Path, **asked: Any) -> Answer:
+    """Which columns change on the way across the map of a run, from a row or label to another?"""
+    found = runs.explain_run(run, **asked)
+    files = [] if found.path is None else [f"values: {found.path}"]
+    return Answer(found.to_json(), [*runs.driver_lines(found), *files], runs.Step("view", (str(run),)))
+
+
+# Results of commands as lines for people, and what the next command needs.
+
+
+def likelihood_lines(found: dict[str, Any]) -> list[str]:
+    """Of `evaluate_run` on rows: two or three lines for each part of the data, and how faithful the map is."""
+    lines = []
+    for name, part in found["parts"].items():
+        margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
+        lines += [
+            f"{name}, {part['rows']} rows: log-likelihood {part['log_likelihood']:.2f}{margin} nats a row; "
+            f"in original units {part['log_likelihood_original_units']:.2f}",
+            f"  effective sample size {part['median_effective_sample_size']:.0f} of {found['samples']}, "
+            f"standard error {part['median_standard_error']:.2g} (medians)",
+        ]
+        if part["rows_with_few_effective_samples"]:
+            lines.append(
+                f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
+                "likely underestimated; raise --samples"
+            )
+    if "scores" in found:
+        rows = sum(part["rows"] for part in found["parts"].values())
+        low = f"{found['rows_below_1_percent']:,} of {rows:,} rows below the 1st percentile"
+        lines.append(f"scores: {found['scores']}; {low} of {found['training_rows']:,} training rows")
+    return [*lines, *_faithful(found)]
+
+
+def _faithful(found: dict[str, Any]) -> list[str]:
+    """How faithful the map is, if that was measured."""
+    return [] if found["faithfulness"] is None else [found["faithfulness"]["verdict"]]
+
+
+def link_lines(found: dict[str, Any]) -> list[str]:
+    """Of `evaluate_run` on a graph: how well edges are found, trained ones and new ones."""
+    told = {"train": "edges that it was trained on", "new": "new edges"}
+    lines: list[str] = []
+    for name, part in found["parts"].items():
+        if part["remark"] is not None:
+            lines.insert(0, f"{told[name]} are found {part['remark']}")
+        lines.append(f"{part['edges']:,} {told[name]}: {_found(part)}")
+        lines += [f"  {rule}, without a model: {_found(figures)}" for rule, figures in part["baselines"].items()]
+    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}", *_faithful(found)]
+
+
+def _found(figures: dict[str, Any]) -> str:
+    matched = "" if figures["auc_matched"] is None else f" ({100 * figures['auc_matched']:.1f} % at equal degrees)"
+    way = "" if figures.get("direction") is None else f", direction {100 * figures['direction']:.1f} %"
+    return f"AUC {100 * figures['auc']:.1f} %{matched}, average precision {100 * figures['ap']:.1f} %{way}"
+
+
+def covariate_values(run: Path) -> tuple[str, ...]:
+    """A value of each covariate of a run as `curvae sample` takes them: the first category, or the mean of numbers."""
+    from ..data import Schema
+    from ..training.storage import read_description
+
+    stored = read_description(run).get("data", {}).get("schema")
+    columns = () if stored is None else Schema.from_json(stored).covariates
+    return tuple(
+        f"{column.name}={f'{column.fill:g}' if column.categories is None else column.categories[0]}"
+        for column in columns
+    )
+
+
+if TYPE_CHECKING:
+    from .. import runs
+    from ..runs import Reporter
+else:
+    runs = Later("curvae.runs")
+
+
+_TABLE = ("label", "id", "group", "categorical")
+_ROWS = (*_TABLE, "covariates", "exposure")
+_EDGES = ("source_column", "target_column", "header")
+_GRAPH = ("nodes", "features", "no_features", "features_file", "weighted", "isolated", *_EDGES)
+
+
+@command(
+    option("-o", "--output", type=FILE, default=Path("demo"), help="Folder for the report (demo)."),
+    "seed",
+    option("--quick", is_flag=True, help="Three epochs per training, to try the installation."),
+    example="demo -o demo",
+)
+def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
+    """Find a hierarchy in built-in data, and none in flat data; writes a report."""
+    page, found = runs.demonstrate(output, seed, quick, reporter)
+    return Answer(
+        {"report": str(page), **{name: result.to_json() for name, result in found.items()}},
+        [f"report: {page}"],
+        runs.Step("fit", ("branching-diffusion",), {"prior_scale": 1.7}),
+    )
+
+
+@command(
+    "data",
+    "folder",
+    *_ROWS,
+    "missing",
+    "memory",
+    option("--repeats", help="Number of trainings, to see how stable the map is (1).", type=int),
+    "root",
+    "resume",
+    "force",
+    "device",
+    option("--processes", type=int, help="Number of processes for one training: 2, 4, … 64 (1, or those of torchrun)."),
+    *setting_options(RowSettings),
+    example="fit cells.csv --label type --id barcode -o runs/cells",
+)
+def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
+    """Train a model on data; writes a run folder with the map, the model and a report."""
+    return _trained(runs.Source, data, asked, reporter)
+
+
+@command(
+    click.Argument(
+        ["data"],
+        metavar="EDGES",
+        help="List of edges (text or .parquet), matrix (.mtx, .npz), GraphML, phylogenetic, csphd or diseases.",
+    ),
+    "folder",
+    "label",
+    *_GRAPH,
+    "categorical",
+    "missing_features",
+    option(
+        "--splits", help="Number of random splits on which hidden edges are predicted (5).", type=click.IntRange(min=0)
+    ),
+    option(
+        "--reconstruct", is_flag=True, help="Fit the edges as closely as possible: short for --encoder free --splits 0."
+    ),
+    option("--links", help="Write so many of the likeliest missing edges to links.csv.", type=click.IntRange(min=1)),
+    "root",
+    "resume",
+    "force",
+    "device",
+    "jobs",
+    *setting_options(GraphSettings),
+    example="graph friends.csv --nodes people.csv --label team\n"
+    "graph calls.csv --source caller --target called --links 50\n"
+    "graph taxonomy.csv --reconstruct --dim 5",
+)
+def graph(reporter: Reporter, data: str, **asked: Any) -> Answer:
+    """Train a model on a graph; writes a run folder with the map, the model and a report."""
+    if asked.pop("reconstruct"):
+        asked |= {"settings": {**asked["settings"], "encoder": "free"}, "splits": 0}
+    return _trained(runs.GraphSource, data, {"repeats": asked.pop("splits"), **asked}, reporter)
+
+
+def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The data with how to read them, and what else was asked for."""
+    reading = {field.name for field in fields(kind)}
+    source = kind(data, **{name: value for name, value in asked.items() if name in reading})
+    return source, {name: value for name, value in asked.items() if name not in reading}
+
+
+def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> Answer:
+    source, asked = _split(kind, data, asked)
+    result = runs.train_run(runs.TrainRequest(source, **asked), reporter)
+    files = {"report": result.folder / "report.html", "embedding": result.table}
+    files |= (more := {path.stem: path for path in result.files})
+    lines = [f"{name}: {path}" for name, path in files.items()]
+    found = {"run": str(result.folder), **result.summary, **{name: str(path) for name, path in more.items()}}
+    return Answer(found, lines, result.following)
+
+
+@command(
+    "run",
+    "data",
+    option("-o", "--output", type=FILE, help="CSV or Parquet file (<name>-embedding.csv)."),
+    "missing_as_run",
+    "memory",
+    "nodes",
+    "features_file",
+    "force",
+    "device",
+    example="embed runs/cells-1 new-cells.csv -o new.csv",
+)
+def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
+    """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
+    path, following = runs.embed_run(run, data, reporter=reporter, **asked)
+    return Answer({"embedding": str(path)}, [f"embedding: {path}"], following)
+
+
+@command(
+    "run",
+    "data",
+    option("-o", "--output", type=FILE, help="CSV file, or .npy for images (<name>-imputed.csv)."),
+    option("--samples", help="Importance samples per row (1000).", type=int, default=1000),
+    "memory",
+    "force",
+    "seed",
+    "device",
+    example="impute runs/cells-1 cells.csv -o filled.csv",
+)
+def impute(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
+    """Fill in missing values with what the model of a run, trained with --missing model, expects there."""
+    found = runs.impute_run(run, data, reporter=reporter, **asked)
+    return Answer(
+        {"imputed": str(found.path), "values": found.values, "rows": found.rows},
+        [f"imputed: {found.path}, {found.values:,} values in {found.rows:,} rows"],
+        found.following,
+    )
+
+
+@command(
+    "run",
+    option("-n", "--count", help="How many rows, or graphs, to draw (100).", type=int, default=100),
+    option("-o", "--output", type=FILE, help="CSV file, or .npy for images (<run>-samples.csv)."),
+    option(
+        "--covariate",
+        "covariates",
+        help="Value of a covariate for all rows; repeatable.",
+        metavar="COLUMN=VALUE",
+        multiple=True,
+    ),
+    "force",
+    "seed",
+    "device",
+    example="sample runs/cells-1 -n 100 -o samples.csv",
+)
+def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> Answer:
+    """Draw new rows, in original units, or new graphs from the model of a run.
+
+    From a model of counts with an exposure, rows of exposure 1.
+    """
+    if wrong := [entry for entry in covariates if "=" not in entry]:
+        raise CurvaeError(f"--covariate takes COLUMN=VALUE, such as batch=a; got {wrong[0]!r}")
+    names = [entry.partition("=")[0] for entry in covariates]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise CurvaeError(f"--covariate {twice[0]} is given {names.count(twice[0])} times; give it one value")
+    values = dict(entry.partition("=")[::2] for entry in covariates)
+    found = runs.sample_run(run, count, covariates=values, **asked)
+    paths = [str(path) for path in found.paths]
+    return Answer({"samples": paths}, [f"samples: {path}" for path in paths], found.following)
+
+
+@command(
+    "run",
+    "data",
+    option(
+        "-o",
+        "--output",
+        type=FILE,
+        help="CSV or Parquet file with the log-likelihood of every row, to find unusual ones.",
+    ),
+    option(
+        "--training",
+        help="With -o, the data that the run was trained on (the file of that name).",
+        metavar="FILE",
+        shell_complete=files,
+    ),
+    option("--samples", help="Importance samples per row (5000).", type=int),
+    "missing_as_run",
+    "force",
+    "seed",
+    "device",
+    example="evaluate runs/cells-1 new-cells.csv -o scores.csv",
+)
+def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **asked: Any) -> Answer:
+    """Marginal log-likelihood of data under the model of a run; of a graph, how well its edges are found.
+
+    The file of -o has a line for each row: the log-likelihood of its standardised columns, the standard error of that,
+    and the percentage of training rows that are less likely.
+    """
+    if asked["output"] is None:
+        refuse("without -o", ("training",))
+    found = runs.evaluate_run(run, data, samples, reporter=reporter, **asked)
+    rows = "samples" in found
+    lines = likelihood_lines(found) if rows else link_lines(found)
+    drawn = {"count": 100 if rows else 10, "covariates": covariate_values(run)}
+    return Answer(found, lines, runs.Step("sample", (str(run),), drawn))
+
+
+@command(
+    "data",
+    option("-o", "--output", type=FILE, help="Folder (runs/<name>-comparison-<n>)."),
+    option("--curvatures", help="Values of c > 0 to choose from (0.3,1)."),
+    option("--repeats", help="Number of repeats, each with its own seed and split (5).", type=int),
+    option("--graph", is_flag=True, help="The data are the edges of a graph."),
+    option("--tree", help="Known tree; also compare how well it is recovered.", type=FILE),
+    *_GRAPH,
+    *_ROWS,
+    "missing",
+    "memory_of_sample",
+    option("--device", default="auto", help="auto, cpu or cuda (auto)."),
+    "jobs",
+    "resume",
+    "force",
+    *setting_options(RowSettings, GraphSettings, compared=True),
+    example="compare cells.csv --label type --group donor --repeats 10",
+)
+def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, **asked: Any) -> Answer:
+    """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
+    try:
+        values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
+    except ValueError:
+        raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
+    rows, graphs = (
+        {*described(settings), *(field.name for field in fields(kind))}
+        for settings, kind in ((RowSettings, runs.Source), (GraphSettings, runs.GraphSource))
+    )
+    refuse("with --graph" if graph else "without --graph", {*(rows - graphs), "tree"} if graph else graphs - rows)
+    source, more = _split(runs.GraphSource if graph else runs.Source, data, asked)
+    more = {name: value for name, value in more.items() if name not in rows | graphs}
+    result = runs.compare_run(runs.CompareRequest(source, curvatures=values, **more), reporter)
+    folder, found = result.folder, result.comparison
+    return Answer({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], result.following)
+
+
+@command(
+    click.Argument(["what"], help="Name of an experiment, all, or list to show the names."),
+    option("--out", help="Folder for results (results/paper, quick: runs/paper-quick).", type=FILE),
+    option("--quick", is_flag=True, help="Quick run to try it out: a few minutes on two cores."),
+    option("--shards", is_flag=True, help="Only list the shards and their state."),
+    option("--only", help="Compute only these shards, separated by commas.", metavar="SHARD", multiple=True),
+    option("--force", is_flag=True, help="Compute finished shards again."),
+    "seed",
+    option("--device", default="auto", help="auto, cpu or cuda (auto)."),
+    example="paper table1 --quick",
+)
+def paper(
+    reporter: Reporter, what: str, out: Path | None, quick: bool, seed: int, only: tuple[str, ...], **asked: Any
+) -> Answer:
+    """The tables and figures of the paper, again; a run that was interrupted goes on where it was."""
+    from ..paper.command import paper_list, paper_run
+
+    if what == "list":
+        return paper_list(out, quick, seed)
+    named = [name for names in only for name in names.split(",")]
+    return paper_run(what, out, quick, seed, only=named, reporter=reporter, **asked)
+
+
+@command(
+    "run",
+    option("-o", "--output", type=FILE, help="Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html)."),
+    option("--rows", help="Table of new rows to mark on the map.", metavar="FILE", shell_complete=files),
+    "missing_as_run",
+    option("--show", help="Column to include; repeatable.", metavar="COLUMN", multiple=True),
+    option("--label", help="Column to colour by (the run's label)."),
+    option("--anonymous", is_flag=True, help="Leave out ids and row order."),
+    option("--thumbnails", is_flag=True, help="Include the images as thumbnails."),
+    option("--data", help="File that holds the columns or images.", metavar="FILE"),
+    option(
+        "--explain",
+        is_flag=True,
+        help="Include the expected values of the model: click two points to see what changes between them.",
+    ),
+    option(
+        "--names",
+        help="Number of nodes to name in a picture of a graph, those with the most edges (0).",
+        type=click.IntRange(min=0),
+        default=0,
+    ),
+    option("--factor", help="Factor of a product to show, such as h1 or e2 (the first hyperbolic one)."),
+    option("--find", help="Id of a row that a sample must include; repeatable.", metavar="ID", multiple=True),
+    "force",
+    example="view runs/cells-1 --rows new-cells.csv -o new.html",
+)
+def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
+    """Write the map of a run as an interactive map (one HTML page) or as a picture."""
+    if asked["rows"] is None:
+        refuse("without --rows", ("missing",))
+    path, shown = runs.view_run(runs.ViewRequest(run, **asked), reporter)
+    following = None
+    if path.suffix == ".html":
+        same = {"output": f"{run.resolve().name}-map.pdf", "anonymous": asked["anonymous"] or None}
+        same |= {name: asked[name] for name in ("rows", "missing", "label", "factor")}
+        same["data"] = asked["data"] if asked["label"] else None
+        following = runs.Step("view", (str(run),), same, "the map as a picture")
+    return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
+
+
+# Options of `diagnose` that have no meaning for distances, a graph or a run.
+_OF_VALUES = ("metric", "missing", "covariates", "memory")
+_OF_TABLES = (*_OF_VALUES, "label", "id", "group", "categorical")
+_OF_DATA = (*_OF_TABLES, "output", "distances", "graph", *_EDGES)
+
+
+@command(
+    click.Argument(["data"], help="Data as for curvae fit; a graph; or a run folder."),
+    option("-o", "--output", type=FILE, help="Report to write (.html)."),
+    option(
+        "--metric",
+        help="Distance between rows: euclidean, cosine, correlation or manhattan (euclidean).",
+        choices=("euclidean", "cosine", "correlation", "manhattan"),
+        default="euclidean",
+    ),
+    option("--distances", is_flag=True, help="The data are a matrix of distances."),
+    option("--graph", is_flag=True, help="The data are a graph."),
+    *_EDGES,
+    option(
+        "--tree",
+        help="For a run: known tree (Newick, columns child and parent, or branching-diffusion).",
+        type=FILE,
+    ),
+    option("--newick", help="For a run: write the tree read off its map to this file.", type=FILE),
+    *_TABLE,
+    "covariates_left_out",
+    "missing_filled",
+    "memory_of_sample",
+    "force",
+    "seed",
+    example="diagnose cells.csv --label type --id barcode -o hierarchy.html",
+)
+def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, **asked: Any) -> Answer:
+    """Is there a hierarchy in data? Of a run: how well does its map recover a known tree?"""
+    if tree is not None or newick is not None or runs.is_run(data):
+        refuse("with a run", _OF_DATA)
+        return Answer(*runs.diagnose_run(Path(data), tree, newick, asked["seed"], asked["force"], reporter))
+    graph, reading = asked.pop("graph"), {name: asked.pop(name) for name in _EDGES}
+    refuse(*(("with --graph", (*_OF_TABLES, "distances")) if graph else ("without --graph", _EDGES)))
+    if asked["distances"]:
+        refuse("with --distances", _OF_VALUES)
+    source, asked = _split(runs.Source, data, asked)
+    if graph:
+        source = runs.GraphSource(data, **reading)
+    request = runs.DiagnoseRequest(source, **asked)
+    found = runs.diagnose_data(request, reporter)
+    report = None if request.output is None else str(request.output)
+    lines = [found.sentence, *runs.figures(found), *([] if report is None else [f"report: {report}"])]
+    return Answer({"report": report, **found.to_json()}, lines, request.following(found))
+
+
+@command(
+    "data",
+    click.Argument(["embedding"], type=FILE, help="Map of the data: table (.csv, …), matrix (.npy, …) or run folder."),
+    option(
+        "--distance",
+        help="Distance on the map: euclidean, poincare (unit ball) or lorentz (euclidean; a Curvae map uses its own).",
+        choices=("euclidean", "poincare", "lorentz"),
+    ),
+    option("-o", "--output", type=FILE, help="Report to write (.html)."),
+    *_TABLE,
+    "missing",
+    "memory_of_sample",
+    "force",
+    "seed",
+    example="judge cells.csv umap.csv --label type --id barcode",
+)
+def judge(reporter: Reporter, data: str, **asked: Any) -> Answer:
+    """How faithful is a map, made by any program, to the data that it shows? Beside PCA.
+
+    Rows are matched by the column --id, or in their order; all other columns of numbers are coordinates.
+    """
+    source, asked = _split(runs.Source, data, asked)
+    request = runs.JudgeRequest(source, **asked)
+    found = runs.judge_map(request, reporter)
+    report = None if request.output is None else str(request.output)
+    lines = [*runs.faithful_lines(found), *([] if report is None else [f"report: {report}"])]
+    return Answer({"report": report, **found.to_json()}, lines, request.following)
+
+
+@command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")
+def cite(bibtex: bool) -> Answer:
+    """How to cite Curvae and the paper it implements."""
+    from .. import report
+
+    text = report.bibtex() if bibtex else report.citation()
+    return Answer({"bibtex" if bibtex else "citation": text}, text.splitlines())
+
+
+app = program(
+    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, explain, export, cite),
+    text="Learn hierarchies with variational auto-encoders in curved latent spaces.",
+    version=__version__,
+    example="fit cells.csv --label type --id barcode -o runs/cells",
+)
+
+
+def main() -> None:
+    """Entry point of the `curvae` program."""
+    run_program(app)

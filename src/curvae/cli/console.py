@@ -1,0 +1,519 @@
+"""What the program says: progress, messages and results of commands; mistakes in one line, and exit codes."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import gc
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from ..errors import CurvaeError, FixableError
+from .options import SHARED, SettingOption, completed_command, in_flags, option, printed, shell_command
+
+if TYPE_CHECKING:
+    from ..runs import Step
+
+__all__ = [
+    "BROKEN_PIPE",
+    "Answer",
+    "Later",
+    "Signals",
+    "SteadyStream",
+    "command",
+    "one_line",
+    "program",
+    "run_program",
+    "steady_output",
+]
+
+
+# Where the command line runs: output that may fail, signals that end a command, names that hold line breaks.
+
+BROKEN_PIPE = 128 + 13  # exit code of a program whose reader went away, as of one that SIGPIPE ends
+
+# Characters that end a line or steer a terminal, as a Python string would write them.
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+
+
+def one_line(text: str) -> str:
+    r"""A text without line breaks and other control characters, which names of files may hold.
+
+    Example:
+        >>> print(one_line("there is no a\nb.csv"))
+        there is no a\nb.csv
+    """
+    return text.translate(_CONTROLS)
+
+
+class SteadyStream:
+    """A stream on which writing never raises: after a first failure, which it keeps, it takes no more.
+
+    A terminal that is gone, or a full disk, is no reason to lose a training.
+
+    Arguments:
+        stream: to write to.
+        absent: whether it stands for a stream that was closed before the program started.
+    """
+
+    def __init__(self, stream: Any, absent: bool = False) -> None:
+        self._stream, self.absent = stream, absent
+        self.error: OSError | ValueError | None = None
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def _try(self, call: Callable[[], object]) -> None:
+        if self.error is None:
+            try:
+                call()
+            except (OSError, ValueError) as error:  # a closed file is a ValueError
+                self.error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close_failed(self) -> None:
+        """Flush; after a failure, drop what is left in the buffer, which Python would try to write when it ends."""
+        self.flush()
+        if self.error is not None:
+            with suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
+
+    @property
+    def reader_left(self) -> bool:
+        """Whether it failed because nobody reads it any more, as after `| head -1`."""
+        gone = (errno.EPIPE, errno.EINVAL) if os.name == "nt" else (errno.EPIPE,)
+        return isinstance(self.error, OSError) and self.error.errno in gone
+
+
+@contextmanager
+def steady_output() -> Iterator[SteadyStream]:
+    """Make `sys.stdout` and `sys.stderr` steady; characters that the terminal does not have are replaced."""
+    absent = sys.stdout is None
+    _open_closed()
+    with ExitStack() as ended:
+        streams = SteadyStream(sys.stdout, absent), SteadyStream(sys.stderr)
+        for stream, redirect in zip(streams, (redirect_stdout, redirect_stderr), strict=True):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")
+            ended.enter_context(redirect(stream))
+            ended.callback(stream.close_failed)
+        yield streams[0]
+
+
+def _open_closed() -> None:
+    """Give standard streams that are closed a place, or the next file to be opened would take it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - until the end
+
+
+class Signals:
+    """SIGINT and SIGTERM, on Windows Ctrl-C and Ctrl-Break, end a command.
+
+    The first raises KeyboardInterrupt, and the command tidies up. That takes a moment when it has other processes: the
+    second is ignored, for impatience would leave these behind. The third ends it wherever it is.
+
+    Arguments:
+        last_words: what to say when it ends without having tidied up.
+    """
+
+    # Windows has Ctrl-Break beside Ctrl-C, and sends no SIGTERM.
+    _HANDLED = (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGTERM))
+
+    def __init__(self, last_words: Callable[[int], str]) -> None:
+        self.received: int | None = None
+        self._count = 0
+        self._last_words: Callable[[int], str] | None = last_words
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in self._HANDLED}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.received is None:  # else a signal may still come while Python ends
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+        if self.received is None:
+            self.received = number
+            raise KeyboardInterrupt
+        if self._count == 2:
+            return
+        if self._last_words is not None:
+            with suppress(OSError):
+                os.write(2, self._last_words(self.received).encode(errors="replace"))
+        os._exit(128 + self.received)
+
+    def said(self) -> None:
+        """The last words were said."""
+        self._last_words = None
+
+
+_QUOTED = re.compile("'([^']*)'")  # what was typed, in messages of click
+_COMPLETE = "_CURVAE_COMPLETE"  # by which a shell asks for words to choose from
+_SHELLS = ("bash", "zsh", "fish")
+_resuming: list[str] = []  # the command that continues the run, once there is something to continue
+_NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
+
+
+def load(name: str) -> Any:
+    """A module, imported without the garbage collector.
+
+    It would look at the objects of all modules again and again, and at the end of the program once more, and find
+    nothing. They are taken out of its sight.
+    """
+    if (known := sys.modules.get(name)) is not None:
+        return known
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
+
+
+class Later:
+    """A module that is imported when it is first used, so that help need not wait for it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(load(self._name), name)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found.
+
+    Arguments:
+        result: for programs, printed as JSON.
+        lines: for people.
+        following: what to do next.
+    """
+
+    result: Any
+    lines: Sequence[str]
+    following: Step | None = None
+
+    def show(self, as_json: bool) -> None:
+        """Print it on the output."""
+        if as_json:
+            from ..training.storage import json_text
+
+            encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+            print(json_text(self.result, ascii_only="utf" not in encoding.lower()))
+            if isinstance(sys.stdout, SteadyStream) and sys.stdout.absent:  # the result is all that was asked for
+                raise click.exceptions.Exit(BROKEN_PIPE)
+            return
+        for line in (*self.lines, *([f"next: {shell_command(self.following)}"] if self.following else [])):
+            print(one_line(line))
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+class _Command(click.Command):
+    """A command whose help has a heading for each part of the settings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.params:
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
+                panels.setdefault(getattr(parameter, "panel", "Options"), []).append(record)
+        for panel, records in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(records)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadOptionUsage as error:  # does not know which command the option is of
+            error.ctx = ctx
+            raise
+
+
+class _Program(click.Group):
+    """Commands in the order in which they were given."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def command(*parameters: click.Parameter | str, example: str) -> Callable[[Callable[..., Answer]], click.Command]:
+    """Make a function a command of the program; what it returns is printed.
+
+    It is called with the parameters by name, and with a `reporter` for messages and progress, if it takes one. Settings
+    of a model are handed over together, as `settings`, those that were given.
+
+    Arguments:
+        parameters: arguments and options, or names of `SHARED` ones; all commands have `--quiet`, `--json` and `--help`
+            besides.
+        example: of a call, shown at the end of the help; one a line.
+    """
+    known = [SHARED[one] if isinstance(one, str) else one for one in parameters]
+    settings = [one for one in known if isinstance(one, SettingOption) and one.default is None]
+
+    def make(function: Callable[..., Answer]) -> click.Command:
+        def call(quiet: bool, as_json: bool, **values: Any) -> None:
+            words = _in_flags(click.get_current_context())
+            if settings:
+                given = {one.name: values.pop(one.name) for one in settings}
+                values["settings"] = {name: value for name, value in given.items() if value is not None}
+            try:
+                if _assists(function.__name__):
+                    return
+                if "device" in parameters:
+                    values["device"] = load("curvae.training.config").choose_device(values["device"])
+                if "reporter" in function.__annotations__:
+                    speaking = load("curvae.cli.messages").speaking
+                    with speaking(quiet or as_json, words, _resuming.append) as values["reporter"]:
+                        answer = function(**values)
+                else:
+                    answer = function(**values)
+            except FixableError as error:
+                raise _Corrected(error, click.get_current_context().command, words) from error
+            except CurvaeError as error:
+                raise click.ClickException(words(str(error))) from error
+            if as_json or not quiet:
+                answer.show(as_json)
+
+        own = [one for one in known if one not in settings]
+        return _Command(
+            function.__name__,
+            callback=call,
+            params=[*own, SHARED["quiet"], SHARED["as_json"], SHARED["help"], *settings],
+            help=function.__doc__,
+            short_help=(function.__doc__ or "").partition("\n\n")[0],
+            epilog="\b\nExample: curvae " + example.replace("\n", "\n         curvae "),
+            add_help_option=False,
+        )
+
+    return make
+
+
+def _assists(name: str) -> bool:
+    """Whether this process only helped another, which `torchrun` started beside it, with its training."""
+    if (rank := _rank()) is not None and name != "fit":
+        raise CurvaeError(f"curvae {name} works in one process; start it without torchrun")
+    if not rank:
+        return False
+    from ..training.processes import assist
+
+    assist()
+    return True
+
+
+def _rank() -> int | None:
+    """Place of this process among several that `torchrun` started; all but the first, 0, are silent."""
+    if "WORLD_SIZE" not in os.environ:
+        return None
+    from ..training.processes import launched
+
+    found = launched()
+    return None if found is None else found.rank
+
+
+def program(*commands: click.Command, text: str, version: str, example: str) -> click.Group:
+    """The program that has these commands; `example` is one of a call, shown at the end of the help."""
+    shown = option("--version", **printed(lambda context: version), help="Print the version.")
+    completion = option(
+        "--completion",
+        choices=_SHELLS,
+        callback=_completion,
+        is_eager=True,
+        expose_value=False,
+        help="Print what lets bash, zsh or fish complete commands, options and files.",
+    )
+    return _Program(
+        "curvae",
+        help=text,
+        params=[shown, completion, SHARED["help"]],
+        commands=commands,
+        epilog=f'\b\nExample: curvae {example}\n         eval "$(curvae --completion bash)"',
+        add_help_option=False,
+    )
+
+
+def _completion(context: click.Context, parameter: click.Parameter, shell: str | None) -> None:
+    if shell is not None:
+        # Not source(), which asks the bash that is installed for its version.
+        complete = _completer(context.command, shell)
+        print(complete.source_template % complete.source_vars())
+        context.exit()
+
+
+def _completer(group: click.Command, shell: str) -> Any:
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.ClickException(f"{shell} is not among the shells {', '.join(_SHELLS)}")
+    return kind(group, {}, "curvae", _COMPLETE)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+class _Corrected(click.ClickException):
+    """A mistake that options of the command correct, and the whole command with them, if it has such options."""
+
+    command = ""
+
+    def __init__(self, error: FixableError, command: click.Command, words: Callable[[str], str]) -> None:
+        options = {one.name: one for one in command.params if isinstance(one, click.Option)}
+        accepted = [
+            [(options[name].opts[0], value) for name, value in fix if name in options and _takes(options[name], value)]
+            for fix in error.fixes
+        ]
+        if not all(accepted):
+            super().__init__(words(str(error)))
+            return
+        others = " or ".join(" ".join(one) for _, *rest in accepted for one in rest)
+        super().__init__(f"{error.found}; run this{f', or with {others}' if others else ''}:")
+        self.command = completed_command([word for first, *_ in accepted for word in first])
+
+
+def _takes(option: click.Option, value: str) -> bool:
+    return not isinstance(option.type, click.Choice) or value in option.type.choices
+
+
+def _in_flags(context: click.Context) -> Callable[[str], str]:
+    """Makes messages of the library name the options of the command that runs, or else of other commands."""
+    commands = context.parent.command.commands.values()  # type: ignore[union-attr]
+    known = {
+        parameter.name: (parameter.opts[0], next(iter(parameter.secondary_opts), None))
+        for one in (*commands, context.command)
+        for parameter in one.params
+        if isinstance(parameter, click.Option)
+    }
+    return lambda message: in_flags(message, known)
+
+
+# --- the end of a program ---------------------------------------------------------------------------------------------
+
+
+def run_program(group: click.Group) -> None:
+    """Do what was typed; ends the process with an exit code, unless that is 0."""
+    _resuming.clear()
+    atexit.register(gc.freeze)  # what is left then need not be looked at either
+    # Threads of small networks wait most of the time; by default they keep their cores busy meanwhile.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    with Signals(_interrupted) as signals, steady_output() as output:
+        code = _run(group, signals)
+        output.flush()
+        if output.error is not None and not output.reader_left and code == 0:
+            reason = getattr(output.error, "strerror", None) or output.error
+            code = _fail(f"cannot write to the output: {reason}; files that were written are complete")
+    if output.reader_left and code == 0:
+        code = BROKEN_PIPE
+    if code:
+        sys.exit(code)
+
+
+def _run(group: click.Group, signals: Signals) -> int:
+    """Run the command and say what went wrong, if anything; returns the exit code."""
+    try:
+        _require_working_directory()
+        if _COMPLETE in os.environ:
+            print(_completer(group, os.environ[_COMPLETE].partition("_")[0]).complete())
+            return 0
+        with group.make_context("curvae", sys.argv[1:] or ["--help"]) as context:
+            group.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        return _fail(_mistake(error))
+    except _Corrected as error:
+        return _fail(error.message, error.command)
+    except click.ClickException as error:
+        return _fail(error.message)
+    except KeyboardInterrupt:
+        return _end(signals)
+    except Exception:
+        if signals.received is None:
+            raise
+        return _end(signals)  # whatever broke while the command was ending
+    return 0
+
+
+def _mistake(error: click.UsageError) -> str:
+    """What is wrong with what was typed, and what may have been meant or where to look."""
+    option = getattr(error, "param", None)
+    if isinstance(error, click.NoSuchOption):
+        said = f"there is no option {error.option_name}"
+    elif isinstance(error, click.BadParameter) and error.message and option is not None:
+        said = f"{option.opts[0] if isinstance(option, click.Option) else option.human_readable_name}: {error.message}"
+    else:
+        said = error.format_message().partition(" Did you mean")[0]
+    said = " ".join(said.split()).removesuffix(".")
+    typed = getattr(error, "option_name", None) or getattr(error, "command_name", "")
+    possible = getattr(error, "possibilities", None) or ()
+    if isinstance(type_ := getattr(option, "type", None), click.Choice) and (given := _QUOTED.match(error.message)):
+        typed, possible = given[1], list(map(str, type_.choices))
+    if near := get_close_matches(typed, possible, 1, _NEAR):
+        return f"{said}; did you mean {near[0]}?"
+    return f"{said}; {'curvae' if error.ctx is None else error.ctx.command_path} --help shows what there is"
+
+
+def _end(signals: Signals) -> int:
+    number = signals.received or signal.SIGINT
+    print(_interrupted(number), end="", file=sys.stderr, flush=True)
+    signals.said()
+    return 128 + number
+
+
+def _interrupted(number: int) -> str:
+    """What to say after a signal: how to go on."""
+    if _rank():
+        return ""
+    what = "terminated" if number == signal.SIGTERM else "interrupted"
+    if sys.argv[1:2] == ["paper"]:
+        return f"curvae: {what}; the same command goes on\n"
+    return f"curvae: {what}; continue with: {one_line(_resuming[-1])}\n" if _resuming else f"curvae: {what}\n"
+
+
+def _require_working_directory() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise click.ClickException(
+            f"the working directory cannot be used ({error.strerror}); change to another folder"
+        ) from error
+
+
+def _fail(message: str, command: str = "") -> int:
+    if not _rank():
+        for line in (f"curvae: {message}", *([command] if command else [])):
+            print(one_line(line), file=sys.stderr)
+    return 2

@@ -1,0 +1,377 @@
+"""Arguments and options that commands share, called as the library calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_origin
+
+import click
+
+from ..errors import CurvaeError
+from ..settings import GraphSettings, RowSettings, Setting, Settings, described
+
+if TYPE_CHECKING:
+    from ..runs import Step
+
+__all__ = [
+    "FILE",
+    "SHARED",
+    "SettingOption",
+    "command_line",
+    "completed_command",
+    "files",
+    "flag",
+    "in_flags",
+    "option",
+    "printed",
+    "refuse",
+    "setting_options",
+    "shell_command",
+    "typed_options",
+]
+
+
+# Options generated from the settings; commands, and messages of the library, as they are typed on the command line.
+
+# Parameters whose option is called otherwise: short ones, and those that are given once for each entry.
+_FLAGS = {
+    "covariates": "--covariate",
+    "output": "-o",
+    "count": "-n",
+    "source_column": "--source",
+    "target_column": "--target",
+}
+
+
+def flag(name: str) -> str:
+    """The option of a parameter.
+
+    Example:
+        >>> flag("batch_size")
+        '--batch-size'
+    """
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+class _Worded(click.ParamType):  # type: ignore[type-arg]
+    """A type of values, or a word in place of one."""
+
+    def __init__(self, known: Setting) -> None:
+        self._values, self._words = click.types.convert_type(known.type), known.words
+        self.name = self._values.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in self._words else self._values.convert(value, param, ctx)
+
+
+class SettingOption(click.Option):
+    """The option of a setting, None unless given; of several kinds of models, with the help of each.
+
+    Arguments:
+        kinds: of models, one or more of which have the setting.
+        name: of the setting.
+        more: what is different for an option of a command: its default, say.
+    """
+
+    def __init__(self, kinds: Iterable[type[Settings]], name: str, **more: Any) -> None:
+        having = [kind for kind in kinds if name in described(kind)]
+        known = [described(kind)[name] for kind in having]
+        first = self._setting = known[0]
+        # Heading of the help under which it is shown.
+        self.panel = "Options" if "default" in more else having[0].part_of(name).capitalize()
+        on = f"{flag(name)}/--no-{flag(name)[2:]}" if first.default is True else flag(name)
+        typed: dict[str, Any] = {"is_flag": True} if first.type is bool else _typed(first)
+        super().__init__(
+            [on, *first.flags, name], help=_help(known), **{"default": None, "callback": self._check, **typed, **more}
+        )
+
+    def _check(self, context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            if get_origin(self._setting.type) is tuple:
+                value = tuple(int(width) for width in value.split(","))
+            self._setting.require(value)
+        except CurvaeError as error:
+            known = {self._setting.name: (self.opts[0], None)}
+            raise click.UsageError(in_flags(str(error), known), context) from error
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} is no list of widths such as 200 or 400,200", context, self) from error
+        return value
+
+
+def _help(known: Iterable[Setting]) -> str:
+    """What all kinds of models say, or the first and then that of a graph."""
+    first, *others = dict.fromkeys(one.text for one in known)
+    return first + "".join(f" For a graph: {other[0].lower()}{other[1:]}" for other in others)
+
+
+def _typed(known: Setting) -> dict[str, Any]:
+    """Type and placeholder of an option that takes a value."""
+    if known.choices:
+        return {"type": click.Choice(known.choices), "metavar": "NAME"}
+    if known.words:
+        return {"type": _Worded(known)}
+    return {"metavar": "WIDTHS"} if get_origin(known.type) is tuple else {"type": known.type}
+
+
+def setting_options(*kinds: type[Settings], compared: bool = False) -> list[SettingOption]:
+    """The options of all settings of some kinds of models, by part.
+
+    Arguments:
+        kinds: whose settings; the options of several are joined.
+        compared: only those that a comparison does not choose itself.
+    """
+    parts = dict.fromkeys(part for kind in kinds for part in kind.parts)
+    known = [described(kind.parts[part]) for part in parts for kind in kinds if part in kind.parts]
+    names = dict.fromkeys(name for part in known for name, one in part.items() if one.compared or not compared)
+    return [SettingOption(kinds, name) for name in names]
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def shell_command(step: Step) -> str:
+    """A step as a command of the program, and why.
+
+    Example:
+        >>> from curvae.runs import Step
+        >>> shell_command(Step("compare", ("my cells.csv",), {"label": "type", "prior_scale": 1.7, "diagonal": True}))
+        "curvae compare 'my cells.csv' --label type --prior-scale 1.7 --diagonal"
+        >>> settings = {"hidden": (64, 32), "covariates": ("batch", "donor"), "tf32": False, "exposure": None}
+        >>> shell_command(Step("fit", ("cells.csv",), settings))
+        'curvae fit cells.csv --hidden 64,32 --covariate batch --covariate donor --no-tf32'
+    """
+    typed = ["curvae", step.action, *step.arguments, *typed_options(step.options)]
+    return _typed_line(typed) + (f"    {step.why}" if step.why else "")
+
+
+def typed_options(options: Mapping[str, Any]) -> list[str]:
+    """Parameters as options of the program.
+
+    What is None is left out, a tuple is an option for each entry, and widths of layers are one option.
+    """
+    typed: list[str] = []
+    for name, value in options.items():
+        if isinstance(value, bool):
+            typed.append(flag(name) if value else f"--no-{flag(name)[2:]}")
+        elif isinstance(value, tuple) and value and isinstance(value[0], int):
+            typed += [flag(name), ",".join(map(str, value))]
+        elif value is not None:
+            for entry in value if isinstance(value, tuple) else (value,):
+                typed += [flag(name), f"{entry:g}" if isinstance(entry, float) else str(entry)]
+    return typed
+
+
+def command_line() -> str:
+    """The command as it was typed, without folders of files outside the working directory."""
+    return _typed_line(["curvae", *map(_without_folder, sys.argv[1:])])
+
+
+def completed_command(options: list[str]) -> str:
+    """The command as it was typed, with further options."""
+    typed = sys.argv[1:]
+    end = typed.index("--") if "--" in typed else len(typed)  # what follows is no option
+    return _typed_line(["curvae", *typed[:end], *options, *typed[end:]])
+
+
+def _typed_line(words: list[str]) -> str:
+    """Words as the shell takes them: both of Windows know double quotes alone."""
+    if os.name == "nt":
+        from subprocess import list2cmdline
+
+        return list2cmdline(words)
+    return shlex.join(words)
+
+
+def _without_folder(word: str) -> str:
+    # A path may be glued to its option: --output=/a/b, -o/a/b.
+    start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
+    option, rest = word[:start], word[start:]
+    return option + (Path(rest).name if Path(rest).is_absolute() else rest)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+_NAMED = re.compile(
+    r"""(?<![\w"'./-])(?:([a-z][a-z0-9_]*)=("""
+    r""""(?:[^"\\]|\\.)*"|\[[^\]]*\]|True|False|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"""
+    r"""|([a-z0-9]+(?:_[a-z0-9]+)+)(?![\w"'=(/-]|\.\w))"""
+)
+_SETTING = rf"\b(?:{'|'.join([*(described(RowSettings) | described(GraphSettings)), 'device'])})\b(?!=)"
+_ADVISED = re.compile(rf"\b(?:lower|raise|widen|drop|set|use) {_SETTING}(?: or {_SETTING})*")
+
+
+def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str:
+    """A message of the library with parameters as they are typed on the command line.
+
+    Arguments:
+        message: that names parameters as in `missing="drop"`, `weighted=True` or, of any value, `nodes=…`; begins
+            with what one of them must be; advises to `lower`, `raise`, `widen`, `drop`, `set` or `use` a setting; or
+            mentions one that no other word can be taken for, such as `batch_size`.
+        options: the flag of each parameter, and the one that turns it off, if there is one.
+
+    Example:
+        >>> known = {name: (flag(name), None) for name in ("missing", "weighted", "hidden", "batch_size")}
+        >>> in_flags('use missing="drop", weighted=True or missing=…', known)
+        'use --missing drop, --weighted or --missing'
+        >>> in_flags("missing must be a word; lower hidden or batch_size", known)
+        '--missing must be a word; lower --hidden or --batch-size'
+    """
+
+    def typed(found: re.Match[str]) -> str:
+        name, value = found[1] or found[3], found[2] or "…"
+        if name not in options:
+            return found[0]
+        on, off = options[name]
+        if value in ("True", "…"):
+            return on
+        if value == "False":
+            return off or f"no {on}"
+        try:
+            values = json.loads(value)
+        except ValueError:
+            return found[0]
+        if isinstance(values, list) and all(isinstance(entry, int | float) for entry in values):
+            values = ",".join(map(str, values))
+        entries = values if isinstance(values, list) else [values]
+        return " ".join(f"{on} {_typed_line([str(entry)])}" for entry in entries)
+
+    first, must, rest = message.partition(" must ")
+    message = f"{options[first][0]}{must}{rest}" if first in options else message
+    message = _ADVISED.sub(lambda found: re.sub(_SETTING, lambda name: f"{name[0]}=…", found[0]), message)
+    return _NAMED.sub(typed, message)
+
+
+FILE = click.Path(path_type=Path)
+
+
+def option(*names: str, choices: Sequence[str] = (), **more: Any) -> click.Option:
+    """An option, given its names and help; `choices` are named in the help, and others are refused."""
+    chosen: dict[str, Any] = {"type": click.Choice(choices), "metavar": "NAME"} if choices else {}
+    return click.Option(names, **chosen, **more)
+
+
+def files(context: click.Context, parameter: click.Parameter, typed: str) -> list[Any]:
+    """What a shell completes where a file is meant: names of files."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(typed, type="file")]
+
+
+def refuse(when: str, names: Iterable[str]) -> None:
+    """Raise if one of these options was given."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        source = context.get_parameter_source(one.name or "")
+        if one.name in names and source is not None and source.name != "DEFAULT":
+            raise CurvaeError(f"{one.opts[0]} has no meaning {when}; leave it out")
+
+
+def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
+    """Of an option: print a text and do nothing else."""
+
+    def callback(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+        if asked:
+            print(text(context))
+            context.exit()
+
+    return {"is_flag": True, "is_eager": True, "expose_value": False, "callback": callback}
+
+
+_ROWS = "Missing values: error, drop the rows, fill in the mean, or let the model handle them"
+SHARED: dict[str, click.Parameter] = {
+    "run": click.Argument(["run"], type=FILE, help="Run folder of curvae fit or curvae graph."),
+    "data": click.Argument(
+        ["data"],
+        shell_complete=files,
+        help="Table (.csv, .tsv, .parquet), matrix (.npy, .npz, .mtx), images (.npy or a folder), mnist, "
+        "branching-diffusion or flat.",
+    ),
+    "folder": option("-o", "--output", type=FILE, help="Run folder (runs/<name>-<n>)."),
+    "label": option("--label", help="Column to colour the map by."),
+    "id": option("--id", help="Column that names the rows."),
+    "group": option("--group", help="Column whose rows stay together in splits."),
+    "categorical": option("--categorical", multiple=True, help="Text column to encode; repeatable."),
+    "covariates": option(
+        "--covariate",
+        "covariates",
+        multiple=True,
+        help="Covariate such as the batch: a column given to the decoder; repeatable.",
+    ),
+    "covariates_left_out": option(
+        "--covariate",
+        "covariates",
+        multiple=True,
+        help="Covariate such as the batch: a column left out of the distances; repeatable.",
+    ),
+    "exposure": option("--exposure", help="Column with the exposure of each row, for counts (poisson)."),
+    "missing": option(
+        "--missing", choices=("error", "drop", "mean", "model"), default="error", help=f"{_ROWS} (error)."
+    ),
+    "missing_as_run": option(
+        "--missing", choices=("error", "drop", "mean", "model"), help=f"{_ROWS} (as the run did)."
+    ),
+    "missing_filled": option(
+        "--missing",
+        choices=("error", "drop", "mean"),
+        default="error",
+        help="Missing values: error, drop the rows, or fill in the mean (error).",
+    ),
+    "missing_features": option(
+        "--missing",
+        choices=("error", "mean"),
+        default="error",
+        help="Missing features of nodes: error, or fill in the mean (error).",
+    ),
+    "memory": option(
+        "--memory",
+        metavar="SIZE",
+        help="Memory for data, such as 2GB; larger data are read in pieces (a quarter of all memory).",
+    ),
+    "memory_of_sample": option(
+        "--memory",
+        metavar="SIZE",
+        help="Memory for data, such as 2GB; of larger data a sample is used (a quarter of all memory).",
+    ),
+    "nodes": option("--nodes", shell_complete=files, help="Table of nodes: names, labels, features."),
+    "features": option(
+        "--features", multiple=True, help="Numeric column of --nodes to use as a feature; repeatable (all of them)."
+    ),
+    "no_features": option("--no-features", is_flag=True, help="Use no column of --nodes as a feature."),
+    "features_file": option(
+        "--features-file",
+        shell_complete=files,
+        help="Features of nodes: matrix (.npz, .npy, .mtx) or table (.csv, .parquet).",
+    ),
+    "source_column": option(
+        "--source",
+        "source_column",
+        metavar="COLUMN",
+        help="Column with the first node of an edge; without a header its number, from 1 (detected).",
+    ),
+    "target_column": option("--target", "target_column", metavar="COLUMN", help="Column with the second (detected)."),
+    "header": option(
+        "--header/--no-header",
+        default=None,
+        help="Whether the first line of the edge list holds column names (detected).",
+    ),
+    "weighted": option("--weighted", is_flag=True, help="Read edge weights: an edge of weight 2 counts as two edges."),
+    "isolated": option("--isolated", is_flag=True, help="Also add nodes of the table that have no edges."),
+    "seed": SettingOption([RowSettings], "seed", default=0),
+    "device": option("--device", default="auto", help="auto, cpu or cuda (auto)."),
+    "jobs": option("--jobs", type=click.IntRange(min=1), help="Processes (one per core, one on CUDA)."),
+    "root": option("--root", metavar="ID", help="Row, or node, at the centre of the map (the mean of all)."),
+    "resume": option("--resume", is_flag=True, help="Continue the run in -o."),
+    "force": option("--force", is_flag=True, help="Overwrite what is there."),
+    "quiet": option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
+    "as_json": option("--json", "as_json", is_flag=True, help="Print the result as JSON and nothing else."),
+    "help": option("-h", "--help", **printed(click.Context.get_help), help="Show this message and exit."),
+}
+"""parameters that several commands have, called as the library calls them where it has them"""

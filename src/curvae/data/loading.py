@@ -1,0 +1,164 @@
+"""Load data from a file, a folder or by the name of a built-in data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from ..errors import CurvaeError
+from .columns import RawData
+from .dataset import Dataset, Missing, Schema
+from .files import not_found, require_file
+from .graphs.graph_loading import BUILT_IN_GRAPHS, GRAPH_FILES
+from .matrices import has_mnist, raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
+from .synthetic import branching_diffusion, flat
+from .tables import TABLES, Roles, read_table
+
+__all__ = ["BUILT_IN", "MATRICES", "load"]
+
+# How the names of files of matrices and arrays end, and what reads them.
+MATRICES: dict[str, Callable[[Path], RawData]] = {
+    ".npy": read_npy,
+    ".npz": read_sparse_matrix,
+    ".mtx": read_sparse_matrix,
+    ".mtx.gz": read_sparse_matrix,
+}
+
+
+def _built_in(data: Dataset, name: str) -> RawData:
+    raw = raw_matrix(name, data.x)
+    raw.ids, raw.labels, raw.label_name = data.ids, data.labels, data.label_name
+    return raw
+
+
+BUILT_IN: dict[str, Callable[[], RawData]] = {
+    "branching-diffusion": lambda: _built_in(branching_diffusion().dataset(), "branching-diffusion"),
+    "flat": lambda: _built_in(flat(), "flat"),
+    "mnist": lambda: read_mnist("all"),
+}
+
+
+def load(
+    source: str | Path,
+    *,
+    schema: Schema | None = None,
+    label: str | None = None,
+    id: str | None = None,  # noqa: A002 - the word that users know, as in --id
+    group: str | None = None,
+    categorical: Sequence[str] = (),
+    exposure: str | None = None,
+    covariates: Sequence[str] = (),
+    missing: Missing = "error",
+) -> tuple[Dataset, Schema]:
+    """Load a table, a matrix, images or a built-in data set.
+
+    Without a schema, one is fitted to the data. With the schema of a trained run, new data gets the same features:
+    columns are matched by name, categories and means are those of the training data, labels and covariates may be
+    absent.
+
+    Arguments:
+        source: a file or folder, or the name of a built-in data set: branching-diffusion, flat, mnist. A file
+            or folder of that name takes precedence.
+        schema: schema of the data that a model was trained on.
+        label: column of a table with a label for each row.
+        id: column of a table with a unique name for each row.
+        group: column of a table; rows of one group stay together in splits.
+        categorical: columns of a table that become one feature per category.
+        exposure: column of a table with the exposure of each row, for counts.
+        covariates: columns of a table that describe how a row was measured, such as its batch. They are not features
+            but inputs of the networks. Texts are categories, and so are numbers that are also named in `categorical`;
+            other numbers are standardised.
+        missing: what to do about missing and infinite values. "error" raises, "drop" removes their rows, and "mean"
+            fills in the mean of the column (of a categorical column its most frequent category). "model" leaves NaN:
+            the model then scores only the other values, and its encoder is given which are missing.
+
+    Returns:
+        The data, and the schema that new data must meet.
+
+    Example:
+        >>> data, schema = load("branching-diffusion")
+        >>> data.x.shape, data.label_name, schema.kind
+        ((635, 50), 'branch', 'matrix')
+    """
+    if missing not in get_args(Missing):
+        raise CurvaeError(f"missing is {missing!r}; use one of {', '.join(get_args(Missing))}")
+    for name, columns in (("categorical", categorical), ("covariates", covariates)):
+        if isinstance(columns, str):
+            raise CurvaeError(f"{name} is the text {columns!r}; give a list of columns")
+    if schema is not None and categorical:
+        raise CurvaeError("which columns are categorical was set when the model was trained; leave out categorical=…")
+    if schema is not None and covariates:
+        raise CurvaeError("which columns are covariates was set when the model was trained; leave them out")
+    roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
+    try:
+        raw = _read(source, roles, schema, missing)
+    except OSError as error:
+        raise CurvaeError(
+            f"{source} cannot be read: {error.strerror or error}; check the file and its permissions"
+        ) from error
+    if schema is not None:
+        _check_kind(raw, schema)
+    return raw.finish(schema, missing)
+
+
+def _read(source: str | Path, roles: Roles, schema: Schema | None, missing: Missing) -> RawData:
+    path = Path(source)
+    exists = path.exists() or path.is_symlink()
+    if exists and not path.is_dir():
+        require_file(path)
+    if _is_graph(path) if exists else str(source) in BUILT_IN_GRAPHS:
+        raise CurvaeError(
+            f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
+        )
+    if not exists and str(source) not in BUILT_IN:
+        raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {_endings()}")
+    if path.is_file() and path.name.lower().endswith(tuple(TABLES)):
+        return read_table(path, roles, schema, missing)
+    if roles.asked:
+        raise CurvaeError(
+            f"only a table has columns such as {roles.asked[0]!r}, and {source} is not a table; leave them out"
+        )
+    if not exists:
+        return BUILT_IN[str(source)]()
+    if path.is_dir():
+        return _read_directory(path)
+    for suffix, reader in MATRICES.items():
+        if path.name.lower().endswith(suffix):
+            return reader(path)
+    raise CurvaeError(f"{path.name} has an unknown file extension; use one of {_endings()}")
+
+
+def _is_graph(path: Path) -> bool:
+    """Whether the name of a file says that it holds a graph and nothing else."""
+    name = path.name.lower().removesuffix(".gz")
+    return name.endswith(tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in {*MATRICES, *TABLES}))
+
+
+def _read_directory(path: Path) -> RawData:
+    if has_mnist(path):
+        return read_mnist("all", path)
+    if any(path.glob("*.parquet")):
+        raise CurvaeError(f"{path} is a folder of Parquet files, which is only read in pieces; give a single file")
+    if (raw := read_folder(path)) is None:
+        raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
+    return raw
+
+
+def _endings() -> str:
+    return ", ".join((*TABLES, *MATRICES))
+
+
+def _check_kind(raw: RawData, schema: Schema) -> None:
+    if raw.kind == "table":
+        return  # its columns were matched by name
+    if raw.kind != schema.kind:
+        names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images"}
+        raise CurvaeError(
+            f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
+        )
+    if (shape := raw.shape or (raw.x.shape[1],)) != schema.shape:
+        raise CurvaeError(
+            f"{raw.source} has {'images' if raw.kind == 'images' else 'rows'} of {' × '.join(map(str, shape))} values "
+            f"and the model was trained on {' × '.join(map(str, schema.shape))}; give the same"
+        )

@@ -1,0 +1,248 @@
+"""A graph, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from ..data import Graph, load_graph, split_edges
+from ..errors import CurvaeError
+from ..geometry import PoincareBall
+from ..maps.embedding import Embedding
+from ..settings import DistributionKind, EdgeKind, EncoderKind, PairKind, PopularityKind
+from ..training.config import choose_device
+from ..training.evaluate import map_health
+from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs
+from ..training.graphs.evaluate import judge_split
+from .base import Array, MapEstimator, Output, config_of, nearest, require
+
+__all__ = ["PoincareGraphVAE"]
+
+
+class PoincareGraphVAE(MapEstimator):
+    """A variational auto-encoder of a graph with a hyperbolic latent space: a place for every node.
+
+    Arguments:
+        n_components: dimension of the latent space.
+        curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary variational graph auto-encoder.
+        space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
+        posterior: distribution of posterior and prior, "wrapped" or "riemannian".
+        prior_scale: standard deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
+        edges: probability of an edge at distance d: "fermi_dirac" with learned radius and temperature, or "geodesic",
+            1 − tanh d.
+        popularity: whether nodes have a learned number that says how far they reach, "learned" or "off"; "auto" is
+            "learned" with "fermi_dirac" edges. It helps where some nodes have many edges.
+        directed: keep the direction of edges, from the first node to the second. Nodes then have two popularities, as
+            senders and as receivers.
+        pairs: pairs of nodes that are fitted, "all" or "balanced": the edges and as many random pairs without one.
+        hide: share of the edges that each step hides from the encoder, and fits all the same.
+        weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
+        hidden: widths of the hidden layers.
+        encoder: "convolutions" of the edges and features, or "free", a vector a node: it fits the edges most closely.
+        output: coordinates of `embedding_`: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for other
+            estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent". Of a
+            product those of its factors one after the other.
+        epochs: steps, each over the whole graph.
+        learning_rate, adam_beta2: of Adam.
+        cooldown: share of the steps, at the end, over which the learning rate falls to 0.
+        patience: in `link_prediction`, steps without progress on validation edges after which a training ends, with the
+            best weights; None never.
+        learn_curvature, learn_prior_scale: train them, starting from their values above.
+        diagonal: one posterior standard deviation for each axis (wrapped only).
+        samples, beta: draws a step, weight of the divergence; "auto" is 0.1 divided by the dimension and at least 0.01,
+            which it is for all pairs and for free vectors.
+        tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
+        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        random_state: seed, generator or None.
+
+    Attributes:
+        embedding_: nodes in the coordinates of `output`, in the order of `nodes_`.
+        nodes_: names of the nodes.
+        graph_: the graph as it was read; `graph_.notes` say what was done to it.
+        history_: one record an epoch.
+        curvature_, prior_scale_: as trained, arrays with one for each factor of a product.
+        warnings_: what looks wrong with the graph or the map, each with its remedy.
+
+    Example:
+        >>> tree = [(i, (i - 1) // 2) for i in range(1, 31)]
+        >>> model = PoincareGraphVAE(epochs=5, random_state=0).fit(tree)
+        >>> model.embedding_.shape, model.link_probability([("0", "1")]).shape
+        ((31, 2), (1,))
+    """
+
+    _kind = FittedGraph
+    _extra = ("output",)
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        curvature: float = 1.0,
+        space: str | None = None,
+        posterior: DistributionKind = "wrapped",
+        prior_scale: float | Literal["auto"] = 1.0,
+        edges: EdgeKind = "fermi_dirac",
+        popularity: PopularityKind = "auto",
+        directed: bool = False,
+        pairs: PairKind = "balanced",
+        hide: float = 0.5,
+        weight: float = 1.0,
+        hidden: tuple[int, ...] = (32,),
+        encoder: EncoderKind = "convolutions",
+        output: Output = "auto",
+        epochs: int = 400,
+        learning_rate: float = 1e-2,
+        adam_beta2: float = 0.999,
+        cooldown: float = 0.0,
+        patience: int | None = 200,
+        learn_curvature: bool = False,
+        learn_prior_scale: bool = False,
+        diagonal: bool = False,
+        samples: int = 1,
+        beta: float | Literal["auto"] = "auto",
+        tf32: bool = True,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.curvature = curvature
+        self.space = space
+        self.posterior = posterior
+        self.prior_scale = prior_scale
+        self.edges = edges
+        self.popularity = popularity
+        self.directed = directed
+        self.pairs = pairs
+        self.hide = hide
+        self.weight = weight
+        self.hidden = hidden
+        self.encoder = encoder
+        self.output = output
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.adam_beta2 = adam_beta2
+        self.cooldown = cooldown
+        self.patience = patience
+        self.learn_curvature = learn_curvature
+        self.learn_prior_scale = learn_prior_scale
+        self.diagonal = diagonal
+        self.samples = samples
+        self.beta = beta
+        self.tf32 = tf32
+        self.device = device
+        self.random_state = random_state
+
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on a graph; y is ignored.
+
+        Arguments:
+            X: a `curvae.data.Graph`, or whatever `curvae.data.load_graph` reads: a file, a graph of networkx, a sparse
+                adjacency matrix, a `Data` of torch-geometric, a frame or list of edges. To give a table of nodes,
+                features or weights, read it first: `load_graph(edges, nodes=table, features=["age"])`.
+        """
+        require(self.output)
+        config, graph = config_of(GraphConfig, self.get_params()), self._graph(X)
+        fitted = fit_graph(config, graph, device=choose_device(self.device)).double()
+        self.graph_, self.nodes_ = graph, graph.names
+        self._take(fitted, embed_graph(fitted, graph).require_finite(graph.names, "node"))
+        return self
+
+    def _restore(self, fitted: FittedGraph, data: Graph, description: Mapping[str, Any]) -> None:
+        require(self.output)
+        self.graph_, self.nodes_ = data, data.names
+
+    def _take(self, fitted: FittedGraph, embedding: Embedding) -> None:
+        super()._take(fitted, embedding)
+        self.warnings_ = [*self.graph_.warnings, *map_health(embedding, fitted.last["kl"], self.prior_scale_)]
+
+    def _draw(self, ax: Any, ball: PoincareBall, points: torch.Tensor, labels: ArrayLike | None) -> None:
+        from ..plotting import graph_map
+
+        graph_map(ax, ball, points, self.graph_.edges, self.graph_.labels if labels is None else labels)
+
+    def _described(self) -> tuple[dict[str, Any], Graph]:
+        return {}, self.graph_
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
+        """Train, and return the embedding of the nodes."""
+        return self.fit(X, y).embedding_
+
+    def link_prediction(self, X: Any, n_splits: int = 5) -> dict[str, Array]:
+        """Score how well held-out edges are predicted, beside rules that need no model.
+
+        For each of `n_splits` random splits a model is trained on 85 % of the edges, all at once, and judged on 10 %.
+        The model of `fit`, which sees all edges, takes no part.
+
+        Returns:
+            One figure a split: area under the ROC curve as "auc" and average precision as "ap", against random pairs;
+            "auc_matched" against pairs whose nodes have as many edges, where popularity alone gives ½; of a directed
+            graph "direction", the share of hidden edges that are likelier than one back; and the "auc" of the rules
+            "degree product", "common neighbours" and "singular vectors" under their names.
+        """
+        require(self.output, n_splits=n_splits)
+        config, graph = config_of(GraphConfig, self.get_params()), self._graph(X)
+        configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(n_splits)]
+        splits = [split_edges(graph, seed=one.seed) for one in configs]
+        found = fit_graphs(configs, graph, splits=splits, device=choose_device(self.device), jobs=1)
+        for one in found:
+            if one.failure is not None:
+                raise CurvaeError(one.failure)
+        rows = [judge_split(one, graph, split)["test"] for one, split in zip(found, splits, strict=True)]
+        names = ("auc", "ap", "auc_matched", *(("direction",) if graph.directed else ()))
+        own = {name: np.array([row[name] for row in rows], float) for name in names}
+        return own | {rule: np.array([row["baselines"][rule]["auc"] for row in rows]) for rule in rows[0]["baselines"]}
+
+    def _graph(self, X: Any) -> Graph:
+        return X if isinstance(X, Graph) else load_graph(X, directed=self.directed)
+
+    # --- pairs of nodes ---------------------------------------------------------------------------------------------
+
+    def _places(self, nodes: ArrayLike) -> Array:
+        """Places of nodes, given by place or by name."""
+        check_is_fitted(self)
+        given = np.atleast_1d(np.asarray(nodes))
+        if given.dtype.kind in "iu":
+            if given.size and not (given.min() >= 0 and given.max() < len(self.nodes_)):
+                raise CurvaeError(f"places of nodes lie between 0 and {len(self.nodes_) - 1}; give names as text")
+            return given.astype(np.int64)
+        known = {name: i for i, name in enumerate(self.nodes_.tolist())}
+        names = given.astype(str)
+        unknown = [name for name in np.unique(names).tolist() if name not in known]
+        if unknown:
+            raise CurvaeError(f"the graph has no node {unknown[0]!r}; nodes_ lists them")
+        return np.array([known[name] for name in names.ravel().tolist()], dtype=np.int64).reshape(names.shape)
+
+    def link_probability(self, pairs: ArrayLike) -> Array:
+        """Probability of an edge between the centres of nodes, of a directed graph from the first to the second. Of a
+        weighted graph the odds are intensities, in units of the mean weight.
+
+        Arguments:
+            pairs: (·, 2), names of nodes, or whole numbers for their places in `nodes_`.
+        """
+        places = self._places(pairs)
+        if places.ndim != 2 or places.shape[1] != 2:
+            raise CurvaeError(f"pairs must have the shape (·, 2), got {places.shape}")
+        with torch.no_grad():
+            gaps = torch.from_numpy(-self._embedding.nearness_of(places))
+            return self._fitted.model.edges.cpu().probability(gaps).numpy()
+
+    def distances(self, nodes: ArrayLike | None = None) -> Array:
+        """Geodesic distances from some nodes, or all, to all nodes."""
+        check_is_fitted(self)
+        own = self._embedding
+        return own.distances() if nodes is None else own.take(self._places(nodes)).distances(own)
+
+    def kneighbors(self, nodes: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
+        """Geodesic distances to the k nearest nodes, and their places, for some nodes or all."""
+        table = self.distances(nodes)
+        places = np.arange(len(table)) if nodes is None else self._places(nodes)
+        table[np.arange(len(table)), places] = np.inf
+        return nearest(table, k, own=False)

@@ -1,0 +1,520 @@
+"""A table or images as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from ..data import Arrays, Schema, Stream, memory
+from ..data.dataset import Missing, MissingValuesError, extremes, has_missing
+from ..data.files import quoted
+from ..data.tables import average_context, code_values
+from ..errors import CurvaeError
+from ..geometry import PoincareBall
+from ..hierarchy.drivers import Drivers, explain
+from ..maps.embedding import Embedding, require_finite
+from ..models.likelihoods import choose_likelihood
+from ..nn.networks import DecoderKind, NetworkKind
+from ..settings import DistributionKind, InitKind, NeighbourKind
+from ..training.config import Config, choose_device, require_count
+from ..training.evaluate import embed, health, impute, likelihoods
+from ..training.fitted import Fitted
+from ..training.fitting import fit, fit_many
+from ..training.rows import HeldOut, layout_of, random_split
+from ..training.streamed import sample_rows
+from .base import (
+    Array,
+    MapEstimator,
+    Output,
+    config_of,
+    coordinates,
+    nearest,
+    plain,
+    require,
+    row_shape,
+    space_parts,
+    weighted,
+)
+from .columns import read_rows, restore_columns, restore_dtypes
+
+__all__ = ["PoincareVAE", "fit_stream", "refuse_stream"]
+
+
+# Estimators on rows that are read in pieces, which are trained on but not held.
+
+
+def refuse_stream(rows: Any) -> None:
+    """Raise for rows that are read in pieces where a matrix is needed."""
+    if isinstance(rows, Stream):
+        raise CurvaeError("rows that are read in pieces are only trained on; give a matrix, such as the x of a piece")
+
+
+def fit_stream(estimator: Any, rows: Stream, sample_weight: Any, device: Any) -> tuple[Fitted, Embedding]:
+    """Train an estimator on a stream, and place a sample of it: the rows held out and at most 10,000 others.
+
+    Sets `n_features_in_`, `feature_names_in_`, `covariates_` and `notes_`.
+    """
+    needed = {
+        "sample_weight": sample_weight is not None,
+        "n_init": estimator.n_init != 1,
+        "image_shape": estimator.image_shape is not None,
+        'network="conv"': estimator.network == "conv",
+    }
+    if refused := [name for name, given in needed.items() if given]:
+        raise CurvaeError(f"{', '.join(refused)} needs all rows in memory; leave it out, or give a matrix")
+    if (estimator.missing == "model") != (rows.missing == "model"):
+        raise CurvaeError(
+            f"missing is {estimator.missing!r} of the estimator and {rows.missing!r} of the rows; give both the same"
+        )
+    schema = rows.schema
+    names, asked = [column.name for column in schema.covariates], list(estimator.covariates or ())
+    if names != asked:
+        raise CurvaeError(f"covariates is {asked} of the estimator and {names} of the rows; give both the same")
+    if schema.exposure is not None:
+        raise CurvaeError("an estimator knows no exposure=…; open the rows without, or train with curvae.training.fit")
+    config = estimator._config()
+    fitted = fit(config, rows, device=device).double()
+    for name in ("feature_names_in_", "sample_indices_"):
+        vars(estimator).pop(name, None)
+    estimator._schema, estimator._dtypes = schema, restore_dtypes(schema, {})
+    estimator.covariates_, estimator.n_features_in_ = schema.covariates, len(schema.columns)
+    estimator.notes_ = estimator._data_warnings = ()
+    if schema.kind == "table":
+        estimator.feature_names_in_ = np.array(schema.column_names, dtype=object)
+    held_out = HeldOut(len(rows), fitted.split.validation, fitted.split.test)
+    chosen, split = sample_rows(rows, held_out, config.seed)
+    return replace(fitted, split=split), embed(fitted, rows.held(chosen)).require_finite()
+
+
+class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimator):
+    """A variational auto-encoder with a hyperbolic latent space, as a scikit-learn transformer.
+
+    Arguments:
+        n_components: dimension of the latent space.
+        curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE.
+        space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
+        posterior: distribution of posterior and prior, "riemannian" or "wrapped".
+        decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
+        prior_scale: standard deviation of the prior, or "auto": what suits curvature and dimension. Only
+            curvature·prior_scale² is identifiable.
+        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
+            and 1 as binary, the others as numbers).
+        missing: what to do about NaN, infinite and masked values. "error" refuses them. "model" leaves them out of the
+            likelihood, and the encoder gets which values are missing. "mean" fills in the mean of the column, or its
+            most frequent category. "drop" leaves out the rows in `fit`, see `sample_indices_`; `transform` refuses
+            such rows.
+        categorical: columns that hold categories, by name or position; "auto" takes those of a data frame that hold
+            text or pandas categories, None takes none. In a data frame, booleans and columns of 0 and 1 are binary.
+        network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
+        image_shape: (height, width) of these images; None takes them to be square.
+        hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones. None takes
+            200, and from 1,000 training rows on (200, 200); where neighbours count, from 400 on (200, 200, 200, 200).
+        output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
+            other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
+            Of a product those of its factors one after the other, "tangent" in units of their prior scales.
+        epochs: passes over the data; None makes so many `steps`.
+        steps: of a training without `epochs`; "auto" makes 1,500, in large tables 5 passes of up to 10,000 steps.
+        epoch_steps: steps of an epoch at most; None makes it a whole pass, or without `epochs` at most 100 steps.
+        batch_size, learning_rate, adam_beta2: of Adam.
+        cooldown: share of the steps, at the end, over which the learning rate falls to 0.
+        dropout: share of the units of the encoder's dense layers that are left out in a step, which makes an encoder
+            that serves new rows better. "auto" is, where neighbours count, 0.03 from 400 training rows on and 0.05
+            from 2,000 on, else 0.
+        weight_decay: of the encoder, for the same end: a step shrinks its weights by so many times the learning rate.
+            "auto" is 1, or 0.3 where dropout is on by default, and less in large tables.
+        noise_rate: learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of
+            all else.
+        validation: share of rows held out to watch the training.
+        patience: after so many epochs without progress on them, go back to the best weights, let the learning rate fall
+            and stop; "auto" suits the steps of an epoch, and without such rows the last weights are kept. None trains
+            to the end and keeps the last.
+        learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
+        diagonal: one posterior standard deviation for each axis (wrapped only).
+        covariates: columns of X that are not features but given to the decoder, such as the batch, so that the map need
+            not show them; by name if X is a data frame, by position otherwise. Texts and pandas categories are
+            categories, other columns numbers. Rows can be embedded without them, unless they are given to the encoder.
+        encode_covariates: give the covariates to the encoder too.
+        standardise: centre and scale columns (only those with a Gaussian likelihood).
+        objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
+        neighbours: hold the map to the neighbourhoods of the data: "near", who is near whom; "far", how far apart rows
+            are; "both", or True; "off", or False. "auto" is "both" for an MLP in two or three dimensions, and "off"
+            otherwise, with covariates, for more than 100,000 rows and for rows that are read in pieces.
+        neighbours_weight: how much that counts, in nats a row; by default 0.3 for every column, of up to 50.
+        n_neighbours: nearest neighbours of a row in the data.
+        jitter: show the encoder rows of tables of more than 1,024 training rows moved towards a near neighbour or away
+            from it, by up to this share of the way, so that it places new rows better. "auto" is 0.5 where near
+            neighbours count from 2,000 training rows on, else 0.
+        init: "random", or "pca" to start with the first principal components of the rows as their places; "auto" is
+            "pca" where neighbours count and the network is an MLP.
+        tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
+        n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.
+        importance_samples: draws a row for `score_samples`.
+        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        random_state: seed, generator or None.
+
+    Attributes:
+        embedding_: training rows in the coordinates of `output`; of those read in pieces only a sample.
+        sample_indices_: positions in X of the rows of `embedding_`: all of them, unless `missing="drop"` left some out.
+            Not for rows read in pieces, and not stored by `save`.
+        history_: one record an epoch.
+        curvature_, prior_scale_, identifiable_: c, σ0 and c·σ0² as trained; arrays, one for each factor, of a product.
+        likelihood_, likelihood_reason_: what "auto" chose, and why.
+        covariates_: what the covariates are, with categories, means and standard deviations of the fit; the other
+            columns are counted by `n_features_in_` and named by `feature_names_in_`.
+        notes_: what was done to the data, such as booleans that became 0 and 1, and which columns are constant.
+        warnings_: what looks wrong with the data or the map, each with its remedy.
+
+    Example:
+        >>> from curvae.data import branching_diffusion
+        >>> x = branching_diffusion().x
+        >>> z = PoincareVAE(epochs=2, random_state=0).fit_transform(x)
+        >>> z.shape
+        (635, 2)
+    """
+
+    _kind = Fitted
+    _extra = ("output", "importance_samples", "n_init", "covariates", "categorical", "missing")
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        curvature: float = 1.0,
+        space: str | None = None,
+        posterior: DistributionKind = "riemannian",
+        decoder: DecoderKind = "gyroplane",
+        network: NetworkKind = "mlp",
+        image_shape: tuple[int, int] | None = None,
+        prior_scale: float | Literal["auto"] = "auto",
+        likelihood: str = "auto",
+        missing: Missing = "error",
+        categorical: Sequence[Any] | Literal["auto"] | None = "auto",
+        hidden: int | tuple[int, ...] | None = None,
+        output: Output = "auto",
+        epochs: int | None = None,
+        steps: int | Literal["auto"] | None = "auto",
+        epoch_steps: int | None = None,
+        batch_size: int = 128,
+        learning_rate: float = 2.8e-3,
+        adam_beta2: float = 0.99,
+        cooldown: float = 0.5,
+        dropout: float | Literal["auto"] = "auto",
+        weight_decay: float | Literal["auto"] = "auto",
+        noise_rate: float = 1.5,
+        validation: float = 0.1,
+        patience: int | Literal["auto"] | None = "auto",
+        learn_curvature: bool = False,
+        learn_prior_scale: bool = False,
+        diagonal: bool = False,
+        covariates: Sequence[Any] | None = None,
+        encode_covariates: bool = False,
+        standardise: bool = True,
+        objective: Literal["elbo", "iwae"] = "elbo",
+        samples: int = 1,
+        beta: float = 1.0,
+        neighbours: NeighbourKind | bool = "auto",
+        neighbours_weight: float | None = None,
+        n_neighbours: int = 15,
+        jitter: float | Literal["auto"] = "auto",
+        init: InitKind = "auto",
+        tf32: bool = True,
+        n_init: int = 1,
+        importance_samples: int = 500,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.curvature = curvature
+        self.space = space
+        self.posterior = posterior
+        self.decoder = decoder
+        self.network = network
+        self.image_shape = image_shape
+        self.prior_scale = prior_scale
+        self.likelihood = likelihood
+        self.missing = missing
+        self.categorical = categorical
+        self.hidden = hidden
+        self.output = output
+        self.epochs = epochs
+        self.steps = steps
+        self.epoch_steps = epoch_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.adam_beta2 = adam_beta2
+        self.cooldown = cooldown
+        self.dropout = dropout
+        self.weight_decay = weight_decay
+        self.noise_rate = noise_rate
+        self.validation = validation
+        self.patience = patience
+        self.learn_curvature = learn_curvature
+        self.learn_prior_scale = learn_prior_scale
+        self.diagonal = diagonal
+        self.covariates = covariates
+        self.encode_covariates = encode_covariates
+        self.standardise = standardise
+        self.objective = objective
+        self.samples = samples
+        self.beta = beta
+        self.neighbours = neighbours
+        self.neighbours_weight = neighbours_weight
+        self.n_neighbours = n_neighbours
+        self.jitter = jitter
+        self.init = init
+        self.tf32 = tf32
+        self.n_init = n_init
+        self.importance_samples = importance_samples
+        self.device = device
+        self.random_state = random_state
+
+    # --- scikit-learn -----------------------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing in ("mean", "model")
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._embedding.dim
+
+    def _config(self) -> Config:
+        return config_of(Config, self.get_params())
+
+    def _rows(self, X: Any, decode: bool = False) -> Arrays:
+        """Read features and covariates of new rows; covariates may be absent where neither the encoder nor, to
+        `decode`, the decoder needs them."""
+        check_is_fitted(self)
+        refuse_stream(X)
+        missing: Missing = "error" if self.missing == "drop" else self.missing
+        try:
+            data = read_rows(self, X, self._schema).arrays(self._schema, missing)
+        except MissingValuesError as error:
+            raise CurvaeError(
+                f'X has {error.found}; leave these rows out, or fit with missing="mean" or missing="model"'
+            ) from None
+        if self.covariates_ and data.context is None and (decode or self.encode_covariates):
+            names = quoted(column.name for column in self.covariates_)
+            raise CurvaeError(f"X needs the covariates that the model was trained with: {names}; add them")
+        if self._schema.blocks:
+            choose_likelihood(data.x, self.likelihood_, replace(self._fitted.layout, names=self._schema.names))
+        return self._shaped(data)
+
+    def _shaped(self, data: Arrays) -> Arrays:
+        return replace(data, shape=row_shape(self.image_shape, self.network, data.features))
+
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Train on the rows of X; y is ignored.
+
+        Arguments:
+            X: a data frame, an array, a sparse matrix, or what `curvae.data.open_stream` opened.
+            sample_weight: a row of weight 2 counts as two in loss and validation, and one of 0 is not trained on, but
+                placed.
+        """
+        self._check()
+        device = choose_device(self.device)
+        if isinstance(X, Stream):
+            self._take(*fit_stream(self, X, sample_weight, device))
+            return self
+        config, raw = self._config(), read_rows(self, X, None)
+        data, self._schema = raw.finish(None, self.missing)
+        low, high = extremes(data.x)
+        if not (low < high).any():
+            raise CurvaeError(
+                f"nothing varies in X: every column is constant ({quoted(self._schema.column_names)}), so there is "
+                "nothing to learn; give columns that vary"
+            )
+        self.covariates_, self.notes_, self._data_warnings = self._schema.covariates, data.notes, data.warnings
+        self.sample_indices_ = data.ids.astype(np.int64)
+        rows = self._shaped(data.arrays)
+        choose_likelihood(rows.x, config.likelihood, replace(layout_of(rows), names=self._schema.names))
+        fitted = self._best(config, weighted(rows, raw.x, sample_weight, self.sample_indices_), device).double()
+        self._take(fitted, embed(fitted, rows).require_finite())
+        return self
+
+    def _best(self, config: Config, data: Arrays, device: torch.device) -> Fitted:
+        """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""
+        if self.n_init == 1:
+            return fit(config, data, device=device)
+        split = random_split(len(data), config.validation, seed=config.seed)
+        configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(self.n_init)]
+        found = fit_many(configs, data, splits=[split] * self.n_init, device=device, jobs=1)
+        good = [one for one in found if one.failure is None]
+        if not good:
+            raise CurvaeError(str(found[0].failure))
+        watched = "validation_elbo" if len(split.validation) else "elbo"
+        return max(good, key=lambda one: float(one.last[watched]))
+
+    def _check(self) -> None:
+        """Raise for parameters that no configuration holds."""
+        require(self.output, n_init=self.n_init, importance_samples=self.importance_samples)
+        if self.missing not in get_args(Missing):
+            raise CurvaeError(f"missing must be one of {', '.join(get_args(Missing))}; got {self.missing!r}")
+        if isinstance(self.categorical, str) and self.categorical != "auto":
+            raise CurvaeError(f'categorical is the text {self.categorical!r}; give a list of columns, "auto" or None')
+
+    def _take(self, fitted: Fitted, embedding: Embedding) -> None:
+        super()._take(fitted, embedding)
+        self.warnings_ = [*self._data_warnings, *health(fitted, embedding)]
+        self.identifiable_ = self.curvature_ * self.prior_scale_**2
+        self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
+
+    def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Any:
+        """Train, and return the embedding of the rows of X, of which `missing="drop"` may leave out none."""
+        refuse_stream(X)
+        if self.missing == "drop" and has_missing(read_rows(self, X, None).x):
+            raise CurvaeError(
+                'fit_transform returns a point for every row, and missing="drop" leaves out rows with gaps; call fit, '
+                "and read embedding_ and sample_indices_"
+            )
+        return self.fit(X, y, sample_weight).transform(X)
+
+    def _embed(self, X: ArrayLike) -> tuple[Embedding, Any]:
+        data = self._rows(X)
+        return embed(self._fitted, data).require_finite(), data.x.dtype
+
+    def transform(self, X: ArrayLike) -> Any:
+        """Posterior centres of rows, in the coordinates of `output`."""
+        embedding, dtype = self._embed(X)
+        with np.errstate(over="ignore"):
+            points = coordinates(embedding, self.output).astype(dtype, copy=False)
+        require_finite("embedding", [points])
+        return points
+
+    def _restored(self, x: Array, index: Any = None) -> Any:
+        """Convert features to a frame of the original columns if some hold categories or booleans."""
+        if not self._dtypes:
+            return x
+        labels = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return restore_columns(x, self._schema.columns, self._dtypes, labels, index)
+
+    def inverse_transform(self, X: ArrayLike, covariates: Mapping[str, Any] | None = None) -> Any:
+        """Expected rows, in original units, at points in the coordinates of `output`.
+
+        A model of categories or booleans gives a frame with the original columns, and in these the most probable value.
+        A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
+        """
+        check_is_fitted(self)
+        points = space_parts(np.array(check_array(X, dtype=np.float64)), self.output, self._embedding)
+        context = code_values(self.covariates_, covariates, len(points))
+        return self._restored(self._fitted.reconstruct(points, context=context))
+
+    # --- likelihood -------------------------------------------------------------------------------------------------
+
+    def score_samples(self, X: ArrayLike) -> Array:
+        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws.
+
+        Of a row with missing values, that of the values that are there.
+        """
+        found = likelihoods(self._fitted, self._rows(X, decode=True), self.importance_samples, shared=True)
+        return found.require_finite().original.log_prob
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean of `score_samples`, for model selection."""
+        return float(self.score_samples(X).mean())
+
+    def impute(self, X: ArrayLike) -> Any:
+        """X with the expected value of every missing entry given the others of its row; of categories and booleans, the
+        most probable one. Needs a model that was fitted with `missing="model"`."""
+        check_is_fitted(self)
+        if self.missing == "mean" and has_missing(read_rows(self, X, self._schema).x):
+            raise CurvaeError('the model was fitted with missing="mean", so it knows no gaps; use missing="model"')
+        filled = impute(self._fitted, self._rows(X, decode=True), self.importance_samples)
+        return self._restored(filled, X.index if isinstance(X, pd.DataFrame) else None)
+
+    def sample(self, n_samples: int = 1, random_state: Any = 0, covariates: Mapping[str, Any] | None = None) -> Any:
+        """New rows from the model, in original units, as a frame where `inverse_transform` gives one; `covariates` as
+        of `inverse_transform`."""
+        check_is_fitted(self)
+        require_count("n_samples", plain(n_samples))
+        memory.require(
+            64.0 * n_samples * len(self._schema.names), f"a table of {n_samples:,} samples", fix="draw fewer"
+        )
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
+        model = self._fitted.model
+        context = torch.from_numpy(code_values(self.covariates_, covariates, n_samples)).to(model.device, model.dtype)
+        drawn = model.sample(n_samples, generator, context=context).cpu().numpy()
+        return self._restored(self._fitted.scaling.invert(drawn))
+
+    # --- distances --------------------------------------------------------------------------------------------------
+
+    def distances(self, X: ArrayLike, Y: ArrayLike | None = None) -> Array:
+        """Geodesic distances between the embeddings of rows of X, or of X and Y."""
+        return self._embed(X)[0].distances(None if Y is None else self._embed(Y)[0])
+
+    def kneighbors(self, X: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
+        """Geodesic distances to the k nearest training rows, and their indices; without X, of the training rows."""
+        check_is_fitted(self)
+        own = X is None
+        table = self._embedding.distances() if X is None else self._embed(X)[0].distances(self._embedding)
+        return nearest(table, k, own)
+
+    def explain(
+        self, end: ArrayLike, start: ArrayLike | None = None, columns: int = 20, random_state: Any = 0
+    ) -> Drivers:
+        """Which columns change along the geodesic to training rows, given by their places, from others or the mean?
+
+        See `curvae.hierarchy.explain`; covariates are taken at their average.
+        """
+        check_is_fitted(self)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        context = average_context(self.covariates_)
+        return explain(self._fitted, self._embedding, end, start, columns=columns, context=context, seed=seed)
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _draw(self, ax: Any, ball: PoincareBall, points: torch.Tensor, labels: ArrayLike | None) -> None:
+        from ..plotting import latent_map
+
+        latent_map(ax, ball, points, labels)
+
+    def _described(self) -> tuple[dict[str, Any], None]:
+        kind: Any = "table" if hasattr(self, "feature_names_in_") else "matrix"
+        schema = replace(self._schema, kind=kind)
+        facts = {
+            "features": len(schema.names),
+            "shape": list(schema.shape),
+            "blocks": list(schema.blocks),
+            "schema": schema.to_json(),
+            "dtypes": {name: str(dtype) for name, dtype in self._dtypes.items()},
+            "notes": list(self.notes_),
+            "warnings": list(self._data_warnings),
+        }
+        return {"data": facts}, None
+
+    def _restore(self, fitted: Fitted, data: Schema, description: Mapping[str, Any]) -> None:
+        facts, source = description["data"], description.get("source")
+        if fitted.layout.missing:
+            self.missing = "model"
+        elif isinstance(source, dict):  # a run of the command line
+            self.missing = source.get("missing", "error")
+        if len(fitted.layout.shape) == 2:
+            height, width = fitted.layout.shape
+            self.image_shape = height, width
+        self._check()
+        self._schema, self.covariates_ = data, data.covariates
+        if data.covariates and self.covariates is None:
+            self.covariates = [column.name for column in data.covariates]
+        categorical = (
+            [column.name for column in data.columns if column.categories is not None] if data.categorical else []
+        )
+        if categorical and isinstance(source, dict):
+            self.categorical = categorical
+        self._dtypes = restore_dtypes(data, facts.get("dtypes", {}))
+        self.notes_, self._data_warnings = tuple(facts.get("notes", ())), tuple(facts.get("warnings", ()))
+        self.n_features_in_: int = len(data.columns)
+        if data.kind == "table":
+            self.feature_names_in_ = np.array(data.column_names, dtype=object)

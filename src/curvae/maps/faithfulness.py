@@ -1,0 +1,813 @@
+"""How faithful is a map: which neighbours and distances of the data does it keep, and are they more than PCA keeps?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+from ..data import Graph, memory
+from ..data.graphs.graph_data import link_matrix, steps_between
+from ..errors import CurvaeError
+from .distances import MapDistance, Places, Rows, check_squares, euclidean, largest_component, places_of
+from .statistics import graph_of_table, mean_interval, principal_axes, rank_correlation
+
+__all__ = [
+    "FEWEST",
+    "Agreement",
+    "Curve",
+    "Faithfulness",
+    "Figures",
+    "GraphFaithfulness",
+    "GraphFigures",
+    "Kept",
+    "compare_kept",
+    "describe_kept",
+    "faithfulness",
+    "figures_of_maps",
+    "graph_faithfulness",
+    "label_accuracy",
+    "neighbour_ranks",
+    "some_pairs",
+]
+
+
+# How many neighbours two tables of distances have in common, for every number of neighbours at once.
+#
+# Rank every row's distances to the others, once in the data and once on the map. A pair is among the K nearest in both
+# exactly if the larger of its two ranks is at most K, so one histogram of that larger rank holds Q_NX(K), the share of
+# the K nearest neighbours that the map keeps, for all K (Lee and Verleysen, 2009).
+
+_GROUPS = 10  # of rows, over which figures vary
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Ranks = NDArray[np.int32]
+
+
+def neighbour_ranks(distances: Array, own: Index | None = None) -> Ranks:
+    """Rank of every candidate among those of its row, 1 for the nearest; equal distances by the order of columns.
+
+    Arguments:
+        distances: of some rows to the candidates, (rows, candidates).
+        own: column of each row itself, if it is among the candidates; its rank is 0.
+
+    Example:
+        >>> neighbour_ranks(np.array([[0.0, 0.7, 0.2], [0.7, 0.0, 0.1]]), own=np.array([0, 1]))
+        array([[0, 2, 1],
+               [2, 0, 1]], dtype=int32)
+    """
+    rows, size = distances.shape
+    # Distances as whole numbers with the column in the last digits: sorting these is faster than sorting indirectly.
+    bits = size.bit_length()
+    widest = distances.max(1, keepdims=True, initial=0.0)
+    steps = np.rint(distances * (2.0 ** (61 - bits) / np.where(widest > 0, widest, 1.0))).astype(np.int64)
+    if own is not None:
+        steps[np.arange(rows), own] = -1
+    keys = (steps << bits) | np.arange(size)
+    keys.sort(1)
+    ranks = np.empty((rows, size), np.int32)
+    first = 1 if own is None else 0
+    np.put_along_axis(ranks, keys & ((1 << bits) - 1), np.arange(first, first + size, dtype=np.int32)[None], 1)
+    return ranks
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Q_NX(K), the share of the K nearest neighbours in the data that are among the K nearest on the map, K = 1, 2, …
+
+    Attributes:
+        k_max: where the curve is highest above K/candidates, which a random map reaches: the border of near and far.
+
+    References:
+        Lee and Verleysen (2009), Quality assessment of dimensionality reduction: rank-based criteria.
+
+    Example:
+        >>> curve = Curve(np.array([0.5, 0.9, 0.9, 1.0]))
+        >>> curve.k_max, round(curve.local, 12), round(curve.far, 12)
+        (2, 0.7, 0.95)
+    """
+
+    shares: Array
+
+    @property
+    def k_max(self) -> int:
+        size = len(self.shares)
+        return int(np.argmax(self.shares - np.arange(1, size + 1) / size)) + 1
+
+    @property
+    def local(self) -> float:
+        """Qlocal: the mean for K up to `k_max`."""
+        return float(self.shares[: self.k_max].mean())
+
+    @property
+    def far(self) -> float:
+        """Qglobal: the mean for K beyond; 1 where there are none, for all candidates are neighbours then."""
+        beyond = self.shares[self.k_max :]
+        return float(beyond.mean()) if len(beyond) else 1.0
+
+
+@dataclass
+class Agreement:
+    """Counts of neighbours in common, gathered block by block of rows.
+
+    Arguments:
+        candidates: among which each row has its neighbours, itself not counted.
+        neighbours: of trustworthiness and continuity.
+
+    Attributes:
+        larger: histogram of the larger of the two ranks of a pair, for each of ten groups of rows in turn.
+    """
+
+    candidates: int
+    neighbours: int
+    rows: int = 0
+    strangers: float = 0.0
+    lost: float = 0.0
+    larger: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.larger = np.zeros((_GROUPS, self.candidates + 1), np.int64)
+
+    def add(self, data: Ranks, placed: Ranks) -> None:
+        """Count some rows, given their ranks in the data and on the map."""
+        groups = (self.rows + np.arange(len(data))) % _GROUPS
+        places = np.maximum(data, placed) + self.larger.shape[1] * groups[:, None]
+        self.larger += np.bincount(places.ravel(), minlength=self.larger.size).reshape(self.larger.shape)
+        self.rows += len(data)
+        k = self.neighbours
+        for ranks, others, name in ((placed, data, "strangers"), (data, placed, "lost")):
+            near = others[(ranks >= 1) & (ranks <= k)]
+            setattr(self, name, getattr(self, name) + float(np.maximum(near - k, 0).sum()))
+
+    @property
+    def curve(self) -> Curve:
+        """Q_NX."""
+        common = np.cumsum(self.larger.sum(0)[1:])
+        return Curve(common / (self.rows * np.arange(1, self.candidates + 1)))
+
+    @property
+    def kept_by_group(self) -> Array:
+        """Qlocal and Qglobal of each group of rows, (groups, 2), with the border of near and far of all rows."""
+        counts = (self.rows + np.arange(_GROUPS)[::-1]) // _GROUPS
+        common = np.cumsum(self.larger[counts > 0, 1:], axis=1)
+        shares = common / (counts[counts > 0, None] * np.arange(1, self.candidates + 1))
+        border = self.curve.k_max
+        beyond = shares[:, border:].mean(1) if border < self.candidates else np.ones(len(shares))
+        return np.stack([shares[:, :border].mean(1), beyond], 1)
+
+    @property
+    def trustworthiness(self) -> float:
+        """1 less what neighbours on the map that are none in the data cost, by how far they are there."""
+        return 1 - self.strangers / self._worst
+
+    @property
+    def continuity(self) -> float:
+        """1 less what neighbours in the data that are none on the map cost, by how far they are there."""
+        return 1 - self.lost / self._worst
+
+    @property
+    def _worst(self) -> float:
+        """What a map costs that puts the farthest in place of the nearest; Venna and Kaski (2001)."""
+        k = self.neighbours
+        return self.rows * k * (2 * self.candidates - 3 * k + 1) / 2
+
+
+# What a map keeps of near and far neighbours beside another map, in words.
+
+_LEAST = 0.01  # a difference in kept neighbours that is worth a word
+_LARGE = 0.02  # one from which on a sentence says why it is none
+_WORDS = {1: ("more", "than"), 0: ("as many", "as"), -1: ("fewer", "than")}
+
+
+class Kept(Protocol):
+    """Shares of near and far neighbours that a map keeps, of all rows and of groups of rows, (groups, 2)."""
+
+    @property
+    def qlocal(self) -> float: ...
+    @property
+    def qglobal(self) -> float: ...
+    @property
+    def kept_by_group(self) -> NDArray[np.float64]: ...
+
+
+def compare_kept(ours: Kept, other: Kept) -> dict[str, int]:
+    """Say for "near" and "far" neighbours whether a map keeps more (1), as many (0) or fewer (−1) than another.
+
+    They are as many if the 95 % interval of the difference, paired over groups of rows, holds 0, or if the difference
+    is less than a point in a hundred.
+    """
+    differences = ours.qlocal - other.qlocal, ours.qglobal - other.qglobal
+    found = zip(("near", "far"), differences, _margins(ours, other), strict=True)
+    return {name: int(np.sign(by)) if abs(by) > max(margin, _LEAST) else 0 for name, by, margin in found}
+
+
+def _margins(ours: Kept, other: Kept) -> list[float]:
+    """Half-widths of the 95 % intervals of the differences in near and far neighbours."""
+    return [mean_interval(each)[1] for each in (ours.kept_by_group - other.kept_by_group).T.tolist()]
+
+
+def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "neighbours") -> str:
+    """Compare two maps in one sentence.
+
+    Arguments:
+        ours, other: what they keep.
+        name: of the other map.
+        dim: of both maps.
+        things: that are near or far.
+    """
+    compared = compare_kept(ours, other)
+    (near, than), (far, _) = _WORDS[compared["near"]], _WORDS[compared["far"]]
+    dimensions = "1 dimension" if dim == 1 else f"{dim} dimensions"
+    shares = []
+    for own, its, margin in zip(
+        (ours.qlocal, ours.qglobal), (other.qlocal, other.qglobal), _margins(ours, other), strict=True
+    ):
+        unclear = _LARGE <= abs(own - its) <= margin
+        more = f", a difference within its interval of ± {100 * margin:.0f}" if unclear else ""
+        shares.append(f"({100 * own:.0f} % against {100 * its:.0f} %{more})")
+    return (
+        f"The map keeps {near} near {things} {than} {name} in {dimensions} {shares[0]} and {far} far ones {shares[1]}."
+    )
+
+
+FEWEST = 10
+"""rows that a map must show to be judged"""
+
+_NEIGHBOURS = 15  # of trustworthiness and continuity
+_LINKS = 20  # neighbours of each row in the graph of path lengths
+_VOTERS, _FOLDS = 5, 5  # of the label accuracy
+_SUBSETS, _SHARE = 5, 0.4  # of too many rows, and their size as a share of the rows that are judged exactly
+_PAIRS = 200_000  # of the rank correlation, in all subsets
+_BLOCK = 1 << 20  # distances ranked at once
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one map keeps of the rows that it shows; 1 is all, for every figure.
+
+    Arguments:
+        qlocal, qglobal: shares of near and far neighbours kept, by Euclidean distances of the scaled columns.
+        qlocal_paths, qglobal_paths: the same by path lengths in the graph of the 20 nearest neighbours.
+        trustworthiness: of the 15 nearest neighbours on the map.
+        continuity: of the 15 nearest neighbours in the data.
+        rank_correlation: Spearman's, of distances in the data and on the map.
+        accuracy: 5-NN accuracy of labels on the map, in five folds; None without labels.
+        rows: whose neighbours were looked up.
+        intervals: half-widths of 95 % intervals, where figures are means over random subsets of the rows.
+        kept_by_group: `qlocal` and `qglobal` of groups of rows, (groups, 2), by which maps are compared.
+    """
+
+    qlocal: float
+    qglobal: float
+    qlocal_paths: float
+    qglobal_paths: float
+    trustworthiness: float
+    continuity: float
+    rank_correlation: float
+    accuracy: float | None
+    rows: int
+    kept_by_group: Array = field(repr=False, compare=False)
+    intervals: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def score(self) -> float:
+        """The mean of `qlocal` and `qglobal`, by which maps are compared."""
+        return (self.qlocal + self.qglobal) / 2
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, as JSON values."""
+        return {name: getattr(self, name) for name in (*_NUMBERS, "rows")} | {"intervals": dict(self.intervals)}
+
+
+_NUMBERS = tuple(f.name for f in fields(Figures) if f.name not in ("rows", "kept_by_group", "intervals"))
+
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """The result of `faithfulness`.
+
+    Arguments:
+        map, pca: figures of the map, and of PCA of the same dimension, over all rows.
+        held_out, pca_held_out: of rows that training never saw, with their neighbours looked up among the others; None
+            if none were named.
+        dim: of the map.
+        rows: that the map shows.
+        subset: rows of each of five random subsets, over which figures are averaged; None if they are exact.
+    """
+
+    map: Figures
+    pca: Figures
+    held_out: Figures | None
+    pca_held_out: Figures | None
+    dim: int
+    rows: int
+    subset: int | None = None
+
+    @cached_property
+    def behind(self) -> tuple[str, ...]:
+        """Which of "near" and "far" neighbours the map keeps fewer of than PCA."""
+        return tuple(name for name, sign in compare_kept(self.map, self.pca).items() if sign < 0)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in plain words: labels first, then neighbours by Euclidean distances, which no training sees."""
+        kept = describe_kept(self.map, self.pca, "PCA", self.dim)
+        if self.map.accuracy is None:
+            return kept
+        assert self.pca.accuracy is not None
+        return (
+            f"The 5-NN accuracy of the labels is {100 * self.map.accuracy:.0f} % on the map and "
+            f"{100 * self.pca.accuracy:.0f} % with PCA. {kept}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, as JSON values."""
+        parts = {name: getattr(self, name) for name in ("map", "pca", "held_out", "pca_held_out")}
+        return {
+            "verdict": self.verdict,
+            **{name: None if part is None else part.to_json() for name, part in parts.items()},
+            "dim": self.dim,
+            "rows": self.rows,
+            "subset": self.subset,
+        }
+
+
+def faithfulness(
+    x: Any,
+    places: Any,
+    *,
+    distance: MapDistance = "euclidean",
+    labels: Any = None,
+    held_out: Any = None,
+    seed: int = 0,
+    rows: int = 5000,
+) -> Faithfulness:
+    """How much of the neighbours and distances in data a map keeps, compared with PCA of the same dimension.
+
+    Qlocal and Qglobal are means of Q_NX(K), the share of the K nearest neighbours in the data that are among the K
+    nearest on the map, for K up to and beyond the K at which it is highest above that of a random map. Neighbours in
+    the data are those by Euclidean distances, and by path lengths in the graph of the 20 nearest neighbours, whose
+    components are joined by their shortest bridges. Equal distances are ordered at random, in the same way everywhere.
+
+    Arguments:
+        x: the data, (n, p), with columns scaled as they are to count: dense, sparse, or `Rows`, whose `scaled` columns
+            are used.
+        places: coordinates on the map, (n, d), or an `Embedding`, whose own distances are used.
+        distance: of coordinates: "euclidean"; "poincare", the unit ball of curvature −1; "lorentz", the hyperboloid of
+            curvature −1, with space parts or all coordinates, the time first; or a function from coordinates (n, d)
+            and (m, d) to distances (n, m).
+        labels: of each row, (n,); "" where there is none. Accuracy is that of five folds, or for held-out rows that of
+            the labels of all others.
+        held_out: index or mask of rows that took no part in training. All of their neighbours are looked up among the
+            other rows, as those of a row that joins the map later; PCA is fitted to the other rows alone.
+        seed: of folds, subsets and the order of equal distances.
+        rows: up to so many, figures are exact. Of more, they are means over five random subsets, each with 2/5 as many
+            rows, and have intervals; near neighbours are then farther apart than they are among all rows.
+
+    Memory is that of two tables of distances between the rows judged at once: 400 MB for 5,000.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(60, 3))
+        >>> found = faithfulness(x, x @ np.linalg.qr(np.ones((3, 3)) + np.eye(3))[0])
+        >>> round(found.map.qlocal, 6), round(found.map.trustworthiness, 6)
+        (1.0, 1.0)
+    """
+    data = x if isinstance(x, Rows) else Rows(x)
+    shown = places_of(places, distance)
+    held, names = _checked(data, shown, labels, held_out)
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(data))
+    if len(data) <= rows:
+        parts, subset = [order], None
+    else:
+        subset = max(FEWEST, int(_SHARE * rows))
+        parts = [random.permutation(len(data))[:subset] for _ in range(_SUBSETS)]
+    judged = [_judge(data, shown, names, held, part, random, _PAIRS // len(parts)) for part in parts]
+    found = [_mean([one[place] for one in judged]) for place in range(4)]
+    assert found[0] is not None and found[1] is not None
+    return Faithfulness(found[0], found[1], found[2], found[3], shown.dim, len(data), subset)
+
+
+def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: Any = None) -> tuple[Figures, ...]:
+    """Exact figures of several maps of the same rows, whose neighbours in the data are found only once.
+
+    Arguments:
+        x, labels: as of `faithfulness`.
+        maps: coordinates (n, d) with Euclidean distances, or an `Embedding`, of each map.
+        held_out: as of `faithfulness`; figures are then those of these rows among the others.
+    """
+    data, shown, random = Rows(x), [places_of(places) for places in maps], np.random.default_rng(0)
+    (held, names), *_ = [_checked(data, places, labels, held_out) for places in shown]
+    order = random.permutation(len(data))
+    _, table, graph = _measured(data, order)
+    asked = among = np.arange(len(data))
+    if held.any():
+        asked, among = np.flatnonzero(held[order]), np.flatnonzero(~held[order])
+    known = None if names is None else names[order]
+    return _figures(table, graph, [(places, order) for places in shown], known, asked, among, random, _PAIRS)
+
+
+def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDArray[np.bool_], Index | None]:
+    """A mask of the held-out rows, and the labels; raises for what cannot be judged."""
+    size = len(data)
+    if len(shown) != size:
+        raise CurvaeError(f"the data have {size:,} rows and the map {len(shown):,}; give a place for every row")
+    if size < FEWEST:
+        raise CurvaeError(f"{size} rows are too few to judge a map; at least {FEWEST} are needed")
+    held = np.zeros(size, bool)
+    if held_out is not None:
+        held[np.asarray(held_out)] = True
+    return held, None if labels is None else _codes(np.asarray(labels).astype(np.str_), size)
+
+
+def _codes(labels: NDArray[np.str_], size: int) -> Index | None:
+    """Labels as numbers, −1 where there is none; None if there are not two to be told apart."""
+    if labels.shape != (size,):
+        raise CurvaeError(
+            f"labels have shape {labels.shape}; give one for each of {size:,} rows, '' where there is none"
+        )
+    known = labels != ""
+    found, codes = np.unique(labels[known], return_inverse=True)
+    numbers = np.full(size, -1)
+    numbers[known] = codes
+    return numbers if len(found) > 1 else None
+
+
+class _Tally:
+    """What is counted of one map, block by block of rows.
+
+    Arguments:
+        candidates: among which each row has its neighbours, itself not counted.
+    """
+
+    def __init__(self, candidates: int) -> None:
+        k = min(_NEIGHBOURS, max(1, candidates // 2))
+        self.near, self.paths = Agreement(candidates, k), Agreement(candidates, k)
+        self.pairs: list[tuple[Array, Array]] = []
+        self.told: list[NDArray[np.bool_]] = []
+
+    def figures(self) -> Figures:
+        near, paths = self.near.curve, self.paths.curve
+        told = np.concatenate(self.told) if self.told else np.zeros(0, bool)
+        return Figures(
+            near.local,
+            near.far,
+            paths.local,
+            paths.far,
+            self.near.trustworthiness,
+            self.near.continuity,
+            rank_correlation(*(np.concatenate(part) for part in zip(*self.pairs, strict=True))),
+            float(told.mean()) if len(told) else None,
+            self.near.rows,
+            self.near.kept_by_group,
+        )
+
+
+def _judge(
+    data: Rows,
+    shown: Places,
+    labels: Index | None,
+    held: NDArray[np.bool_],
+    chosen: Index,
+    random: np.random.Generator,
+    pairs: int,
+) -> tuple[Figures, Figures, Figures | None, Figures | None]:
+    """Figures of some rows: of the map and PCA, of all and of held-out rows among the others."""
+    points, table, graph = _measured(data, chosen)
+    apart, size = held[chosen], len(chosen)
+    linear = places_of(_principal(points, ~apart, shown.dim))
+    maps = [(shown, chosen), (linear, np.arange(size))]
+    known = None if labels is None else labels[chosen]
+    everyone = np.arange(size)
+    every = _figures(table, graph, maps, known, everyone, everyone, random, pairs)
+    unseen, seen = np.flatnonzero(apart), np.flatnonzero(~apart)
+    if not len(unseen) or len(seen) < FEWEST:
+        return every[0], every[1], None, None
+    later = _figures(table, graph, maps, known, unseen, seen, random, pairs)
+    return every[0], every[1], later[0], later[1]
+
+
+def _measured(data: Rows, chosen: Index) -> tuple[Array, Array, csr_array]:
+    """Some rows, centred, with the table of their distances and the graph of their neighbours."""
+    size = len(chosen)
+    memory.require(
+        8.0 * (2 * size * size + 3 * size * int(data.x.shape[1]) + 8 * _BLOCK), f"judging a map of {size:,} rows"
+    )
+    points = data.scaled(chosen)
+    if not np.isfinite(points).all():
+        raise CurvaeError("distances need all values, and some are missing or infinite; fill them in before")
+    check_squares(float(np.abs(points).max(initial=0.0)), "the values")
+    points -= points.mean(0)
+    table = euclidean(points, points)
+    graph = graph_of_table(table, _LINKS)
+    return points, table, graph
+
+
+def _principal(points: Array, train: NDArray[np.bool_], dim: int) -> Array:
+    """Places of all rows by PCA of some."""
+    used = points[train] if train.sum() > 1 else points
+    if not np.ptp(used, axis=0).any():
+        return np.zeros((len(points), 1))
+    return principal_axes(used, dim).place(points)
+
+
+def _figures(
+    table: Array,
+    graph: csr_array,
+    maps: Sequence[tuple[Places, Index]],
+    labels: Index | None,
+    asked: Index,
+    among: Index,
+    random: np.random.Generator,
+    pairs: int,
+) -> tuple[Figures, ...]:
+    """Figures of maps, for the neighbours that the rows `asked` have `among` others or among themselves."""
+    together = asked is among
+    tallies = [_Tally(len(among) - together) for _ in maps]
+    folds = random.permutation(len(among)) % _FOLDS if together else None
+    step = max(1, _BLOCK // len(among))
+    for start in range(0, len(asked), step):
+        part = slice(start, start + step)
+        rows = asked[part]
+        own = np.arange(len(among))[part] if together else None
+        straight = table[np.ix_(rows, among)]
+        along = dijkstra(graph, indices=rows)[:, among]
+        ranks = [neighbour_ranks(d, own) for d in (straight, along)]
+        some = some_pairs(straight.shape, own, len(asked), random, pairs)
+        for tally, (places, number) in zip(tallies, maps, strict=True):
+            drawn = places.table(number[rows], number[among])
+            placed = neighbour_ranks(drawn, own)
+            tally.near.add(ranks[0], placed)
+            tally.paths.add(ranks[1], placed)
+            tally.pairs.append((straight[some], drawn[some]))
+            if labels is not None:
+                same = None if folds is None else folds[part, None] == folds
+                tally.told.append(_told(drawn, labels[rows], labels[among], same))
+    return tuple(tally.figures() for tally in tallies)
+
+
+def some_pairs(
+    shape: tuple[int, int], own: Index | None, rows: int, random: np.random.Generator, most: int = _PAIRS
+) -> Any:
+    """Which entries of a block take part in the rank correlation: each pair once, or about `most` at random."""
+    size, among = shape
+    if rows * among <= 2 * most:
+        pairs = np.ones(shape, bool) if own is None else np.arange(among) > own[:, None]
+        return np.nonzero(pairs)
+    each = max(1, most // rows)
+    first = np.repeat(np.arange(size), each)
+    if own is None:
+        return first, random.integers(among, size=len(first))
+    return first, (own[first] + random.integers(1, among, size=len(first))) % among
+
+
+def _told(distances: Array, truth: Index, labels: Index, same: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """Whether the most frequent label of the nearest rows is the right one; of equally frequent ones the nearest.
+
+    Arguments:
+        distances: (rows, others).
+        truth, labels: of the rows and the others.
+        same: others that may not tell, as those of a row's own fold.
+    """
+    apart = np.where(labels < 0, np.inf, distances)
+    if same is not None:
+        apart[same] = np.inf
+    k = min(_VOTERS, apart.shape[1])
+    nearest = np.argpartition(apart, k - 1, axis=1)[:, :k]
+    lengths = np.take_along_axis(apart, nearest, 1)
+    nearest = np.take_along_axis(nearest, np.argsort(lengths, axis=1, kind="stable"), 1)
+    voters, votes = labels[nearest], np.isfinite(np.sort(lengths, axis=1))
+    counts = ((voters[:, :, None] == voters[:, None, :]) & votes[:, None, :]).sum(2) * votes
+    winner = np.take_along_axis(voters, counts.argmax(1)[:, None], 1)[:, 0]
+    return (winner == truth)[truth >= 0]
+
+
+def label_accuracy(
+    places: Any, labels: Any, *, distance: MapDistance = "euclidean", seed: int = 0, rows: int = 2000
+) -> float | None:
+    """5-NN accuracy of labels on a map, in five folds, of at most so many `rows` at random.
+
+    None for fewer than 10 rows, or where there are not two labels to be told apart. Other arguments are those of
+    `faithfulness`.
+
+    Example:
+        >>> label_accuracy(np.repeat([[0.0], [9.0]], 10, axis=0), np.repeat(["a", "b"], 10))
+        1.0
+    """
+    shown = places_of(places, distance)
+    codes = _codes(np.asarray(labels).astype(np.str_), len(shown))
+    if codes is None or len(shown) < FEWEST:
+        return None
+    random, everyone = np.random.default_rng(seed), np.arange(len(shown))
+    folds = random.permutation(len(shown)) % _FOLDS
+    asked = random.permutation(np.flatnonzero(codes >= 0))[:rows]
+    told = [
+        _told(shown.table(part, everyone), codes[part], codes, folds[part, None] == folds)
+        for part in np.array_split(asked, -(-len(asked) * len(shown) // _BLOCK))
+    ]
+    return float(np.concatenate(told).mean())
+
+
+def _mean(each: Sequence[Figures | None]) -> Figures | None:
+    """Figures averaged over subsets, with intervals; None where no subset has any."""
+    found = [one for one in each if one is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    means: dict[str, Any] = {}
+    halves: dict[str, float] = {}
+    for name in _NUMBERS:
+        values = [value for one in found if (value := getattr(one, name)) is not None]
+        means[name] = values[0] if values else None
+        if len(values) > 1:
+            means[name], halves[name] = mean_interval(values)
+    groups = np.array([[one.qlocal, one.qglobal] for one in found])
+    return Figures(**means, rows=sum(one.rows for one in found), kept_by_group=groups, intervals=halves)
+
+
+# How faithful is the map of a graph: are nodes near on it that are few steps apart, more than on a spectral map?
+
+_NODE_GROUPS, _EACH = 5, 50  # nodes of a large graph whose neighbours are looked up
+_DENSE = 400  # nodes up to which all eigenvectors are computed
+_SOLVED, _DEGREE = 100_000, 8  # nodes up to which equations of any graph are solved, and links a node of larger ones
+_GRAPH_NUMBERS = ("qlocal", "qglobal", "rank_correlation")
+
+
+@dataclass(frozen=True)
+class GraphFigures:
+    """What a map keeps of a graph; 1 is all, for every figure.
+
+    Arguments:
+        qlocal, qglobal: shares of near and far nodes kept, by steps along edges.
+        rank_correlation: Spearman's, of steps and distances on the map.
+        nodes: whose neighbours were looked up.
+        kept_by_group: `qlocal` and `qglobal` of groups of nodes, (groups, 2), by which maps are compared.
+        intervals: half-widths of 95 % intervals, where figures are means over groups of nodes.
+    """
+
+    qlocal: float
+    qglobal: float
+    rank_correlation: float
+    nodes: int
+    kept_by_group: Array = field(repr=False, compare=False)
+    intervals: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, as JSON values."""
+        return {name: getattr(self, name) for name in (*_GRAPH_NUMBERS, "nodes")} | {"intervals": dict(self.intervals)}
+
+
+@dataclass(frozen=True)
+class GraphFaithfulness:
+    """The result of `graph_faithfulness`.
+
+    Arguments:
+        map, spectral: figures of the map, and of a spectral embedding of the same dimension.
+        dim: of the map.
+        nodes: of the largest component, among which neighbours are looked up.
+    """
+
+    map: GraphFigures
+    spectral: GraphFigures
+    dim: int
+    nodes: int
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """Which of "near" and "far" nodes the map keeps fewer of than a spectral embedding."""
+        return tuple(name for name, sign in compare_kept(self.map, self.spectral).items() if sign < 0)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        return describe_kept(self.map, self.spectral, "a spectral embedding", self.dim, "nodes")
+
+    @property
+    def warnings(self) -> list[str]:
+        """A map that keeps fewer nodes than a spectral embedding, with the remedy."""
+        if not self.behind:
+            return []
+        fix = "more latent dimensions or a longer training may keep more"
+        return [f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding; {fix}"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, as JSON values."""
+        parts = {"map": self.map.to_json(), "spectral": self.spectral.to_json()}
+        return {"verdict": self.verdict, **parts, "dim": self.dim, "nodes": self.nodes}
+
+
+def graph_faithfulness(
+    graph: Graph, places: Any, *, distance: MapDistance = "euclidean", seed: int = 0, nodes: int = 2000
+) -> GraphFaithfulness | None:
+    """How much a map keeps of the steps between nodes, compared with a spectral embedding of the same dimension.
+
+    Qlocal and Qglobal are those of `faithfulness`, with steps along edges as distances in the data. Many nodes are
+    equally many steps away; these may come in any order on the map. Nodes outside of the largest component, to which no
+    path leads, are left out.
+
+    Arguments:
+        graph: the graph; weights and directions of edges do not count.
+        places: coordinates on the map, (nodes, d), or an `Embedding`, whose own distances are used, without popularity.
+        distance: of coordinates, as of `faithfulness`.
+        seed: of the choice of nodes.
+        nodes: up to so many, figures are exact. Of more, the neighbours of 250 random ones are looked up among all, and
+            figures have intervals over five groups of these.
+
+    Returns:
+        None where the largest component has fewer than 10 nodes, or no spectral embedding is found of a large graph.
+
+    Example:
+        >>> path = Graph(np.arange(12).astype(str), np.stack([np.arange(11), np.arange(1, 12)], 1))
+        >>> found = graph_faithfulness(path, np.arange(12.0)[:, None])
+        >>> found.map.qlocal, round(found.map.rank_correlation, 6)
+        (1.0, 1.0)
+    """
+    shown = places_of(places, distance)
+    if len(shown) != graph.n_nodes:
+        raise CurvaeError(
+            f"the graph has {graph.n_nodes:,} nodes and the map {len(shown):,}; give a place for every node"
+        )
+    inside = largest_component(graph)
+    if len(inside) < FEWEST:
+        return None
+    links = csr_array(link_matrix(graph.edges, graph.n_nodes)[inside][:, inside])
+    random = np.random.default_rng(seed)
+    count = len(inside)
+    groups = [np.arange(count)]
+    if count > nodes:
+        groups = np.split(random.permutation(count)[: _NODE_GROUPS * _EACH], _NODE_GROUPS)
+    spectral = _spectral(links, shown.dim)
+    if spectral is None:
+        return None
+    maps = [(shown, inside), (places_of(spectral), np.arange(count))]
+    judged = [_graph_figures(links, maps, group, random) for group in groups]
+    found = [_mean_graph_figures([one[place] for one in judged]) for place in range(2)]
+    return GraphFaithfulness(found[0], found[1], shown.dim, count)
+
+
+def _spectral(links: csr_array, dim: int) -> Array | None:
+    """Laplacian eigenmaps of a connected graph, (nodes, dim): vectors of the random walk, less the constant one.
+    None if they are not found, and the graph is too large to solve equations.
+
+    References:
+        Belkin and Niyogi (2003), Laplacian eigenmaps for dimensionality reduction and data representation.
+    """
+    count = links.shape[0]
+    root = 1 / np.sqrt(links.sum(1))
+    walk = csr_array(diags_array(root) @ links @ diags_array(root))
+    dim = min(dim, count - 1)
+    if count <= max(_DENSE, 2 * dim + 2):
+        vectors = np.linalg.eigh(walk.toarray())[1]
+    else:
+        tol = 0.0 if count <= _SOLVED else 1e-4
+        how = {"k": dim + 1, "tol": tol, "v0": np.random.default_rng(0).standard_normal(count)}
+        try:
+            values, vectors = eigsh(walk, which="LA", maxiter=300, **how)
+        except ArpackNoConvergence:
+            # Walks that mix slowly are those on trees and grids, whose equations are quickly solved.
+            if count > _SOLVED and walk.nnz > _DEGREE * count:
+                return None
+            values, vectors = eigsh(walk, sigma=1.001, **how)
+        vectors = vectors[:, np.argsort(values)]
+    return vectors[:, -2 : -2 - dim : -1] * root[:, None]
+
+
+def _graph_figures(
+    links: csr_array, maps: Sequence[tuple[Places, Index]], asked: Index, random: np.random.Generator
+) -> list[GraphFigures]:
+    """Of some nodes, whose neighbours are looked up among all of the component."""
+    count = links.shape[0]
+    counts = [Agreement(count - 1, min(15, (count - 1) // 2)) for _ in maps]
+    pairs: list[list[NDArray[np.float64]]] = [[] for _ in range(len(maps) + 1)]
+    for rows in np.array_split(asked, -(-len(asked) * count // _BLOCK)):
+        steps = steps_between(links, rows)
+        some = some_pairs(steps.shape, rows, len(asked), random)
+        pairs[0].append(steps[some])
+        for (places, number), tally, drawn in zip(maps, counts, pairs[1:], strict=True):
+            apart = places.table(number[rows], number)
+            placed = neighbour_ranks(apart, rows)
+            # Of nodes that are equally many steps away, those come first that do on the map.
+            tally.add(neighbour_ranks(steps * count + placed, rows), placed)
+            drawn.append(apart[some])
+    true, *shown = (np.concatenate(part) for part in pairs)
+    return [
+        GraphFigures(tally.curve.local, tally.curve.far, rank_correlation(true, drawn), len(asked), tally.kept_by_group)
+        for tally, drawn in zip(counts, shown, strict=True)
+    ]
+
+
+def _mean_graph_figures(each: Sequence[GraphFigures]) -> GraphFigures:
+    """Averaged over groups, with intervals."""
+    if len(each) == 1:
+        return each[0]
+    found = {name: mean_interval([getattr(one, name) for one in each]) for name in _GRAPH_NUMBERS}
+    means, halves = ({name: pair[side] for name, pair in found.items()} for side in (0, 1))
+    groups = np.array([[one.qlocal, one.qglobal] for one in each])
+    return GraphFigures(**means, nodes=sum(one.nodes for one in each), kept_by_group=groups, intervals=halves)

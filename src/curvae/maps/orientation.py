@@ -1,0 +1,157 @@
+"""How maps are turned to be drawn, and where several trainings place the same rows.
+
+The coordinates of a model stay as they are; a map is only seen from a `Frame`. Its likelihood does not change with an
+isometry of the latent space, so a seed decides how a map is turned, and a rule must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..data.dataset import Scaling
+from ..geometry import Lorentz
+from ..geometry.frames import Frame, align, picture_frame, seen_from
+from ..models.likelihoods.base import Matrix
+from .embedding import Array, Embedding, PlacedFactor
+from .statistics import principal_axes
+
+__all__ = [
+    "AlignedMaps",
+    "align_maps",
+    "frames_from_json",
+    "frames_to_json",
+    "orient",
+    "principal_scores",
+    "sampled_rows",
+    "seen_radius",
+]
+
+_ROWS = 5000  # by which maps are turned; more move nothing that can be seen
+_BLOCK = 1 << 12  # rows whose copies are averaged at once
+
+
+def sampled_rows(count: int) -> NDArray[np.intp]:
+    """Those of `count` rows by which maps are turned, the same for every seed."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:_ROWS])
+
+
+def principal_scores(x: Matrix) -> Array:
+    """The first two principal components of rows, (rows, 2), from columns of unit variance; 0 where there are fewer.
+
+    Missing values count as the mean of their column.
+    """
+    scaling = Scaling.standard(x)
+    if sparse.issparse(x) and min(x.shape) > 3:
+        from sklearn.decomposition import PCA  # takes long to import
+
+        scaled = sparse.csr_array(x.multiply(1 / scaling.scale))
+        found = PCA(2, svd_solver="arpack", random_state=0).fit_transform(scaled)
+    else:
+        scaled = np.nan_to_num(scaling.apply(x.toarray() if sparse.issparse(x) else x))
+        found = principal_axes(scaled, 2).place(scaled)
+    return np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
+
+
+def orient(embedding: Embedding, rows: NDArray[np.intp], scores: Array, root: int | None = None) -> tuple[Frame, ...]:
+    """The frames from which the factors of a map are drawn; see `picture_frame`.
+
+    Arguments:
+        embedding: the map.
+        rows: which of its rows have scores.
+        scores: of these, (·, 2), `principal_scores` for example.
+        root: the row in the middle; the Fréchet mean by default.
+    """
+    frames = []
+    for part in embedding.parts:
+        space = torch.from_numpy(part.space)
+        centre = None if root is None else space[root].clone()
+        frames.append(picture_frame(space[torch.from_numpy(rows)], part.c, torch.from_numpy(scores), centre))
+    return tuple(frames)
+
+
+def seen_radius(embedding: Embedding, frames: Sequence[Frame]) -> Array:
+    """Distances of rows from the centres of the frames, (rows,); of a product in the units of its factors."""
+    centres = np.concatenate([frame.centre.numpy() for frame in frames])[None]
+    centre = Embedding(centres, np.ones((1, len(frames)) if len(frames) > 1 else 1), embedding.placed)
+    return embedding.distances(centre)[:, 0]
+
+
+def frames_to_json(frames: Sequence[Frame]) -> list[dict[str, Any]]:
+    """What `frames_from_json` reads."""
+    return [{"centre": one.centre.tolist(), "axes": one.axes.tolist()} for one in frames]
+
+
+def frames_from_json(stored: Sequence[Mapping[str, Any]], factors: Sequence[PlacedFactor]) -> tuple[Frame, ...]:
+    """The frames of the factors; raises ValueError if they have other dimensions."""
+    frames = []
+    for one, factor in zip(stored, factors, strict=True):
+        centre, axes = (torch.tensor(one[name], dtype=torch.float64) for name in ("centre", "axes"))
+        if centre.shape != (factor.dim,) or axes.shape != (factor.dim, 2):
+            raise ValueError("its orientation has other dimensions than the map")
+        frames.append(Frame(centre, axes, factor.c))
+    return tuple(frames)
+
+
+@dataclass(frozen=True)
+class AlignedMaps:
+    """Maps of the same rows, brought onto the first by the best isometry of every factor.
+
+    Arguments:
+        copies: the places of every row in the coordinates of the first map, (maps, rows, d).
+        spread: root mean square of the distances of the places of a row from their Fréchet mean, (rows,).
+        first: the map onto which the others were brought.
+    """
+
+    copies: Array
+    spread: Array
+    first: Embedding
+
+    @property
+    def parts(self) -> list[Array]:
+        """The copies in every factor."""
+        return np.split(self.copies, np.cumsum([factor.dim for factor in self.first.placed])[:-1], 2)
+
+
+def align_maps(maps: Sequence[Embedding]) -> AlignedMaps | None:
+    """Bring maps of the same rows onto the first; None if no other has its curvatures, since no isometry leads there.
+
+    Example:
+        >>> place = np.random.default_rng(0).normal(size=(20, 2))
+        >>> found = align_maps([Embedding(place, np.ones(20), 1.0), Embedding(-place, np.ones(20), 1.0)])
+        >>> bool(found.spread.max() < 1e-9)
+        True
+    """
+    first = maps[0]
+    others = [one for one in maps[1:] if _curvatures(one) == _curvatures(first)]
+    if not others:
+        return None
+    rows = torch.from_numpy(sampled_rows(len(first)))
+    copies, squares = [], np.zeros(len(first))
+    for place, factor in enumerate(first.placed):
+        spaces = [torch.from_numpy(one.parts[place].space) for one in (first, *others)]
+        moved = [align(one[rows], spaces[0][rows], factor.c).apply(one) for one in spaces[1:]]
+        copies.append(torch.stack([spaces[0], *moved]))
+        unit = factor.unit if len(first.placed) > 1 else 1.0
+        squares += _mean_squares(copies[-1], factor.c) / unit**2
+    return AlignedMaps(torch.cat(copies, 2).numpy(), np.sqrt(squares), first)
+
+
+def _curvatures(one: Embedding) -> list[float]:
+    return [factor.c for factor in one.placed]
+
+
+def _mean_squares(copies: torch.Tensor, c: float) -> Array:
+    """Mean squared distance of points (copies, rows, d) from the Fréchet mean of each row."""
+    space, found = Lorentz(copies.shape[2], c), []
+    for part in copies.split(_BLOCK, 1):
+        near = seen_from(part[0], part, c)  # which keeps more digits than far from the origin
+        mean = space.frechet_mean(near.transpose(0, 1))
+        found.append(space.dist(near, mean).square().mean(0))
+    return torch.cat(found).numpy()

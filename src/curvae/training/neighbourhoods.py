@@ -1,0 +1,393 @@
+"""Who is near whom in the data, and how far apart rows are: what the map of a model can be held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import dijkstra
+from scipy.special import xlogy
+from torch import Tensor
+
+from ..errors import CurvaeError
+from ..maps.statistics import Bridge, bridged, neighbour_graph, principal_axes
+from ..models import VAE, Batch, Likelihood
+from ..settings import NeighbourKind
+from .rows import Rows
+
+__all__ = [
+    "COMPONENTS",
+    "Neighbourhood",
+    "Neighbourhoods",
+    "Points",
+    "affinities",
+    "bridge_between",
+    "draws",
+    "encoder_inputs",
+    "landmark_paths",
+    "nearest",
+    "neighbourhood",
+]
+
+
+# Nearness and distance of rows in a graph of neighbours.
+
+_SEARCH = 40  # halvings of the interval in which a scale is looked for
+_AT_ONCE = 10_000_000  # lengths of paths in double precision
+
+
+def affinities(index: NDArray[np.int64], distances: NDArray[np.float64], perplexity: float) -> sparse.csr_array:
+    """Probabilities with which rows choose others as neighbours, (rows, rows), sparse.
+
+    Row i chooses j among its nearest with a chance that falls as exp(−d²/2σ_i²), σ_i such that the choice is as
+    uncertain as one among `perplexity` equal rows; entry ij is the mean of the chances that i chooses j and j chooses i
+    (van der Maaten and Hinton, 2008, Visualizing data using t-SNE).
+
+    Arguments:
+        index, distances: of the nearest rows of every row, (rows, k).
+        perplexity: less than k.
+    """
+    rows, k = index.shape
+    squares = distances**2
+    squares -= squares.min(1, keepdims=True)
+    squares /= np.maximum(squares.mean(1, keepdims=True), np.finfo(np.float64).tiny)
+    wanted = np.log(min(perplexity, k))
+    low, high = np.full((rows, 1), -50.0), np.full((rows, 1), 50.0)  # of the logarithm of 1/2σ²
+    for _ in range(_SEARCH):
+        middle = (low + high) / 2
+        chances = np.exp(-np.exp(middle) * squares)
+        chances /= chances.sum(1, keepdims=True)
+        entropy = -xlogy(chances, chances).sum(1, keepdims=True)
+        low, high = np.where(entropy > wanted, middle, low), np.where(entropy > wanted, high, middle)
+    one_way = sparse.csr_array((chances.ravel(), index.ravel(), np.arange(0, rows * k + 1, k)), (rows, rows))
+    return sparse.csr_array((one_way + one_way.T) / 2)
+
+
+def draws(chances: sparse.csr_array, count: int, seed: int = 0) -> NDArray[np.int32]:
+    """`count` columns for every row, (rows, count), each drawn with a chance in proportion to its entry."""
+    rows = chances.shape[0]
+    ends = np.cumsum(chances.data)
+    bounds = np.concatenate([[0.0], ends])[chances.indptr]
+    draw, found = np.random.default_rng(seed), np.empty((rows, count), np.int32)
+    for i in range(count):
+        places = np.searchsorted(ends, bounds[:-1] + draw.random(rows) * np.diff(bounds), side="right")
+        found[:, i] = chances.indices[np.clip(places, chances.indptr[:-1], chances.indptr[1:] - 1)]
+    return found
+
+
+def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Landmarks, drawn at random, and the lengths of shortest paths from every row to each of them, (rows, landmarks),
+    in units of their mean.
+
+    The graph is connected. If `count` is the number of rows, all of them are landmarks, in their order. Landmarks that
+    lie as far apart as can be would be the outliers of the data, and the map would be made for these.
+    """
+    rows = graph.shape[0]
+    marks = np.sort(np.random.default_rng(0).permutation(rows)[:count])
+    paths = np.empty((rows, len(marks)), np.float32)
+    for some in np.array_split(np.arange(len(marks)), math.ceil(rows * len(marks) / _AT_ONCE)):
+        paths[:, some] = dijkstra(graph, indices=marks[some]).T
+    return marks, paths / max(float(paths.mean(dtype=np.float64)), np.finfo(np.float32).tiny)
+
+
+# The nearest neighbours of some rows, and bridges between those that are far from each other.
+
+Points = NDArray[np.float32]
+
+# Rows to which all pairs are looked at on a CPU: by blocks, for whose sake no library is imported; and if there is one
+# that need not.
+_FEW, _EXACT = 10_000, 50_000
+_DISTANCES = {"cpu": 1 << 22, "cuda": 1 << 28}  # numbers in a block of distances
+_BRIDGED, _REST = 512, 20_000  # rows of a component, and of the others, between which a bridge is looked for
+
+
+def nearest(x: Points, k: int, device: torch.device) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The k nearest other rows of every row, and their distances, each (rows, k); in no particular order."""
+    if device.type == "cuda":
+        return _by_blocks(torch.from_numpy(x).to(device), k)
+    if len(x) <= _FEW:
+        return _by_blocks(torch.from_numpy(x).double(), k)
+    if len(x) > _EXACT and (found := _approximate(x, k)) is not None:
+        return found
+    from sklearn.neighbors import NearestNeighbors  # takes long to import
+
+    distances, index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x).kneighbors()
+    return index.astype(np.int64), distances.astype(np.float64)
+
+
+def _approximate(x: Points, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    try:
+        from pynndescent import NNDescent  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    index, distances = NNDescent(x, n_neighbors=k + 1, random_state=0).neighbor_graph
+    # A row is not always found as the first of its own neighbours.
+    own = index == np.arange(len(x))[:, None]
+    own[~own.any(1), -1] = True
+    return index[~own].reshape(len(x), k).astype(np.int64), distances[~own].reshape(len(x), k).astype(np.float64)
+
+
+def _by_blocks(x: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    square, size = (x * x).sum(1), max(1, _DISTANCES[x.device.type] // len(x))
+    index, distances = [], []
+    for start in range(0, len(x), size):
+        block = x[start : start + size]
+        far = torch.addmm(square, block, x.T, alpha=-2.0)
+        places = torch.arange(len(block), device=x.device)
+        far[places, places + start] = torch.inf
+        found = far.topk(k, 1, largest=False).indices
+        index.append(found.cpu())
+        distances.append((x[found] - block[:, None]).double().norm(dim=2).cpu())
+    return torch.cat(index).numpy(), torch.cat(distances).numpy()
+
+
+def bridge_between(x: Points) -> Bridge:
+    """Finds bridges between components; in large tables, their ends among some of the rows."""
+    draw, count = np.random.default_rng(0), len(x)
+    some = np.arange(count) if count <= _REST else np.sort(draw.choice(count, _REST, replace=False))
+    sampled = some, _with_squares(x[some])
+
+    def bridge(inside: NDArray[np.bool_]) -> tuple[int, int, float]:
+        own = np.flatnonzero(inside)
+        few = count > _REST >= count - len(own)  # of the others: each of them is looked at
+        own = own if len(own) <= _BRIDGED else draw.choice(own, _BRIDGED, replace=False)
+        rest, points = (outside := np.flatnonzero(~inside), _with_squares(x[outside])) if few else sampled
+        rows = _with_squares(x[own])
+        size = rows[:, -1].copy()
+        rows *= -2.0
+        rows[:, -1] = 1.0
+        far = rows @ points.T  # |b|² − 2a·b: what is left of |a − b|², in one product
+        far[:, inside[rest]] = np.inf
+        nearest_of = far.argmin(1)
+        best = int((far[np.arange(len(own)), nearest_of] + size).argmin())
+        ends = int(own[best]), int(rest[nearest_of[best]])
+        return *ends, float(np.linalg.norm(x[ends[0]].astype(np.float64) - x[ends[1]]))
+
+    return bridge
+
+
+def _with_squares(rows: Points) -> NDArray[np.float64]:
+    """Rows in double precision, and their squared lengths as a further column."""
+    exact = rows.astype(np.float64)
+    return np.column_stack([exact, np.einsum("ij,ij->i", exact, exact)])
+
+
+# The neighbourhoods of some rows, as the encoder of a model sees them.
+
+# Rows to which all pairs are held in memory; neighbours drawn for each row.
+_ALL_PAIRS, _DRAWS = 2048, 64
+_WIDER = 3  # times as many rows are looked at as count for neighbours, which come closer to all of their chances
+_LANDMARKS, _PATHS = 300, 30_000_000  # landmarks, and lengths of paths, at most
+# Principal components to which more columns are reduced, and numbers from which these are found.
+COMPONENTS, _SEEN = 50, 200_000_000
+_DENSE = 1000  # rows or columns up to which these are found from all products of them
+_BLOCK = 4096
+_LARGEST = 1e15  # value whose square may be summed in float32
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """Who is near whom among some rows, and how far apart they are.
+
+    Arguments:
+        near: with which probability a row chooses another, (rows, rows); None if not asked for, or of too many rows.
+        drawn: positions of rows that are drawn with these probabilities, (rows, draws); None if not asked for.
+        far: distances from every landmark, (rows, landmarks). None if not asked for.
+        landmarks: their positions; None if all rows are landmarks, in their order.
+    """
+
+    near: NDArray[np.float32] | None
+    drawn: NDArray[np.int32] | None
+    far: NDArray[np.float32] | None
+    landmarks: NDArray[np.int64] | None
+
+
+def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: NeighbourKind, k: int) -> Neighbourhood:
+    """The neighbourhoods of some rows of the data.
+
+    Arguments:
+        rows: the data.
+        index: which rows.
+        model: whose encoder sees them.
+        kind: what is asked for.
+        k: nearest neighbours of a row, if there are so many others.
+    """
+    with np.errstate(over="ignore"):
+        x = encoder_inputs(rows, torch.from_numpy(index).to(rows.device), model.likelihood)
+    if not bool(np.abs(x).max() < _LARGEST):
+        raise CurvaeError(
+            f"values beyond {_LARGEST:g} are too large to tell which rows are near each other; scale them, leave "
+            'standardise on, or use neighbours="off"'
+        )
+    count = len(x)
+    k = min(k, count - 1)
+    index_of, distances = nearest(x, min(_WIDER * k, count - 1) if kind != "far" else k, model.device)
+    near = drawn = far = marks = None
+    if kind in ("near", "both"):
+        chances = affinities(index_of, distances, k)
+        near, drawn = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else None, draws(chances, _DRAWS)
+    if kind in ("far", "both"):
+        most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, _PATHS // count))
+        closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
+        graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
+        marks, far = landmark_paths(bridged(graph, bridge_between(x)), most)
+    return Neighbourhood(near, drawn, far, None if count <= _ALL_PAIRS else marks)
+
+
+def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
+    """Some rows as the encoder sees them, missing entries filled in; of more than 50 columns, 50 principal components,
+    which leave out much of the noise that hides who is near whom."""
+
+    def seen(part: Tensor) -> Points:
+        return likelihood.inputs(rows.batch(part)).flatten(1).float().cpu().numpy()
+
+    width = seen(index[:1]).shape[1]
+    blocks = index.split(_BLOCK)
+    if width <= COMPONENTS:
+        return np.concatenate([seen(block) for block in blocks])
+    draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, _SEEN // width)]
+    some = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
+    known = np.concatenate([seen(block) for block in some])
+    place = _components(known)
+    return np.concatenate([place(seen(block)).astype(np.float32) for block in blocks])
+
+
+def _components(x: Points) -> Callable[[Points], NDArray[Any]]:
+    """From rows to their principal components, found from some of them."""
+    count = min(COMPONENTS, len(x))
+    if min(x.shape) <= _DENSE:
+        axes = principal_axes(x.astype(np.float64), count)
+        return lambda rows: axes.place(rows.astype(np.float64))
+    from sklearn.decomposition import PCA  # takes long to import
+
+    return PCA(count, random_state=0).fit(x).transform
+
+
+# Neighbourhoods of the rows of a batch, for every model of a stack.
+
+_MATES, _MARKS = 256, 64  # neighbours and landmarks that are placed together with a batch, at most
+_TURN = 7919  # a prime, by which the first row of a batch decides on its companions
+_CROWDED = 1024  # rows, up to which each batch holds enough neighbours by chance
+
+
+class Neighbourhoods:
+    """What batches of a stack are told about neighbours.
+
+    Rows of a large table find few of their neighbours in a batch. There some of these are placed together with it, as
+    its companions, and so are some landmarks where the lengths of paths are known to landmarks alone.
+
+    Arguments:
+        each: the distinct neighbourhoods, of equally many rows.
+        which: of them every model has.
+        device: of the batches.
+        size: rows of a batch.
+    """
+
+    def __init__(self, each: Sequence[Neighbourhood], which: Sequence[int], device: torch.device, size: int) -> None:
+        self._near, self._drawn, self._far, self._landmarks = (
+            None
+            if getattr(each[0], name) is None
+            else torch.from_numpy(np.stack([getattr(one, name) for one in each])).to(device)
+            for name in ("near", "drawn", "far", "landmarks")
+        )
+        self._mates = min(size, _MATES) if self._drawn is not None and self._drawn.shape[1] > _CROWDED else 0
+        self._device = device
+        self._choose(which)
+
+    def _choose(self, which: Sequence[int]) -> None:
+        self._which = list(which)
+        self._own = torch.tensor(self._which, device=self._device).view(-1, 1, 1)
+
+    def keep(self, places: Sequence[int]) -> Self:
+        """For some of the models."""
+        new = copy(self)
+        new._choose([self._which[i] for i in places])
+        return new
+
+    def join(
+        self, batch: Batch, positions: Tensor, rows: Callable[[Tensor], Batch], kept: Tensor | None = None
+    ) -> Batch:
+        """The batch with its companions, and what is known about their neighbours.
+
+        Arguments:
+            batch: of a stack, parts of shape (models, n, …).
+            positions: of its rows among those that have neighbourhoods, (models, n).
+            rows: from positions, (models, m), to a batch.
+            kept: 1 for rows, 0 for what fills up the batch, (n,).
+        """
+        turn = positions[:, :1] * _TURN
+        companions, marks = [], None
+        if self._mates:
+            companions.append(self._mates_of(positions, turn))
+        if self._landmarks is not None:
+            most = self._landmarks.shape[1]
+            marks = (turn + torch.arange(min(_MARKS, most), device=turn.device)) % most
+            companions.append(self._landmarks[self._own[..., 0], marks])
+        every = torch.cat([positions, *companions], 1) if companions else positions
+        ordered, column = every.sort(dim=1, stable=True) if companions or self._near is None else (None, None)
+        left_out = positions.unsqueeze(-1) == every.unsqueeze(1)
+        if ordered is not None and column is not None:  # without companions none comes a second time
+            left_out |= _again(ordered, column).unsqueeze(1)
+        if kept is not None:
+            left_out |= _filling(kept, every.shape[1])
+        parts: dict[str, Tensor | Batch] = {}
+        if self._near is not None or self._drawn is not None:
+            near = self._nearness(positions, every, ordered, column).masked_fill_(left_out, 0.0)
+            near = near.div_(near.sum(-1, keepdim=True).clamp_(min=torch.finfo(near.dtype).tiny))
+            parts["near"] = near.masked_fill_(left_out, -1.0)
+        if self._far is not None:
+            parts["far"] = self._distances(positions, every, marks).masked_fill_(left_out, -1.0)
+        if companions:
+            parts["companions"] = rows(every[:, positions.shape[1] :])
+        return batch.joined(**parts)
+
+    def _mates_of(self, positions: Tensor, turn: Tensor) -> Tensor:
+        """Neighbours of the rows of a batch, of each in turn, (models, count)."""
+        drawn: Tensor = self._drawn  # type: ignore[assignment]
+        number = torch.arange(self._mates, device=positions.device)
+        rows = positions[:, number % positions.shape[1]]
+        return drawn[self._own[..., 0], rows, (turn + number) % drawn.shape[2]].to(positions.dtype)
+
+    def _nearness(self, positions: Tensor, every: Tensor, ordered: Tensor | None, column: Tensor | None) -> Tensor:
+        """Of rows of a batch to all that are placed, (models, n, placed): probabilities, up to a factor for each row;
+        or how many of those drawn for the row are which."""
+        if self._near is not None:
+            return self._entries(self._near, positions, every)
+        assert ordered is not None and column is not None  # `join` sorts wherever rows are drawn
+        models, n = positions.shape
+        drawn = self._drawn[self._own[..., 0], positions].flatten(1).to(positions.dtype)  # type: ignore[index]
+        place = torch.searchsorted(ordered, drawn).clamp(max=ordered.shape[1] - 1)
+        met = (ordered.gather(1, place) == drawn).float().view(models, n, -1)
+        counts = torch.zeros(models, n, every.shape[1], device=positions.device)
+        return counts.scatter_add(2, column.gather(1, place).view(models, n, -1), met)
+
+    def _distances(self, positions: Tensor, every: Tensor, marks: Tensor | None) -> Tensor:
+        """Of rows of a batch from all that are placed, (models, n, placed); −1 if unknown."""
+        far: Tensor = self._far  # type: ignore[assignment]
+        if marks is None:
+            return self._entries(far, positions, every)
+        known = far[self._own, positions.unsqueeze(-1), marks.unsqueeze(1)]
+        unknown = known.new_full((*positions.shape, every.shape[1] - marks.shape[1]), -1.0)
+        return torch.cat([unknown, known], -1)
+
+    def _entries(self, matrix: Tensor, positions: Tensor, every: Tensor) -> Tensor:
+        return matrix[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]
+
+
+def _again(ordered: Tensor, column: Tensor) -> Tensor:
+    """Which of the rows that are placed come a second time, (models, placed)."""
+    again = torch.cat([torch.zeros_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] == ordered[:, :-1]], 1)
+    return torch.zeros_like(again).scatter(1, column, again)
+
+
+def _filling(kept: Tensor, placed: int) -> Tensor:
+    """Which pairs are with what fills up a batch, (n, placed)."""
+    filling = kept == 0
+    return filling.unsqueeze(-1) | torch.cat([filling, filling.new_zeros(placed - len(kept))])
