@@ -14,7 +14,8 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
-from curvae.cli.commands.commands import main
+
+from curvae.cli.commands import main
 
 __all__ = [
     "SMALL",

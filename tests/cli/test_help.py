@@ -10,10 +10,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from curvae.cli.commands.commands import app
 
 from curvae import __version__
-from curvae.cli.commands import console
+from curvae.cli.commands import app, console
 from curvae.cli.commands import console as terminal
 from curvae.cli.commands import options as flags
 from running import SMALL, curvae, refused, write_table

@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from curvae.cli.commands.commands import main
 
+from curvae.cli.commands import main
 from processes import child
 from running import SMALL, curvae, refused, undrawn, write_table
 

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from curvae.cli.commands.commands import app
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
@@ -25,6 +24,7 @@ from scipy.integrate import quad
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from curvae import PoincareBall, PoincareVAE
+from curvae.cli.commands import app
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs import graph_data as centrality
 from curvae.data.graphs.graph_data import BASELINES, neighbourhood_map

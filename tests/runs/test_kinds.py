@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from curvae.cli.commands.options import shell_command
 
 import curvae
 from curvae import CurvaeError
+from curvae.cli.options import shell_command
 from curvae.data import Graph, Schema
 from curvae.runs import GraphSource, Source, open_run
 from curvae.runs.training import RUNS

@@ -11,10 +11,10 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from curvae.cli.commands.messages import speaking
 from scipy import sparse
 
 from curvae import PoincareVAE
+from curvae.cli.messages import speaking
 from curvae.data import load
 from curvae.data.text_tables import EXACT
 from curvae.runs.rows_run import choose_test_share

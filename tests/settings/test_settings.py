@@ -13,10 +13,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from curvae.cli.commands.commands import app
-from curvae.cli.commands.options import in_flags
 
 from curvae import PoincareGraphVAE, PoincareVAE
+from curvae.cli.commands import app
+from curvae.cli.options import in_flags
 from curvae.errors import CurvaeError
 from curvae.settings import (
     ADDED,
