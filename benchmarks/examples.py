@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from PIL import Image
 
-from curvae.cli.commands import commands as cli
+from curvae.cli import commands
 from curvae.data import branching_diffusion
 from curvae.runs import demonstrate, pages
 from curvae.training.storage import versions
@@ -99,7 +99,7 @@ def run_command(line: str) -> None:
         return
     with patch.object(sys, "argv", words):
         try:
-            cli.main()
+            commands.main()
             code: str | int | None = 0
         except SystemExit as end:
             code = end.code
