@@ -118,8 +118,7 @@ def _fits(seconds: float) -> Figures:
 
     from benchmarks.graphs import tree_with_shortcuts
     from curvae.data import split_edges
-    from curvae.training import Config, fit
-    from curvae.training.graphs import GraphConfig, fit_graph
+    from curvae.training import Config, GraphConfig, fit, fit_graph
 
     x, graph = torch.randn(640, 50).double().numpy(), tree_with_shortcuts(500, 2_000)
     rows, edges, split = Config(epochs=2, hidden=(200,), neighbours="off"), GraphConfig(epochs=8), split_edges(graph)

@@ -23,7 +23,8 @@ from scipy import stats
 
 from curvae.data import Graph, load_graph
 from curvae.training import Config, compare
-from curvae.training.graphs import GraphConfig, compare_graph
+from curvae.training.config import GraphConfig
+from curvae.training.graph_fitting import compare_graph
 from curvae.training.storage import read_json, versions, write_json
 
 ROWS, COLUMNS = 150, 10

@@ -32,9 +32,9 @@ from torch import Tensor
 
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs.graph_data import degree_product, link_matrix
-from curvae.training.graphs import GraphConfig, fit_graph
-from curvae.training.graphs.evaluate import embed_graph, hidden_links, link_scores
-from curvae.training.graphs.fitting import plan_graphs
+from curvae.training.config import GraphConfig
+from curvae.training.graph_evaluate import embed_graph, hidden_links, link_scores
+from curvae.training.graph_fitting import fit_graph, plan_graphs
 from curvae.training.storage import versions
 
 from .memory import peak_mb

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from curvae.data import Graph
-from curvae.training.graphs import GraphConfig
-from curvae.training.graphs.fitting import plan_graphs
+from curvae.training.config import GraphConfig
+from curvae.training.graph_fitting import plan_graphs
 from curvae.training.storage import versions
 
 from .timing import Row, compare, show

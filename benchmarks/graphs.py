@@ -17,7 +17,9 @@ import numpy as np
 import torch
 
 from curvae.data import Graph, split_edges
-from curvae.training.graphs import GraphConfig, fit_graph, link_figures
+from curvae.training.config import GraphConfig
+from curvae.training.graph_evaluate import link_figures
+from curvae.training.graph_fitting import fit_graph
 from curvae.training.storage import versions
 
 from .stacks import resident

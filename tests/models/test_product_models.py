@@ -33,7 +33,7 @@ from curvae.models import (
 )
 from curvae.nn import Factor, GraphEncoder, Gyroplane, Layers, Space, decoder, mlp, normalised_adjacency
 from curvae.training import Config, GraphConfig, build
-from curvae.training.graphs.fitted import require_buildable_graph
+from curvae.training.graph_problem import require_buildable_graph
 from oracles import ball_dist, lorentz_to_ball, mpf, relative, vector
 from products import FEATURES, PRODUCTS, vae
 from stacking import assert_as_alone

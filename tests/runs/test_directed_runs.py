@@ -12,7 +12,7 @@ import pytest
 from curvae import PoincareGraphVAE
 from curvae.data import load_graph
 from curvae.errors import CurvaeError
-from curvae.training.graphs import FittedGraph
+from curvae.training.graph_problem import FittedGraph
 from curvae.training.storage import load_fitted
 from running import config, curvae, refused, settings
 

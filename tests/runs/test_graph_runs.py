@@ -37,9 +37,10 @@ from curvae.plotting.maps import EDGES_DRAWN
 from curvae.runs import ViewRequest, graph_pages, graph_run, training, view_run
 from curvae.runs.graph_pages import LinkFigures, against_rules, ranking_sentence
 from curvae.training import link_baselines, stacks
-from curvae.training.graphs import FittedGraph, GraphConfig, build_graph_model, fit_graph
-from curvae.training.graphs.evaluate import embed_graph, neighbourhood
-from curvae.training.graphs.fitted import GraphEngine
+from curvae.training.config import GraphConfig
+from curvae.training.graph_evaluate import embed_graph, neighbourhood
+from curvae.training.graph_fitting import fit_graph
+from curvae.training.graph_problem import FittedGraph, GraphEngine, build_graph_model
 from curvae.training.storage import load_fitted, save_fitted
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 

@@ -23,7 +23,7 @@ from curvae.training import Config, Embedding
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import active_dimensions, map_health
 from curvae.training.fitted import Fitted
-from curvae.training.graphs import FittedGraph
+from curvae.training.graph_problem import FittedGraph
 from curvae.training.storage import load_fitted
 from pages import Page
 from running import SMALL, config, curvae, refused, settings, untouched, write_table

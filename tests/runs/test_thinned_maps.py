@@ -10,7 +10,8 @@ import pytest
 
 from curvae.errors import CurvaeError
 from curvae.runs import drawing as thinning
-from curvae.runs import folders, viewing
+from curvae.runs import folders
+from curvae.runs import trained as viewing
 from curvae.runs.drawing import read_thinned
 from running import SMALL, curvae, refused, write_table
 

@@ -12,8 +12,8 @@ import torch
 from curvae.data import Graph, load_graph, split_edges
 from curvae.errors import CurvaeError
 from curvae.training import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs, neighbourhood, stacks
-from curvae.training.graphs.evaluate import judge_split
-from curvae.training.graphs.fitted import Observed
+from curvae.training.graph_evaluate import judge_split
+from curvae.training.graph_problem import Observed
 from curvae.training.storage import load_fitted, save_fitted
 from graph_trainings import assert_same_weights, fitted_after_interruption
 

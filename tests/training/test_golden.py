@@ -29,7 +29,7 @@ from curvae.models.likelihoods import choose_likelihood
 from curvae.nn import normalised_adjacency
 from curvae.training import Config, GraphConfig, Rows, Scaling, build, fit, fit_graph, fit_graphs, fit_many
 from curvae.training.engine import losses
-from curvae.training.graphs import build_graph_model
+from curvae.training.graph_problem import build_graph_model
 from paths import DATA
 
 __all__ = ["CASES", "record", "record_file"]

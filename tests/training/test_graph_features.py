@@ -15,8 +15,10 @@ from sklearn.metrics import roc_auc_score
 
 from curvae.data import Graph, load_graph, split_edges
 from curvae.nn import GraphConv, normalised_adjacency
-from curvae.training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs
-from curvae.training.graphs.fitted import feature_scaling, feature_tensor
+from curvae.training.config import GraphConfig
+from curvae.training.graph_evaluate import embed_graph
+from curvae.training.graph_fitting import fit_graph, fit_graphs
+from curvae.training.graph_problem import FittedGraph, feature_scaling, feature_tensor
 from curvae.training.storage import load_fitted, save_fitted
 from running import config, curvae, refused
 

@@ -14,18 +14,11 @@ from sklearn.metrics import roc_auc_score
 from curvae.data import Graph, load_graph, split_edges
 from curvae.errors import CurvaeError
 from curvae.training import stacks
+from curvae.training.config import GraphConfig
 from curvae.training.fitted import kept_record
-from curvae.training.graphs import (
-    FittedGraph,
-    GraphConfig,
-    build_graph_model,
-    embed_graph,
-    fit_graph,
-    fit_graphs,
-    link_figures,
-    neighbourhood,
-)
-from curvae.training.graphs.fitted import GraphEngine, Observed
+from curvae.training.graph_evaluate import embed_graph, link_figures, neighbourhood
+from curvae.training.graph_fitting import fit_graph, fit_graphs
+from curvae.training.graph_problem import FittedGraph, GraphEngine, Observed, build_graph_model
 from curvae.training.storage import load_fitted, save_fitted
 
 SMALL = GraphConfig(epochs=40, hidden=(8,), learning_rate=0.03)

@@ -21,16 +21,10 @@ from curvae.nn import GraphEncoder, normalised_adjacency
 from curvae.paper.table4 import WeightedGraphVAE
 from curvae.training import stacks
 from curvae.training.comparison import Paired
-from curvae.training.graphs import (
-    GraphConfig,
-    build_graph_model,
-    compare_graph,
-    embed_graph,
-    fit_graph,
-    fit_graphs,
-    link_figures,
-)
-from curvae.training.graphs.fitted import GraphEngine, Observed
+from curvae.training.config import GraphConfig
+from curvae.training.graph_evaluate import embed_graph, link_figures
+from curvae.training.graph_fitting import compare_graph, fit_graph, fit_graphs
+from curvae.training.graph_problem import GraphEngine, Observed, build_graph_model
 from graph_trainings import assert_same_weights, fitted_after_interruption
 
 SMALL = GraphConfig(epochs=6, hidden=(8,), patience=None)

@@ -15,9 +15,11 @@ from curvae.models import PairSampler
 from curvae.models.graph_vae import joined_nodes
 from curvae.nn import AdjacencyMaker, GraphConv
 from curvae.nn.graph_layers import undirected
-from curvae.training.graphs import GraphConfig, evaluate, fitting
-from curvae.training.graphs.evaluate import neighbourhood
-from curvae.training.graphs.fitting import plan_graphs
+from curvae.training import graph_evaluate as evaluate
+from curvae.training import graph_fitting as fitting
+from curvae.training.config import GraphConfig
+from curvae.training.graph_evaluate import neighbourhood
+from curvae.training.graph_fitting import plan_graphs
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from curvae.data import EdgeSplit, Graph, load_graph, split_edges
 from curvae.data.graphs import graph_data as ranking
 from curvae.data.graphs.graph_data import neighbourhood_map, neighbourhood_ranks
 from curvae.errors import CurvaeError
+from curvae.training import graph_evaluate as evaluate
 from curvae.training import missing_links
-from curvae.training.graphs import evaluate
-from curvae.training.graphs.evaluate import link_scores
+from curvae.training.graph_evaluate import link_scores
 
 
 def random_graph(nodes: int, edges: int, seed: int = 0) -> Graph:

@@ -14,9 +14,12 @@ from curvae.data import load_graph
 from curvae.maps.embedding import Embedding, PlacedFactor
 from curvae.models import graph_vae as pairs
 from curvae.training import fit, fit_many
+from curvae.training import graph_fitting as fitting
+from curvae.training.config import GraphConfig
 from curvae.training.evaluate import embed, likelihoods
-from curvae.training.graphs import GraphConfig, embed_graph, fit_graph, fit_graphs, fitting
-from curvae.training.graphs.fitted import GraphEngine, Observed
+from curvae.training.graph_evaluate import embed_graph
+from curvae.training.graph_fitting import fit_graph, fit_graphs
+from curvae.training.graph_problem import GraphEngine, Observed
 from trainings import SMALL, assert_same, interrupted, rows, state
 
 PRODUCT = replace(SMALL, space="h2:0.7,e1,h2:learn")

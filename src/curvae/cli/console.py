@@ -1,4 +1,4 @@
-"""What the program says: progress, messages and results of commands; mistakes in one line, and exit codes."""
+"""What the program says: results of commands, mistakes in one line, exit codes; how a terminal is used."""
 
 from __future__ import annotations
 

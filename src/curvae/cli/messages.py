@@ -1,4 +1,4 @@
-"""Messages and progress bars of a command on the error stream, so that results alone are on the output."""
+"""Messages and progress bars on the error stream, so that the output holds results alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, called as the library calls them."""
+"""Options that commands share, and how parameters of the library are named on the command line."""
 
 from __future__ import annotations
 

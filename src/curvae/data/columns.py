@@ -1,4 +1,4 @@
-"""What the columns of a table that have no role seem to hold, and the parameters with which the table can be used."""
+"""From columns as a reader found them to rows, with advice for columns that have no role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows to embed, with their names, labels and notes about how they were read; the arrays that a model takes."""
+"""Rows in memory with their schema, missing values and scaling, and the arrays that a model takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open files, which may be gzipped; refuse folders, pipes and devices; find data sets on disk, or download them."""
+"""Open files, find data sets on disk or download them; words of messages about files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in text files: separator, decimal mark and header are detected."""
+"""Tables in text files: separator, decimal mark and header are detected, columns converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the estimators have in common."""
+"""What both estimators share: coordinates, neighbours, storage, plots."""
 
 from __future__ import annotations
 

@@ -16,10 +16,11 @@ from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..maps.embedding import Embedding
 from ..settings import DistributionKind, EdgeKind, EncoderKind, PairKind, PopularityKind
-from ..training.config import choose_device
+from ..training.config import GraphConfig, choose_device
 from ..training.evaluate import map_health
-from ..training.graphs import FittedGraph, GraphConfig, embed_graph, fit_graph, fit_graphs
-from ..training.graphs.evaluate import judge_split
+from ..training.graph_evaluate import embed_graph, judge_split
+from ..training.graph_fitting import fit_graph, fit_graphs
+from ..training.graph_problem import FittedGraph
 from .base import Array, MapEstimator, Output, config_of, nearest, require
 
 __all__ = ["PoincareGraphVAE"]

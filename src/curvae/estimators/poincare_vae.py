@@ -44,7 +44,7 @@ from .base import (
     space_parts,
     weighted,
 )
-from .columns import read_rows, restore_columns, restore_dtypes
+from .inputs import read_rows, restore_columns, restore_dtypes
 
 __all__ = ["PoincareVAE", "fit_stream", "refuse_stream"]
 

@@ -1,4 +1,4 @@
-"""Data without a hierarchy that have the covariance spectrum of given data.
+"""Gromov's δ, and data without a hierarchy that have the covariance spectrum of given data.
 
 Everything is done on the Gram matrix of the centred points, G = −½·J·D²·J with J = 1 − 11ᵀ/n, which any distances D
 have. Its eigenvectors U and eigenvalues Λ are the principal scores; eigenvalues below 0 belong to distances that no

@@ -1,4 +1,4 @@
-"""Trees with names: read from Newick or from a table of children and parents, written as Newick."""
+"""Trees with names: read from Newick or tables, written as Newick, joined from the distances on a map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distances: between rows of a table, from a matrix, along the links of a graph."""
+"""Distances between rows of a table, along the links of a graph, and on a map."""
 
 from __future__ import annotations
 

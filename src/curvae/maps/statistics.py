@@ -1,4 +1,4 @@
-"""Principal axes, rank correlation and intervals of means, without the seconds that larger libraries take to import."""
+"""Principal axes, graphs of neighbours, rank correlation and intervals of means."""
 
 from __future__ import annotations
 

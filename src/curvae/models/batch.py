@@ -1,4 +1,4 @@
-"""What is known about some rows, from the data to the likelihood."""
+"""What is known about some rows, from the data to the likelihood, and the layout of their columns."""
 
 from __future__ import annotations
 

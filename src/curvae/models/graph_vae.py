@@ -1,4 +1,4 @@
-"""The variational graph auto-encoder, and how likely two nodes at some distance are joined."""
+"""The variational graph auto-encoder, the probability of an edge, and pairs of nodes to train on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variational auto-encoder."""
+"""The variational auto-encoder, its posterior and its prior."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ from ..models.graph_vae import AnyPairs
 from ..plotting import figure_bytes
 from ..report import Picture, Section, Table
 from ..training.build import seeded
-from ..training.graphs import START, GraphConfig, build_graph_model, fit_graphs, link_figures
+from ..training.config import GraphConfig
+from ..training.graph_evaluate import link_figures
+from ..training.graph_fitting import fit_graphs
+from ..training.graph_problem import START, build_graph_model
 from . import presets
 from .experiment import Experiment, Page, Plan, Results, Shard, Workspace
 from .table_cells import (

@@ -1,4 +1,6 @@
-"""Drawing on the Poincaré disc, and on the plane as its case c = 0. Points are ball coordinates, shape (…, 2)."""
+"""Drawing on the Poincaré disc, on the plane as its case c = 0, and the projection of more dimensions. Points are ball
+coordinates, (…, 2).
+"""
 
 from __future__ import annotations
 

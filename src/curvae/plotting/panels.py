@@ -1,4 +1,4 @@
-"""Charts: learning curves, radii, reconstructions and confusion of a model; dendrograms and scores of a hierarchy."""
+"""Charts: learning curves, radii, reconstructions and mosaics of a model; dendrograms and scores of a hierarchy."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, JudgeRequest, diagnose_data, diagnose_run, figures, is_run, judge_map
 from .pages import driver_lines, faithful_lines
 from .run import GraphSource, Reporter, Source, Step
+from .trained import ViewRequest, embed_run, evaluate_run, explain_run, export_run, impute_run, sample_run, view_run
 from .training import CompareRequest, TrainRequest, compare_run, open_run, train_run
-from .viewing import ViewRequest, embed_run, evaluate_run, explain_run, export_run, impute_run, sample_run, view_run
 
 __all__ = [
     "CompareRequest",

@@ -1,4 +1,4 @@
-"""`curvae diagnose`: is there a hierarchy in data, and how well did a run recover a known one?"""
+"""`curvae diagnose` and `judge`: is there a hierarchy in data, and how faithful is a map of any program?"""
 
 from __future__ import annotations
 

@@ -28,9 +28,10 @@ from ..plotting import graph_map, project_from
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..report import Picture, Section, Table
 from ..training.comparison import Paired
-from ..training.graphs import FittedGraph, GraphComparison, GraphConfig, link_baselines
-from ..training.graphs.evaluate import Neighbourhood
-from ..training.graphs.fitted import listed
+from ..training.config import GraphConfig
+from ..training.graph_evaluate import Neighbourhood, link_baselines
+from ..training.graph_fitting import GraphComparison
+from ..training.graph_problem import FittedGraph, listed
 from .pages import LIVE, by_factor, capital, curvature_table, movable_map, place_text, training_of
 
 __all__ = [

@@ -26,11 +26,11 @@ from ..maps.faithfulness import label_accuracy
 from ..maps.orientation import principal_scores, seen_radius
 from ..report import Picture, Section
 from ..training.comparison import curved_values
-from ..training.config import require_count
+from ..training.config import GraphConfig, require_count
 from ..training.evaluate import map_health
-from ..training.graphs import FittedGraph, GraphComparison, GraphConfig, compare_graph, fit_graph, fit_graphs
-from ..training.graphs.evaluate import contest, embed_graph, judge_split, missing_links, neighbourhood
-from ..training.graphs.fitted import graph_facts, require_buildable_graph
+from ..training.graph_evaluate import contest, embed_graph, judge_split, missing_links, neighbourhood
+from ..training.graph_fitting import GraphComparison, compare_graph, fit_graph, fit_graphs
+from ..training.graph_problem import FittedGraph, graph_facts, require_buildable_graph
 from ..training.storage import MODEL, read_tensors
 from . import graph_pages as pages
 from .folders import embedding_table, output_file, write_map, write_table

@@ -1,4 +1,4 @@
-"""What commands ask of data of one kind; rows and graphs each answer in modules of their own."""
+"""What commands ask of data of one kind, where the data come from, and how progress is reported."""
 
 from __future__ import annotations
 

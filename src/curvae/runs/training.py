@@ -1,4 +1,4 @@
-"""`curvae fit` and `curvae graph`: train, embed, report."""
+"""Start or resume a run folder, train and write what was found: `curvae fit`, `graph` and `compare`."""
 
 from __future__ import annotations
 

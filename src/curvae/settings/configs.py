@@ -1,4 +1,4 @@
-"""Configurations: all parts together, as one flat object that is nested in files."""
+"""Configurations of models of rows and of graphs: all settings by part, flat in code and nested in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One setting: its default, its help and the values it takes; and the base of all parts of a configuration."""
+"""One setting: its default, its help and its checks; the words that settings take."""
 
 from __future__ import annotations
 

@@ -4,22 +4,13 @@ from ..data.dataset import Scaling
 from ..maps.embedding import Embedding
 from .build import build
 from .comparison import Comparison, compare, faithfulness_criterion, recovery_criterion
-from .config import Config
+from .config import Config, GraphConfig
 from .evaluate import embed, impute
 from .fitted import Fitted
 from .fitting import fit, fit_many
-from .graphs import (
-    FittedGraph,
-    GraphConfig,
-    compare_graph,
-    embed_graph,
-    fit_graph,
-    fit_graphs,
-    link_baselines,
-    link_figures,
-    missing_links,
-    neighbourhood,
-)
+from .graph_evaluate import embed_graph, link_baselines, link_figures, missing_links, neighbourhood
+from .graph_fitting import compare_graph, fit_graph, fit_graphs
+from .graph_problem import FittedGraph
 from .rows import HeldOut, Rows, Split, hold_out, random_split
 
 __all__ = [

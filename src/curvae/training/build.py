@@ -1,4 +1,4 @@
-"""From a configuration to a fresh model."""
+"""From a configuration to a fresh model, with effects of covariates and a start at principal components."""
 
 from __future__ import annotations
 

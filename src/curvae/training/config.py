@@ -1,4 +1,4 @@
-"""One description of a run, spoken by the loop, the run folder, the estimator and the command line."""
+"""One description of a run, shared by the loop, the run folder, the estimators and the command line; its device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of many models at once, or of one: an epoch over their data, the loss, the optimiser."""
+"""Steps of many models at once, or of one: an epoch over their data, the objective, the optimiser."""
 
 from __future__ import annotations
 

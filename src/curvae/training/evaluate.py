@@ -1,4 +1,4 @@
-"""What a trained model says about data: embedding, likelihood, health of the map."""
+"""What a trained model says about data: embedding, likelihood, missing values, health of the map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the batches of a training come from: rows on the device, or rows that are made ready a batch at a time."""
+"""Where the batches of a training come from, and which part of a batch each process computes."""
 
 from __future__ import annotations
 

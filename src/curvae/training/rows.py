@@ -1,4 +1,4 @@
-"""Rows of data as the networks see them: scaled, float32, densified a batch at a time when sparse."""
+"""Rows as the networks see them, scaled and in float32, and splits of rows."""
 
 from __future__ import annotations
 

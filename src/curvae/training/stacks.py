@@ -1,4 +1,4 @@
-"""Train one stack of models from the first epoch to the last.
+"""Train one stack of models from the first epoch to the last, with checkpoints.
 
 Keeps records and checkpoints, stops early, drops models that fail, and halves the stack where memory is short.
 """

@@ -1,4 +1,5 @@
-"""A trained model on disk: `config.json`, `model.safetensors`, `embedding.safetensors`, `metrics.jsonl`.
+"""A trained model on disk, written atomically: `config.json`, `model.safetensors`, `embedding.safetensors`,
+`metrics.jsonl`.
 
 No pickle: loading cannot run code.
 """

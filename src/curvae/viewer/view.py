@@ -1,4 +1,4 @@
-"""What a map shows, and the page, the part of a report or the picture that it becomes."""
+"""The interactive map: what it shows, how its points are packed, and the page that it becomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edge lists: text files with two node names a line. Separator, comments, header and encoding are detected."""
+"""Edges from text files, Parquet, matrices, and objects of other libraries."""
 
 from __future__ import annotations
 

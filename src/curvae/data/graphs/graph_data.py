@@ -1,4 +1,4 @@
-"""The graph to embed: named nodes and edges, with or without a direction."""
+"""Graphs of named nodes: splits that hide edges, distances in steps, and baselines that rank pairs of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained model of a graph with what is needed to use it."""
+"""Models of graphs: built, trained in steps, and kept with what is needed to use them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from ...data import EdgeSplit, Graph, memory
-from ...data.dataset import Scaling
-from ...data.graphs.raw_graph import Matrix
-from ...errors import CurvaeError
-from ...models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, PairSampler, Posterior, Terms
-from ...models.graph_vae import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
-from ...nn import Adjacency, AdjacencyMaker, FreeVectors, GraphEncoder, Popularity
-from ..build import make_space, seeded
-from ..config import GraphConfig
-from ..engine import Engine, EpochResult, Failure
-from ..fitted import FittedModel, Record, RunFiles, Stored, restored_model
+from ..data import EdgeSplit, Graph, memory
+from ..data.dataset import Scaling
+from ..data.graphs.raw_graph import Matrix
+from ..errors import CurvaeError
+from ..models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, PairSampler, Posterior, Terms
+from ..models.graph_vae import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
+from ..nn import Adjacency, AdjacencyMaker, FreeVectors, GraphEncoder, Popularity
+from .build import make_space, seeded
+from .config import GraphConfig
+from .engine import Engine, EpochResult, Failure
+from .fitted import FittedModel, Record, RunFiles, Stored, restored_model
 
 __all__ = [
     "DENSE",
@@ -42,7 +42,6 @@ __all__ = [
     "restored_features",
     "tolerance",
 ]
-
 
 # From a configuration to a fresh model of a graph.
 

@@ -1,4 +1,4 @@
-"""`curvae view`: the map of a run as a page that can be moved, or as a picture."""
+"""Use a trained run: `curvae view`, `explain`, `export`, `embed`, `impute`, `sample` and `evaluate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trained model says about its graph: embedding, and how well it tells edges from other pairs."""
+"""What a trained model says about its graph: embedding, probabilities of edges, comparison with baselines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ...data import EdgeSplit, Graph
-from ...data.graphs.graph_data import Edges, Rule, matched_pairs, neighbourhood_ranks, rules
-from ...errors import CurvaeError
-from ...maps.embedding import Embedding, placed
-from .fitted import FittedGraph
+from ..data import EdgeSplit, Graph
+from ..data.graphs.graph_data import Edges, Rule, matched_pairs, neighbourhood_ranks, rules
+from ..errors import CurvaeError
+from ..maps.embedding import Embedding, placed
+from .graph_problem import FittedGraph
 
 __all__ = [
     "Links",

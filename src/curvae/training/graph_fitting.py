@@ -1,4 +1,4 @@
-"""Training of models of graphs: of one, of a whole list at once, or to compare curvatures."""
+"""Train models of graphs: one, a whole list at once, or several to compare curvatures."""
 
 from __future__ import annotations
 
@@ -14,19 +14,32 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from ...data import EdgeSplit, Graph, split_edges
-from ...data.dataset import Scaling
-from ...errors import CurvaeError
-from ...models import FermiDirac, GraphVAE
-from ...models.graph_vae import exact, pair_count
-from ..comparison import Comparison, compare_splits, curved_values
-from ..config import GraphConfig
-from ..fitting import train_many, train_one
-from ..problems import Judged, ModelInTraining, Problem, Task, require_one_each
-from .evaluate import embed_graph, hidden_links
-from .fitted import DENSE, FittedGraph, GraphEngine, Observed, build_graph_model, feature_scaling, listed, tolerance
+from ..data import EdgeSplit, Graph, split_edges
+from ..data.dataset import Scaling
+from ..errors import CurvaeError
+from ..models import FermiDirac, GraphVAE
+from ..models.graph_vae import exact, pair_count
+from .comparison import Comparison, compare_splits, curved_values
+from .config import GraphConfig
+from .fitting import train_many, train_one
+from .graph_evaluate import (
+    embed_graph,
+    hidden_links,
+)
+from .graph_problem import (
+    DENSE,
+    FittedGraph,
+    GraphEngine,
+    Observed,
+    build_graph_model,
+    feature_scaling,
+    listed,
+    tolerance,
+)
+from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
+
 
 # Nodes of a graph up to which models of products, each of which holds all pairs in memory, are trained together.
 _TOGETHER = 256
