@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from functools import cache
 from typing import ClassVar
 
@@ -517,9 +518,9 @@ def test_argument_errors_name_parameter_and_value():
         RiemannianNormal(torch.tensor([2.0, 0.0]), 1.0, ball)
     with pytest.raises(ValueError, match=r"loc must have shape \(…, 2\)"):
         WrappedNormal(torch.zeros(3), 1.0, ball)
-    with pytest.raises(ValueError, match=r"scale must be a number or have 2 dimensions.*1 or 2 as the last"):
+    with pytest.raises(ValueError, match=r"as many dimensions as loc, 2, the last of size 1 or 2; got scale"):
         WrappedNormal(torch.zeros(4, 2), torch.ones(2), ball)
-    with pytest.raises(ValueError, match=r"with 1 as the last"):
+    with pytest.raises(ValueError, match=r"the last of size 1; got scale of shape \(4, 2\)"):
         RiemannianNormal(torch.zeros(4, 2), torch.ones(4, 2), ball)
     with pytest.raises(ValueError, match="scale_tril must be lower triangular"):
         WrappedNormal(torch.zeros(2), manifold=ball, scale_tril=-torch.eye(2))
@@ -532,6 +533,8 @@ def test_argument_errors_name_parameter_and_value():
     with pytest.raises(TypeError, match="scale must be a number or a tensor, got NoneType"):
         RiemannianNormal(torch.zeros(2), None, ball)
     for kind in (WrappedNormal, RiemannianNormal):
+        with pytest.raises(TypeError, match="manifold must be a manifold such as .*, got NoneType"):
+            kind(torch.zeros(2), 1.0)
         for bad, name in ((None, "NoneType"), ("ball", "str"), (PoincareBall, "ABCMeta")):
             with pytest.raises(TypeError, match=rf"manifold must be a manifold such as .*, got {name}"):
                 kind(torch.zeros(2), 1.0, bad)
@@ -552,7 +555,9 @@ def test_argument_errors_name_parameter_and_value():
 
 @pytest.mark.parametrize("value", [1e300, 10**400])
 def test_numbers_beyond_the_dtype_are_refused(value):
-    says = pytest.raises(ValueError, match=r"scale must be a number that torch.float32 can hold, got 1")
+    says = pytest.raises(
+        ValueError, match=r"scale must be a number that torch.float32 can hold, at most 3.4e.38, got 1"
+    )
     for kind in (WrappedNormal, RiemannianNormal):
         for validate in (None, False):
             with says:
@@ -563,7 +568,54 @@ def test_numbers_beyond_the_dtype_are_refused(value):
         HyperbolicRadius(2, 1.0, value)
     with pytest.raises(ValueError, match="scale must be positive and finite, got inf"):
         WrappedNormal(torch.zeros(2), math.inf, PoincareBall(2))
-    assert float(WrappedNormal(torch.zeros(2, dtype=torch.float64), 1e300, PoincareBall(2)).scale) == 1e300
+    assert float(WrappedNormal(torch.zeros(2, dtype=torch.float64), 1e149, PoincareBall(2)).scale) == 1e149
+
+
+def test_numbers_too_small_for_the_dtype_are_refused():
+    with pytest.raises(
+        ValueError, match="scale is too small for torch.float32: it must be at least 1.4e-45, got 1e-300"
+    ):
+        WrappedNormal(torch.zeros(2), 1e-300, PoincareBall(2))
+    assert float(WrappedNormal(torch.zeros(2, dtype=torch.float64), 1e-300, PoincareBall(2)).scale) == 1e-300
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("chart", [PoincareBall, Lorentz])
+@pytest.mark.parametrize(
+    ("kind", "dim", "c", "largest"),
+    [
+        (RiemannianNormal, 2, 1.0, 1e6),
+        (RiemannianNormal, 5, 4.0, 1.25e5),
+        (RiemannianNormal, 2, 0.0, 1e150),
+        (RiemannianNormal, 1, 1.0, 5e149),
+        (WrappedNormal, 2, 1.0, 5e149),
+    ],
+)
+def test_a_scale_is_refused_or_gives_finite_values(kind, dim, c, largest, chart, dtype):
+    loc, space = torch.zeros(dim, dtype=dtype), chart(dim, c)
+    below, above = (torch.tensor([share * largest], dtype=dtype) for share in (0.999, 1.001))
+    if above.isfinite():
+        with pytest.raises(ValueError, match=re.escape(f"scale must be at most {largest:.3g} for this")):
+            kind(loc, above, space)
+    below = below.clamp(max=1e37)  # float32
+    p = kind(loc, below, space)
+    z, log_p = p.rsample_and_log_prob((20,))
+    assert space.contains(z).all() and log_p.isfinite().all()
+    assert p.log_prob(loc).isfinite() and p.entropy().isfinite()
+
+
+def test_the_largest_scale_depends_on_each_curvature():
+    space, zeros = Lorentz(3, torch.tensor([0.0, 1.0, 100.0])), torch.zeros(3, 3)
+    with pytest.raises(ValueError, match=r"scale must be at most 5e\+04 for this distribution and c, got 60000.0"):
+        RiemannianNormal(zeros, 6e4, space)
+    with pytest.raises(ValueError, match=r"scale must be at most 5e\+05 for this distribution and c, got 1000000.0"):
+        HyperbolicRadius(3, 1e6)
+    one = torch.vmap(lambda s: RiemannianNormal(torch.zeros(3), s, Lorentz(3)).log_prob(torch.zeros(3)))
+    with pytest.raises(ValueError, match=r"scale must be smaller for this distribution and c, got 1000000.0"):
+        one(torch.tensor([[1.0], [1e6]]))
+    tril = torch.tensor([[1.0, 0.0], [1e160, 1.0]], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"each row of scale_tril must be at most 5e\+149"):
+        WrappedNormal(torch.zeros(2), manifold=PoincareBall(2), scale_tril=tril)
 
 
 def test_parameters_that_do_not_broadcast_are_refused():
@@ -621,8 +673,11 @@ def test_a_draw_beyond_the_coordinates_saturates_or_raises():
         assert space.contains(z).all() and z.isfinite().all()
         exact = RiemannianNormal(loc.double(), s, space).transform_and_log_prob(noise.double())[1]
         torch.testing.assert_close(log_q, exact.float(), rtol=1e-5, atol=0)
-        with pytest.raises(ValueError, match="farther out than torch.float32 can hold"):
-            RiemannianNormal(loc, s, space, validate_args=True).rsample((10,))
+        lorentz = "Lorentz coordinates or " if isinstance(space, PoincareBall) else ""
+        for dtype, float64 in ((torch.float32, "float64 or "), (torch.float64, "")):
+            says = rf"farther out than {dtype} can hold .*; use {lorentz}{float64}a smaller scale: .*, got \d+"
+            with pytest.raises(ValueError, match=says):
+                RiemannianNormal(loc.to(dtype), 40 * s, space, validate_args=True).rsample((10,))
 
 
 def test_constraints_are_declared():

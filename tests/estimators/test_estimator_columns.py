@@ -95,6 +95,32 @@ def test_a_saved_model_reads_tables_of_the_command_line(model, tmp_path, monkeyp
     assert own.categorical == ["ward", "stage"] and set(own.sample(9)["stage"]) <= {"1", "3"}
 
 
+def test_a_loaded_run_takes_the_table_it_was_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(random.poisson(3, (40, 4)), columns=list("abcd")).assign(
+        name=[f"row {i}" for i in range(40)], kind=["x", "y"] * 20, batch=["p", "q", "q", "p"] * 10
+    )
+    table.insert(0, "same", 1.0)
+    table.insert(2, "hours", random.uniform(1, 5, 40))
+    table.to_csv("t.csv", index=False)
+    roles = ("--id", "name", "--label", "kind", "--covariate", "batch", "--exposure", "hours")
+    assert curvae("fit", "t.csv", "-o", "run", "--likelihood", "poisson", *roles, *SMALL).code == 0
+    own = PoincareVAE.load("run")
+    np.testing.assert_allclose(own.transform(table), own.embedding_, atol=1e-9)
+    shuffled = table[table.columns[::-1]].assign(other="text")
+    np.testing.assert_array_equal(own.score_samples(shuffled), own.score_samples(table))
+    changed = table.assign(hours=2 * table["hours"])
+    assert not np.allclose(own.score_samples(changed), own.score_samples(table))
+    with pytest.raises(ValueError, match="now missing:\n- c\n"):
+        own.transform(table.drop(columns="c"))
+    with pytest.raises(CurvaeError, match="exposure for each row"):
+        own.transform(table.drop(columns="hours"))
+    own.set_params(covariates=None).fit(table[list("abcd")])  # an estimator of one's own is as strict as others
+    with pytest.raises(ValueError, match="unseen at fit time"):
+        own.transform(table[list("abcd")].assign(e=1.0))
+
+
 def test_categories_can_be_listed(model):
     table = mixed()
     listed = PoincareVAE(**FAST, categorical=["ward", 4, -1]).fit(table)  # by name and position

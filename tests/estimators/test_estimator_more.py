@@ -290,7 +290,10 @@ def test_float32_in_float32_out(x):
         ({"likelihood": "bernoulli"}, r"\[0, 1\]"),
         ({"device": "meta"}, "auto, cpu or cuda"),
         ({"device": "gpu"}, "auto, cpu or cuda, got 'gpu'"),
-        ({"n_components": 0}, "dim"),
+        ({"n_components": 0}, "^n_components must be a whole number of at least 1, got 0"),
+        ({"n_components": 3, "space": "h2"}, '^n_components=3 contradicts space="h2"'),
+        ({"missing": "modle"}, "missing must be one of .*; got 'modle', did you mean 'model'?"),
+        ({"decoder": "giroplane"}, "got 'giroplane', did you mean 'gyroplane'?"),
     ],
 )
 def test_parameters_that_cannot_be(x, options, pattern):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
@@ -68,6 +69,32 @@ def test_distances_neighbours_and_probabilities(model):
     np.testing.assert_allclose(by_name, 1 / (1 + np.exp((gaps - radius) / temperature)), rtol=1e-5)
 
 
+def test_missing_links_have_names(model):
+    found = model.missing_links(count=5)
+    assert list(found.columns) == ["source", "target", "probability"] and len(found) == 5
+    pairs = found[["source", "target"]].to_numpy()
+    np.testing.assert_allclose(model.link_probability(pairs), found["probability"])
+    joined = {frozenset(edge) for edge in TREE}
+    assert not any(frozenset(pair) in joined for pair in pairs.tolist())
+    absent = [(a, b) for i, a in enumerate(model.nodes_) for b in model.nodes_[:i] if frozenset((a, b)) not in joined]
+    assert found["probability"].iloc[0] == pytest.approx(model.link_probability(absent).max())
+    assert len(model.missing_links()) == 20
+
+
+def test_integers_are_positions_even_where_nodes_have_integer_names():
+    model = PoincareGraphVAE(epochs=2, random_state=0, device="cpu").fit([(3, 1), (1, 2), (2, 9)])
+    places = {name: place for place, name in enumerate(model.nodes_.tolist())}
+    np.testing.assert_array_equal(model.distances(["3"]), model.distances([places["3"]]))
+    assert model.nodes_[model.kneighbors(["9"], k=3)[1]].shape == (1, 3)
+
+
+def test_the_note_on_weights_is_for_the_estimator():
+    frame = pd.DataFrame({"source": ["a", "b", "c"], "target": ["b", "c", "a"], "weight": [1.0, 2.0, 3.0]})
+    model = PoincareGraphVAE(epochs=2, random_state=0, device="cpu").fit(frame)
+    assert "weights were left out; fit load_graph(X, weighted=True) to read them." in model.graph_.notes
+    assert model.fit(load_graph(frame, weighted=True)).graph_.weights is not None
+
+
 def test_saved_and_loaded(model, tmp_path):
     model.save(tmp_path / "run")
     again = PoincareGraphVAE.load(tmp_path / "run")
@@ -99,6 +126,7 @@ def test_link_prediction_by_split(model):
         (lambda m: m.link_probability([(1, 41)]), "between 0 and 40"),
         (lambda m: m.link_probability(["n1", "n2"]), r"shape \(·, 2\)"),
         (lambda m: m.kneighbors(k=99), "k must lie between"),
+        (lambda m: m.missing_links(0), "count must be a whole number of at least 1"),
         (lambda m: clone(m).set_params(output="disc").fit(TREE), "output must be one of auto, ball, tangent, lorentz"),
         (lambda m: clone(m).set_params(weight=-1.0).fit(TREE), "weight must be a positive number"),
         (lambda m: m.link_prediction(TREE, n_splits=0), "n_splits must be a whole number of at least 1"),

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import cycle, product
 
 import mpmath as mp
+import numpy as np
 import pytest
 import torch
 
@@ -385,8 +386,16 @@ def test_membership_and_errors():
         ball.check(torch.zeros(3))
     with pytest.raises(ValueError, match="curvature of the space is −c"):
         PoincareBall(2, -1.0)
+    for bad in ("1", b"1", None, [1.0]):
+        with pytest.raises(TypeError, match=f"c must be a number or a tensor, got {type(bad).__name__}"):
+            PoincareBall(2, bad)
+    assert PoincareBall(2, np.float32(2)).c == PoincareBall(2, 2).c == 2.0
     with pytest.raises(ValueError, match="dim"):
         Lorentz(0)
+    says = r"x and y must have batch shapes that broadcast, got x of shape \(5, 2\) and y of shape \(3, 2\)"
+    for method in (ball.dist, ball.logmap, Lorentz(2, torch.ones(5)).dist):
+        with pytest.raises(ValueError, match=says):
+            method(torch.zeros(5, 2), torch.zeros(3, 2))
     assert repr(PoincareBall(2, 0.5)) == "PoincareBall(2, c=0.5)" and repr(Euclidean(3)) == "Euclidean(3)"
 
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..geometry import Manifold
+from ..geometry import Manifold, PoincareBall
 from ..geometry import hyperboloid as h
-from ..geometry.checks import check_batch, got, holds, offender, real
+from ..geometry.checks import batch_shape_of, check_batch, got, holds, offender, real
 from ..geometry.functions import logsinhc
 from . import radial
 from .table import stretch
@@ -26,10 +26,9 @@ from .validation import (
     Inside,
     Shape,
     Validated,
-    batch_shape_of,
     check_manifold,
     check_noise,
-    check_positive,
+    check_scale,
     parameter,
 )
 
@@ -55,11 +54,18 @@ class HyperbolicNormal(Validated):
     _diagonal = False
     # Whether it is Gaussian in the vector from `loc` where the space is flat, or a line.
     _gaussian_if_flat = False
+    # Whether the mean radius grows as (d−1)·√c·scale², and not as the scale.
+    _grows_as_square = False
     # Whether `loc` is known to be the origin, which saves work.
     _centred = False
 
     def __init__(
-        self, loc: Tensor, scale: Tensor | float | None, manifold: Manifold, *, validate_args: bool | None = None
+        self,
+        loc: Tensor,
+        scale: Tensor | float | None = None,
+        manifold: Manifold | None = None,
+        *,
+        validate_args: bool | None = None,
     ) -> None:
         loc, manifold = real("loc", loc), check_manifold(manifold)
         if loc.dim() == 0 or loc.shape[-1] != manifold.dim:
@@ -87,10 +93,14 @@ class HyperbolicNormal(Validated):
             point = offender(self.loc, valid)
             reason = "" if point is None else f", got {point.tolist()}: {self.manifold._complaint(point)}"
             raise ValueError(f"loc must lie in {self.manifold}{reason}")
+        c = self._c.unsqueeze(-1) if isinstance(self._c, Tensor) else self._c
+        growth = self.manifold.dim - 1 if self._grows_as_square else 0
         if self.scale_tril is None:
-            check_positive("scale", self.scale)
+            check_scale("scale", self.scale, c, growth)
         elif not holds(constraints.lower_cholesky.check(self.scale_tril)):
             raise ValueError("scale_tril must be lower triangular with a positive diagonal")
+        else:
+            check_scale("the largest entry of each row of scale_tril", self.scale_tril.abs().amax(-1), c, growth)
 
     @classmethod
     def centred(cls, scale: Tensor | float, manifold: Manifold) -> Self:
@@ -187,9 +197,11 @@ class HyperbolicNormal(Validated):
         else:
             z = self.manifold._shoot(self._loc, v, framed=True)
         if self._strict and not holds(held := self.manifold._holds(z, self._dtype)):
+            remedies = ["Lorentz coordinates"] if isinstance(self.manifold, PoincareBall) else []
+            remedies += ["float64"] if self._dtype != torch.float64 else []
             raise ValueError(
-                f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use Lorentz "
-                f"coordinates, float64 or a smaller scale: its distance from loc must be smaller"
+                f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use "
+                f"{' or '.join([*remedies, 'a smaller scale'])}: its distance from loc must be smaller"
                 f"{got(h.norm(v).expand(held.shape), held)}"
             )
         return self.manifold._round(z, self._dtype), w, v
@@ -236,8 +248,8 @@ def _isotropic_or_diagonal(scale: Tensor | float | None, loc: Tensor, widths: tu
     if scale.dim() != loc.dim() or scale.shape[-1] not in widths:
         sizes = " or ".join(str(w) for w in dict.fromkeys(widths))
         raise ValueError(
-            f"scale must be a number or have {loc.dim()} dimensions, as loc, with {sizes} as the last; "
-            f"got shape {tuple(scale.shape)} for loc of shape {tuple(loc.shape)}"
+            f"scale must be a number, or a tensor with as many dimensions as loc, {loc.dim()}, the last of size "
+            f"{sizes}; got scale of shape {tuple(scale.shape)} and loc of shape {tuple(loc.shape)}"
         )
     return scale
 
@@ -367,7 +379,7 @@ class RiemannianNormal(HyperbolicNormal):
         -3.9183
     """
 
-    _gaussian_if_flat = True
+    _gaussian_if_flat = _grows_as_square = True
 
     @property
     def _q(self) -> Tensor:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..geometry.checks import broadcast_shapes, check_curvature, got, holds, real
+from ..geometry.checks import batch_shape_of, broadcast_shapes, check_curvature, got, holds, real
 from . import radial
 from .table import stretch
-from .validation import Shape, UnitSphere, Validated, batch_shape_of, check_noise, check_positive, parameter
+from .validation import Shape, UnitSphere, Validated, check_noise, check_scale, parameter
 
 __all__ = ["HyperbolicRadius", "SphericalUniform"]
 
@@ -54,8 +54,8 @@ class HyperbolicRadius(Validated):
         self._sigma, self._wide_c = self.scale.double(), self.c.double()
         super().__init__(batch_shape_of(scale=(self.scale, 0), c=(self.c, 0)), torch.Size(), validate_args)
         if self._validate_args:
-            check_positive("scale", self.scale)
             check_curvature(self.c)
+            check_scale("scale", self.scale, self.c, dim - 1)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
         new = self._expanded(batch_shape, _instance)

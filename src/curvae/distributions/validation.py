@@ -19,7 +19,7 @@ from torch.distributions.constraints import Constraint
 
 from ..geometry import Manifold
 from ..geometry import hyperboloid as h
-from ..geometry.checks import broadcast_shapes, got, holds, real
+from ..geometry.checks import broadcast_shapes, got, holds, offender, real
 from ..geometry.functions import logsinhc
 
 __all__ = [
@@ -30,10 +30,9 @@ __all__ = [
     "Shape",
     "UnitSphere",
     "Validated",
-    "batch_shape_of",
     "check_manifold",
     "check_noise",
-    "check_positive",
+    "check_scale",
     "parameter",
 ]
 
@@ -50,8 +49,11 @@ def parameter(name: str, value: Tensor | float | None, like: Tensor | None = Non
             f"convert an array or a list with torch.as_tensor({name})"
         )
     dtype = torch.get_default_dtype() if like is None else like.dtype
-    if torch.finfo(dtype).max < abs(value) < math.inf:
-        raise ValueError(f"{name} must be a number that {dtype} can hold, got {value}")
+    limits = torch.finfo(dtype)
+    if limits.max < abs(value) < math.inf:
+        raise ValueError(f"{name} must be a number that {dtype} can hold, at most {limits.max:.3g}, got {value}")
+    if 0 < value < (smallest := limits.tiny * limits.eps):
+        raise ValueError(f"{name} is too small for {dtype}: it must be at least {smallest:.3g}, got {value}")
     return torch.full((), value, dtype=dtype, device=None if like is None else like.device)
 
 
@@ -61,18 +63,25 @@ def check_manifold(manifold: object) -> Manifold:
     return manifold
 
 
-def batch_shape_of(**parameters: tuple[Tensor, int]) -> torch.Size:
-    """Broadcast the batch shapes of parameters, each given with its number of event dimensions."""
-    try:
-        return broadcast_shapes(*(value.shape[: value.dim() - event] for value, event in parameters.values()))
-    except RuntimeError:
-        shapes = " and ".join(f"{name} of shape {tuple(value.shape)}" for name, (value, _) in parameters.items())
-        raise ValueError(f"{' and '.join(parameters)} must have batch shapes that broadcast, got {shapes}") from None
+def check_scale(name: str, scale: Tensor, c: Tensor | float, growth: int) -> None:
+    """Raise unless standard deviations are positive, and small enough for densities and draws to be finite.
 
-
-def check_positive(name: str, value: Tensor) -> None:
-    if not holds(valid := (value > 0) & value.isfinite()):
-        raise ValueError(f"{name} must be positive and finite{got(value, valid)}")
+    Arguments:
+        name: of the argument.
+        scale: the standard deviations.
+        c: minus the curvature, which broadcasts against them.
+        growth: d − 1 where the mean radius grows as (d−1)·√c·scale², 0 where it grows as the scale.
+    """
+    scale, root = scale.double(), torch.as_tensor(c, dtype=torch.float64, device=scale.device).detach().sqrt()
+    # Squares of scale and √c·scale must not overflow, and (growth·√c·scale)², an exponent, must keep decimal places.
+    largest = 1 / (1e-150 * (1 + root) + 1e-6 * growth * root)
+    if not holds(valid := (scale > 0) & (scale <= largest)):
+        if not holds(valid := (scale > 0) & scale.isfinite()):
+            raise ValueError(f"{name} must be positive and finite{got(scale, valid)}")
+        valid, largest = torch.broadcast_tensors(scale <= largest, largest)
+        limit = offender(largest, valid)
+        at_most = "smaller" if limit is None else f"at most {limit.item():.3g}"
+        raise ValueError(f"{name} must be {at_most} for this distribution and c{got(scale.expand(valid.shape), valid)}")
 
 
 def check_noise(noise: Tensor, batch_shape: Sequence[int], dim: int) -> None:

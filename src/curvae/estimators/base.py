@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -23,6 +24,7 @@ from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..maps.embedding import Embedding, by_factor
 from ..nn import Space
+from ..settings import require_choice
 from ..training.config import Settings, choose_device, require_count
 from ..training.fitted import FittedModel
 from ..training.storage import load_fitted, save_fitted
@@ -68,7 +70,10 @@ def config_of(kind: type[Kind], params: Mapping[str, Any]) -> Kind:
     values = {name: plain(value) for name, value in given.items() if name in names}
     if isinstance(values["hidden"], int):
         values["hidden"] = (values["hidden"],)
-    return kind(**values, seed=int(seed))
+    try:
+        return kind(**values, seed=int(seed))
+    except CurvaeError as error:  # in the words of the estimator
+        raise CurvaeError(re.sub(r"\bdim\b", "n_components", str(error))) from None
 
 
 def _parameters(
@@ -90,8 +95,7 @@ def require(output: Any, **counts: Any) -> None:
     """Raise for parameters that no settings hold."""
     for name, value in counts.items():
         require_count(name, plain(value))
-    if output not in get_args(Output):
-        raise CurvaeError(f"output must be one of {', '.join(get_args(Output))}; got {output!r}")
+    require_choice("output", output, get_args(Output))
 
 
 def row_shape(asked: Any, network: str, features: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from ..data import Column, Schema
 from ..data.columns import RawData
 from ..data.dataset import NumberColumns, feature_names, masked_as_nan, source_columns
 from ..data.files import Messages, quoted
-from ..data.tables import code_covariates, fit_covariates, require_column
+from ..data.tables import code_covariates, exposure_of, fit_covariates, require_column
 from ..data.text_tables import categories_of, is_text, name_columns, numbers_of, texts_of
 from ..errors import CurvaeError
 
@@ -37,10 +37,16 @@ def read_rows(estimator: Any, X: Any, schema: Schema | None) -> RawData:
         schema: schema of the rows that the estimator was fitted to, or None to fit one.
     """
     X = X.to_pandas() if hasattr(X, "to_pandas") else masked_as_nan(X)
+    exposure, messages = None, Messages()
+    if schema is not None and estimator._from_table and isinstance(X, pd.DataFrame):
+        labels = {str(label): label for label in X.columns}
+        if schema.exposure in labels:
+            exposure = exposure_of(_SOURCE, X, labels[schema.exposure], messages)
+        known = [*schema.column_names, *(column.name for column in schema.covariates)]
+        X = X[[labels[name] for name in known if name in labels]]
     features, told = _take_apart(X, estimator.covariates, None if schema is None else len(schema.columns))
     listed = _listed(X, estimator.categorical) if schema is None else []
     table = _is_table(features) or bool(listed) or (schema is not None and schema.categorical)
-    messages = Messages()
     columns: Sequence[Column]
     if table:
         frame = _as_frame(features, told, estimator.covariates)
@@ -60,6 +66,7 @@ def read_rows(estimator: Any, X: Any, schema: Schema | None) -> RawData:
         columns,
         context=None if told is None else code_covariates(_SOURCE, told, covariates),
         covariates=covariates,
+        exposure=exposure,
         messages=messages,
         keeps_constant=True,
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
@@ -18,10 +19,10 @@ from ..maps.embedding import Embedding
 from ..settings import DistributionKind, EdgeKind, EncoderKind, PairKind, PopularityKind
 from ..training.config import GraphConfig, choose_device
 from ..training.evaluate import map_health
-from ..training.graph_evaluate import embed_graph, judge_split
+from ..training.graph_evaluate import embed_graph, judge_split, missing_links
 from ..training.graph_fitting import fit_graph, fit_graphs
 from ..training.graph_problem import FittedGraph
-from .base import Array, MapEstimator, Output, config_of, nearest, require
+from .base import Array, MapEstimator, Output, config_of, nearest, plain, require
 
 __all__ = ["PoincareGraphVAE"]
 
@@ -202,7 +203,11 @@ class PoincareGraphVAE(MapEstimator):
         return own | {rule: np.array([row["baselines"][rule]["auc"] for row in rows]) for rule in rows[0]["baselines"]}
 
     def _graph(self, X: Any) -> Graph:
-        return X if isinstance(X, Graph) else load_graph(X, directed=self.directed)
+        if isinstance(X, Graph):
+            return X
+        graph = load_graph(X, directed=self.directed)
+        notes = (note.replace("use weighted=True", "fit load_graph(X, weighted=True)") for note in graph.notes)
+        return replace(graph, notes=tuple(notes))
 
     # --- pairs of nodes ---------------------------------------------------------------------------------------------
 
@@ -226,7 +231,8 @@ class PoincareGraphVAE(MapEstimator):
         weighted graph the odds are intensities, in units of the mean weight.
 
         Arguments:
-            pairs: (·, 2), names of nodes, or whole numbers for their places in `nodes_`.
+            pairs: (·, 2), names of nodes as text, or integers for their positions in `nodes_`, even if nodes are named
+                by integers.
         """
         places = self._places(pairs)
         if places.ndim != 2 or places.shape[1] != 2:
@@ -235,6 +241,22 @@ class PoincareGraphVAE(MapEstimator):
             gaps = torch.from_numpy(-self._embedding.nearness_of(places))
             return self._fitted.model.edges.cpu().probability(gaps).numpy()
 
+    def missing_links(self, count: int = 20) -> pd.DataFrame:
+        """Find the pairs of nodes without an edge that are the likeliest to have one.
+
+        Arguments:
+            count: how many pairs to find.
+
+        Returns:
+            Columns "source" and "target", names of nodes, and "probability", the likeliest pair first; of a directed
+            graph, the edge leads from source to target.
+        """
+        check_is_fitted(self)
+        require(self.output, count=count)
+        pairs, probability = missing_links(self._fitted, self.graph_, plain(count), embedding=self._embedding)
+        source, target = self.nodes_[pairs].T
+        return pd.DataFrame({"source": source, "target": target, "probability": probability})
+
     def distances(self, nodes: ArrayLike | None = None) -> Array:
         """Geodesic distances from some nodes, or all, to all nodes."""
         check_is_fitted(self)
@@ -242,7 +264,14 @@ class PoincareGraphVAE(MapEstimator):
         return own.distances() if nodes is None else own.take(self._places(nodes)).distances(own)
 
     def kneighbors(self, nodes: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
-        """Geodesic distances to the k nearest nodes, and their places, for some nodes or all."""
+        """Geodesic distances to the k nearest nodes, and their positions in `nodes_`, for some nodes or all.
+
+        Both have the shape (nodes, k). `model.nodes_[positions]` gives the names.
+
+        Arguments:
+            nodes: names of nodes as text, or integers for their positions in `nodes_`; all nodes by default.
+            k: how many neighbours.
+        """
         table = self.distances(nodes)
         places = np.arange(len(table)) if nodes is None else self._places(nodes)
         table[np.arange(len(table)), places] = np.inf

@@ -24,7 +24,7 @@ from ..hierarchy.drivers import Drivers, explain
 from ..maps.embedding import Embedding, require_finite
 from ..models.likelihoods import choose_likelihood
 from ..nn.networks import DecoderKind, NetworkKind
-from ..settings import DistributionKind, InitKind, NeighbourKind
+from ..settings import DistributionKind, InitKind, NeighbourKind, require_choice
 from ..training.config import Config, choose_device, require_count
 from ..training.evaluate import embed, health, impute, likelihoods
 from ..training.fitted import Fitted
@@ -183,6 +183,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     _kind = Fitted
     _extra = ("output", "importance_samples", "n_init", "covariates", "categorical", "missing")
+    _from_table = False
+    """whether it is a run of the command line on a table, which takes columns by name and ignores others"""
 
     def __init__(
         self,
@@ -324,6 +326,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
                 placed.
         """
         self._check()
+        self._from_table = False
         device = choose_device(self.device)
         if isinstance(X, Stream):
             self._take(*fit_stream(self, X, sample_weight, device))
@@ -360,8 +363,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def _check(self) -> None:
         """Raise for parameters that no configuration holds."""
         require(self.output, n_init=self.n_init, importance_samples=self.importance_samples)
-        if self.missing not in get_args(Missing):
-            raise CurvaeError(f"missing must be one of {', '.join(get_args(Missing))}; got {self.missing!r}")
+        require_choice("missing", self.missing, get_args(Missing))
         if isinstance(self.categorical, str) and self.categorical != "auto":
             raise CurvaeError(f'categorical is the text {self.categorical!r}; give a list of columns, "auto" or None')
 
@@ -501,6 +503,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             self.missing = "model"
         elif isinstance(source, dict):  # a run of the command line
             self.missing = source.get("missing", "error")
+        self._from_table = isinstance(source, dict) and data.kind == "table"
         if len(fitted.layout.shape) == 2:
             height, width = fitted.layout.shape
             self.image_shape = height, width

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "batch_shape_of",
     "broadcast_shapes",
     "check_batch",
     "check_curvature",
@@ -126,8 +127,8 @@ def check_curvature(c: Tensor | float) -> Tensor | float:
         bad = "" if first is None else f", got c = {first.item()}"
     else:
         try:
-            c = float(c)
-        except (TypeError, ValueError):
+            c = c.__float__()  # float() would read text too
+        except (AttributeError, TypeError, ValueError):
             raise TypeError(f"c must be a number or a tensor, got {type(c).__name__}") from None
         if c >= 0 and math.isfinite(c):
             return c
@@ -144,6 +145,15 @@ def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
         except ValueError:
             pass
     return torch.broadcast_shapes(*shapes)
+
+
+def batch_shape_of(**parameters: tuple[Tensor, int]) -> torch.Size:
+    """Broadcast the batch shapes of parameters, each given with its number of event dimensions."""
+    try:
+        return broadcast_shapes(*(value.shape[: value.dim() - event] for value, event in parameters.values()))
+    except RuntimeError:
+        shapes = " and ".join(f"{name} of shape {tuple(value.shape)}" for name, (value, _) in parameters.items())
+        raise ValueError(f"{' and '.join(parameters)} must have batch shapes that broadcast, got {shapes}") from None
 
 
 def check_batch(c: Tensor, names: Iterable[str], shapes: Sequence[torch.Size]) -> torch.Size:

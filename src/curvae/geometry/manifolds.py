@@ -128,6 +128,8 @@ class Manifold(ABC):
             dtype = torch.promote_types(dtype, x.dtype)
         if dtype.itemsize < 4 and torch._C._is_any_autocast_enabled():
             dtype = torch.float32
+        if len(given) > 1 and not torch.compiler.is_compiling():
+            checks.batch_shape_of(**{name: (x, event_dims) for name, x in zip(named, given, strict=True)})
         if isinstance(self.c, Tensor) and self.c.dim():
             checks.check_batch(self.c, named, [x.shape[:-event_dims] for x in given])
         return dtype, [x.double() for x in given]

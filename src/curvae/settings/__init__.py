@@ -34,6 +34,7 @@ from .setting import (
     PopularityKind,
     Setting,
     described,
+    require_choice,
     require_count,
 )
 
@@ -69,6 +70,7 @@ __all__ = [
     "described",
     "flattened",
     "parse_space",
+    "require_choice",
     "require_count",
     "rounds",
 ]

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -32,6 +33,7 @@ __all__ = [
     "count",
     "described",
     "number",
+    "require_choice",
     "require_count",
     "setting",
     "whole",
@@ -89,6 +91,20 @@ def count(value: Any) -> bool:
 
 POSITIVE = Rule(lambda value: number(value) and value > 0, "be a positive number, got")
 NOT_NEGATIVE = Rule(lambda value: number(value) and value >= 0, "be a number ≥ 0, got")
+
+
+def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise unless a value is one of the words that are allowed, and suggest the one that may have been meant.
+
+    Example:
+        >>> require_choice("missing", "modle", ["error", "model"])
+        Traceback (most recent call last):
+        curvae.errors.CurvaeError: missing must be one of error, model; got 'modle', did you mean 'model'?
+    """
+    if not isinstance(value, str) or value not in choices:
+        near = get_close_matches(str(value), choices, 1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        raise CurvaeError(f"{name} must be one of {', '.join(choices)}; got {value!r}{hint}")
 
 
 def require_count(name: str, value: Any, limit: str | None = None) -> None:
@@ -174,8 +190,8 @@ class Setting:
             return
         if self.words and isinstance(value, str):
             raise CurvaeError(f"{self.name} must be a number or {' or '.join(self.words)}; got {value!r}")
-        if self.choices and (not isinstance(value, str) or value not in self.choices):
-            raise CurvaeError(f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}")
+        if self.choices:
+            require_choice(self.name, value, self.choices)
         if self.type is bool and not isinstance(value, bool):
             raise CurvaeError(f"{self.name} must be true or false, got {value!r}")
         if get_origin(self.type) is tuple and not (isinstance(value, tuple) and value and all(map(count, value))):
