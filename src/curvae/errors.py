@@ -25,7 +25,7 @@ class FixableError(CurvaeError):
 
     Arguments:
         found: what is wrong.
-        fixes: what to give, one entry for each value.
+        fixes: what to give, one entry for each value; "" for a parameter that is turned on.
         advice: the same in words; by default the first alternative of each fix.
     """
 

@@ -84,7 +84,7 @@ def test_the_command_that_is_printed_works(command):
     columns |= {"batch": list("uv") * 20, "label": list("rs") * 20, "-gaps": gaps}
     write_table(Path("my cells.csv"), **columns)
     words = (command, "my cells.csv", *(SMALL if command == "fit" else ()))
-    says = ["left out: '$flat' (constant)", "missing values: '-gaps' (1)", "an id: 'cell name' ('c0' in row 1"]
+    says = ["Left out: '$flat' (constant)", "Missing values: '-gaps' (1)", "an id: 'cell name' ('c0' in row 1"]
     line = refused(*words, says=says).splitlines()[1]
     assert shlex.split(line)[: len(words) + 3] == ["curvae", *words, "--id", "cell name"]
     assert curvae(*shlex.split(line)[1:]).code == 0
@@ -328,7 +328,17 @@ def test_rows_are_ranked_among_the_training_rows(run):
     table = pd.read_csv("cells.csv").head(3)
     table.assign(a=[0.0, 30.0, 0.0], b=0.0, c=0.0).to_csv("new.csv", index=False)
     found = curvae("evaluate", run, "new.csv", "--samples", "20", "-o", "new-scores.csv")
-    assert "scores: new-scores.csv; 1 of 3 rows below the 1st percentile of 36 training rows\n" in found.out
+    said = "1 of 3 rows below the 1st percentile of 36 training rows, the most unusual first: 'cell1'\n"
+    assert f"scores: new-scores.csv; {said}" in found.out
+    assert (
+        f"3 rows are too few to compare neighbours on the map with PCA.\nnext: curvae view {run} --rows new.csv\n"
+        in (found.out)
+    )
+    # More samples are advised only where there are few.
+    assert "effective samples: the likelihood is rough, and probably too low; raise --samples\n" in found.out
+    with mock.patch("curvae.summaries._ENOUGH_SAMPLES", 20):
+        found = curvae("evaluate", run, "new.csv", "--samples", "20")
+    assert "effective samples: the likelihood is rough, and probably too low\n" in found.out
     ranks = pd.read_csv("new-scores.csv").set_index("id")["training_percentile"]
     assert list(ranks.index) == ["cell0", "cell1", "cell2"] and ranks["cell1"] == 0 and ranks.drop("cell1").min() > 10
 

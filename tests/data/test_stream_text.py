@@ -103,6 +103,6 @@ def test_columns_without_a_name_and_texts():
     Path("x.csv").write_text(",b\n1,2\n3,4\n")
     refused("column 1 of x.csv has no name; give it one")
     Path("x.csv").write_text("a,b\n1,2\n3,x\n")
-    refused(r"x.csv has text in columns without a role; .* cells to correct: 'b' \('x' in row 2\)")
+    refused(r"x.csv has text in columns without a role\. .* cells to correct: 'b' \('x' in row 2\)")
     Path("x.csv").write_bytes(gzip.compress(b"a,b\n1,2\n"))
     refused("is not a text file")

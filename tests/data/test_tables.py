@@ -219,7 +219,7 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
         ("a,b\n".encode("utf-16")[:-1], {}, ["not a text file"]),
         ("a b\n1 2\n3 4\n", {}, ["'a b' ('1 2' in row 1)"]),
         ("a,b\n1,1_2\n3,1_3\n", {}, ["cells to correct: 'b' ('1_2' in row 1)"]),
-        ("a\nx\ny\n", {}, ["an id: 'a'", "no column is left"]),
+        ("a\nx\ny\n", {}, ["Probably an id: 'a'", "No column is left: add one"]),
     ],
 )
 def test_refused(tmp_path: Path, content: str | bytes, options: dict[str, Any], parts: list[str]) -> None:
@@ -325,7 +325,7 @@ def test_all_columns_are_looked_at_at_once(tmp_path: Path) -> None:
         (("label", "class"),),
         (("missing", "model"), ("missing", "mean"), ("missing", "drop")),
     ]
-    assert "missing values: 'x' (1), 'kind' (1); left out: 'flat' (constant)" in str(caught.value)
+    assert ". Missing values: 'x' (1), 'kind' (1). Left out: 'flat' (constant); use " in str(caught.value)
     columns = {"categorical": ["my type", "kind"], "covariates": ["plate", "batch"]}
     assert 'use id="cell", categorical=["my type", "kind"], covariates=["plate", "batch"], label="class"' in str(
         caught.value

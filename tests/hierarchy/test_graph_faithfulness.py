@@ -131,8 +131,8 @@ def test_what_cannot_be_judged():
     ("near", "far", "said", "warned"),
     [
         (0.6, 0.9, "more near nodes than a spectral embedding in 2 dimensions (60 % against 50 %) and more far", None),
-        (0.4, 0.9, "fewer near nodes than", "fewer near nodes than"),
-        (0.4, 0.6, "and fewer far ones (60 % against 70 %).", "fewer near and far nodes than"),
+        (0.4, 0.9, "fewer near nodes than", "fewer near nodes than a spectral embedding"),
+        (0.4, 0.6, "and fewer far ones (60 % against 70 %).", "fewer near and far nodes than a spectral embedding"),
         (0.505, 0.7, "as many near nodes as", None),
     ],
 )
@@ -140,5 +140,5 @@ def test_verdicts(near, far, said, warned):
     ours, other = (GraphFigures(*kept, 0.5, 20, np.tile(kept, (5, 1))) for kept in ((near, far), (0.5, 0.7)))
     found = GraphFaithfulness(ours, other, 2, 20)
     assert said in found.verdict
-    assert [warned in text for text in found.warnings] == ([] if warned is None else [True])
+    assert [text.endswith(warned) for text in found.warnings] == ([] if warned is None else [True])
     assert found.to_json()["verdict"] == found.verdict

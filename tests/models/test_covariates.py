@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -418,7 +419,18 @@ def test_the_command_line_from_fit_to_samples(table):
     assert found.code == 0, found.err
     assert "next: curvae fit t.csv --covariate batch --covariate age" in found.out
     assert config()["layout"]["covariates"] == 3
-    assert "batch=a, batch=b, age" in Path("run/report.html").read_text()
+    page = html.unescape(Path("run/report.html").read_text())
+    assert "batch=a, batch=b, age" in page
+    share = table.batch.value_counts(normalize=True).max()
+    for said in (
+        "Neighbours are counted in the data with the effects of the covariates still in them.",
+        f"that would be about {100 * share:.0f} %, the share of its largest category.",
+    ):
+        assert said in page and said in found.err
+    assert (
+        re.search(r"5-NN accuracy of the covariate 'batch' on the map is \d+ %; ", page)
+        and "covariate 'age'" not in page
+    )
     refused("sample", "run", says=["needs values of the covariates 'batch' (one of 'a', 'b'), 'age' (a number"])
     refused("sample", "run", "--covariate", "batch=c", "--covariate", "age=3", says=["'c'; it knows 'a', 'b'"])
     told = ("--covariate", "batch=b", "--covariate", "age=40")

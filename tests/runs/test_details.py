@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -18,11 +20,12 @@ from curvae.data import load
 from curvae.errors import CurvaeError
 from curvae.report import Section
 from curvae.runs import pages
-from curvae.training import Scaling
+from curvae.runs.rows_run import _beaten
+from curvae.training import Embedding, Scaling
 from curvae.training.evaluate import embed
 from curvae.training.storage import load_fitted
 from pages import Page
-from running import SMALL, curvae, write_table
+from running import SMALL, curvae, undrawn, write_table
 
 
 @pytest.fixture(autouse=True)
@@ -184,3 +187,34 @@ def test_a_section_may_be_a_command_alone():
     html = Section("Next", command="curvae fit 'a & b.csv'")._html()
     assert "<pre>curvae fit &#x27;a &amp; b.csv&#x27;</pre>" in html
     assert Section("Next", command="")._html() is None
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "faithful", "said"),
+    [
+        (-3.0, 0.5, []),
+        (-3.0, 0.7, ["so the comparison by faithfulness says little; the one by likelihood stands"]),
+        (-1.0, 0.7, ["so the comparison by likelihood says little", "so the comparison by faithfulness says little"]),
+    ],
+)
+def test_a_comparison_says_what_pca_leaves_of_it(likelihood, faithful, said):
+    repeats = [SimpleNamespace(test={0.0: -2.0, 1.0: -2.5}, pca=likelihood)]
+    criterion = SimpleNamespace(name="faithfulness", repeats=[SimpleNamespace(test={0.0: 0.6, 1.0: 0.5}, pca=faithful)])
+    warned = _beaten(SimpleNamespace(repeats=repeats, criteria=(criterion,)))
+    assert [text.partition("), ")[2] for text in warned] == said
+
+
+def test_the_legend_of_a_map_has_the_name_of_the_labels():
+    embedding = Embedding(np.zeros((4, 2)), np.ones(4), 1.0)
+    with undrawn():
+        pages.map_picture(embedding, np.array(list("abab")), label_name="kind")
+        assert pages.latent_map.call_args.args[3].title == "kind"
+
+
+def test_numbers_in_sentences_have_a_minus_sign(tmp_path):
+    write_table(Path("t.csv"))
+    found = curvae("fit", "t.csv", "-o", "run", *SMALL)
+    said = re.search(r"log-likelihood of [a-z, ]+ (.*?) ± .* divergence from the prior (\S+) nats", found.err)
+    assert said is not None and re.fullmatch(r"−?\d+\.\d\d", said[1]) and said[2] != "-0.00"
+    evaluated = curvae("evaluate", "run", "t.csv", "--samples", "5").out
+    assert re.search(r"log-likelihood −\d", evaluated) and not re.search(r"[ (]-\d", evaluated + found.err)

@@ -146,6 +146,10 @@ def test_text_columns_and_missing_values_are_read_as_fit_reads_them():
     random = np.random.default_rng(0)
     write_table(Path("t.csv"), colour=random.choice(["red", "blue", "green"], 40), cell=["", "2.5"] + ["1.5"] * 38)
     refused("diagnose", "t.csv", "--categorical", "colour", says=["--missing drop"])
+    says = (
+        "gaps cannot be left to a model; run this, or with --missing drop:\ncurvae diagnose t.csv --categorical colour"
+    )
+    refused("diagnose", "t.csv", "--missing", "model", "--categorical", "colour", says=[f"{says} --missing mean\n"])
     found = curvae("diagnose", "t.csv", "--categorical", "colour", "--missing", "mean", "--json")
     assert found.code == 0 and found.json["size"] == 40
     assert curvae("diagnose", "t.csv", "--categorical", "colour", "--missing", "drop", "--json").json["size"] == 39
@@ -297,8 +301,8 @@ def test_runs_that_cannot_be_looked_at(run):
     table.assign(ball_1=2.0).to_csv(run / "embedding.csv", index=False)
     refused("diagnose", run, "--tree", "truth.csv", says=["embedding.csv is not as", "contradict one another"])
     (run / "embedding.csv").unlink()
-    refused("diagnose", run, "--newick", "out.nwk", says=["it has no map yet"])
+    refused("diagnose", run, "--newick", "out.nwk", says=["run is not finished; finish it with: curvae fit "])
     config = json.loads((run / "config.json").read_text())
     del config["summary"]
     (run / "config.json").write_text(json.dumps(config))
-    refused("diagnose", run, "--tree", "truth.csv", says=["it has no map yet"])
+    refused("diagnose", run, "--tree", "truth.csv", says=["run is not finished; finish it with: curvae fit "])

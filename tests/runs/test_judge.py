@@ -53,7 +53,9 @@ def test_another_map_is_judged_and_reported(data: pd.DataFrame) -> None:
     told = curvae("judge", "t.csv", "map.csv", *NAMED, "-o", "map.html")
     first, *rest = told.out.splitlines()
     assert first == found.json["verdict"] and rest[0].startswith("  near neighbours kept (Qlocal) 0.")
-    assert rest[-2:] == ["report: map.html", "next: curvae fit t.csv --label kind --id name"]
+    assert rest[-3:-1] == ["  PCA is fitted to all rows", "report: map.html"] and rest[-1:] == [
+        "next: curvae fit t.csv --label kind --id name"
+    ]
     assert "Coordinates: u1, u2." in told.err and "40 rows matched by id." in told.err
     page = Path("map.html").read_text()
     assert first in page and "How faithful is map.csv to t.csv?" in page and "5-NN accuracy of labels" in page
@@ -65,6 +67,13 @@ def test_rows_are_matched_in_their_order_without_ids(data: pd.DataFrame) -> None
     data[["a", "b"]].to_csv("map.csv", index=False)
     one, two = (curvae("judge", "t.csv", name, *NAMED, "--json").json for name in ("map.npy", "map.csv"))
     assert one == two
+    data[["a", "b"]].assign(digit=[0, 1] * 20).to_csv("numbers.csv", index=False)
+    told = curvae("judge", "numbers.csv", "map.csv", "-o", "numbers.html")
+    said = "All 3 columns, 'a' to 'digit', are data; leave out labels with "
+    assert f"{said}--label." in told.err and html.escape(said, quote=False) in html.unescape(
+        Path("numbers.html").read_text()
+    )
+    assert "are data" not in curvae("judge", "numbers.csv", "map.csv", "--label", "digit").err
     data[["a", "b"]].head(30).to_csv("short.csv", index=False)
     refused("judge", "t.csv", "short.csv", *NAMED, says=["40 rows and short.csv has 30", "--id"])
 
@@ -108,7 +117,10 @@ def test_what_is_no_map_is_refused(data: pd.DataFrame) -> None:
 def test_maps_of_runs_have_their_own_distances(data: pd.DataFrame, space: tuple[str, str]) -> None:
     assert curvae("fit", "t.csv", *NAMED, *SMALL, *space, "-o", "run").code == 0
     own = config()["summary"]["faithfulness"]
+    assert ("Distances grow towards the rim" in Path("run/report.html").read_text()) == (space[1] != "0")
     for given in ("run", "run/embedding.csv"):
+        said = curvae("judge", "t.csv", given, *NAMED).out
+        assert said.endswith("  PCA is fitted to the rows that are not held out\nnext: curvae view run\n")
         found = curvae("judge", "t.csv", given, *NAMED, "--json").json
         assert found.pop("report") is None
         for part in ("map", "held_out", "pca"):
@@ -139,9 +151,14 @@ def test_reports_say_how_faithful_the_map_is(data: pd.DataFrame) -> None:
     evaluated = curvae("evaluate", "run", "t.csv", "--samples", "10", "--json").json["faithfulness"]
     assert evaluated["map"]["qlocal"] == pytest.approx(found["map"]["qlocal"])
     assert evaluated["held_out"]["rows"] == 4
+    pd.concat([data, data.assign(name=data.name + "-2")]).to_csv("more.csv", index=False)
+    assert " The map keeps " in curvae("evaluate", "run", "more.csv", "--samples", "10").out.splitlines()[-2]
     data.head(12).assign(a=0.5).to_csv("new.csv", index=False)
     new = curvae("evaluate", "run", "new.csv", "--samples", "10")
-    assert " The map keeps " in new.out.splitlines()[-2]
+    assert new.out.splitlines()[-2:] == [
+        "12 rows are too few to compare neighbours on the map with PCA.",
+        "next: curvae view run --rows new.csv",
+    ]
     data.head(5).to_csv("few.csv", index=False)
     assert curvae("evaluate", "run", "few.csv", "--samples", "10", "--json").json["faithfulness"] is None
 
@@ -153,6 +170,8 @@ def test_reports_say_how_faithful_the_map_is(data: pd.DataFrame) -> None:
         (3, (), "fit t.csv --label kind --id name --hidden 8 --epochs 2 --batch-size 16 --dim 3"),
         (3, ("--neighbours", "off"), "fit t.csv --label kind --id name --hidden 8 --neighbours both --epochs 2"),
         (3, ("--dim", "5"), "compare t.csv --label kind --id name --dim 5 "),
+        (3, ("--dim", "5", "--curvature", "0.5"), "view run"),  # what a comparison recommends is not compared again
+        (3, ("--space", "e5"), "view run"),
     ],
 )
 def test_advice_for_a_map_that_keeps_fewer_than_pca_can_be_followed(
@@ -166,7 +185,7 @@ def test_advice_for_a_map_that_keeps_fewer_than_pca_can_be_followed(
     page = html.unescape(Path("run/report.html").read_text())
     box = re.search(r'<p class="verdict neutral">(.*?)</p>', page, re.DOTALL)
     assert box is not None and box[1].startswith("The 5-NN accuracy of the labels is ") and "nats" not in box[1]
-    command = following.removeprefix("next: ").partition("    ")[0]
+    command = following.removeprefix("next: ").partition("  #")[0]
     assert f"<pre>{command}</pre>" in page
     assert command.startswith(f"curvae {advised}") and command.count("--neighbours") == typed.count("--neighbours")
     if command.startswith("curvae fit"):
@@ -177,7 +196,7 @@ def test_few_rows_are_warned_of_and_lead_to_the_map(data: pd.DataFrame, monkeypa
     monkeypatch.setattr("curvae.runs.rows_run.DEFAULT_STEPS", 1)
     data.head(12).to_csv("few.csv", index=False)
     found = curvae("fit", "few.csv", *NAMED, *SMALL, "--dim", "5", "-o", "run")
-    assert "next: curvae view run    the interactive map" in found.out  # a comparison would be refused
+    assert "next: curvae view run  # the interactive map" in found.out  # a comparison would be refused
     page = Path("run/report.html").read_text()
     assert "only 12 rows to learn from" in found.err and "only 12 rows to learn from" in page
     refused("fit", "run", says=["run is the folder of a run; give the data that it was trained on"])

@@ -106,7 +106,7 @@ def test_a_root_can_be_changed_when_a_run_is_resumed():
     again = fit("--id", "name", "--resume")  # it is kept
     # The next command has what was typed at the start, and nothing that was chosen since.
     said = curvae("fit", "t.csv", "--resume", "-o", "run").out.splitlines()[-1]
-    assert said.startswith("next: curvae compare t.csv --id name --hidden 8 --epochs 2 --batch-size 16    is curvature")
+    assert said.startswith("next: curvae compare t.csv --id name --hidden 8 --epochs 2 --batch-size 16  # is curvature")
     assert config()["root"] == "cell3" and again["log_likelihood"] == first["log_likelihood"]
 
 

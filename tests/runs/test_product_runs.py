@@ -219,7 +219,7 @@ def test_view_shows_one_factor(asked, c, projected):
     assert known["c"] == c and ("sigma" in known) is not projected and known["count"] == 40
     assert any(f"the factor {name}" in said for said in known["about"])
     assert "h1: c = 0.5 (curvature −0.5), e2: flat, h3: c = 1 (curvature −1)" in known["about"][0]
-    following = shlex.split(found.out.splitlines()[-1].partition("next: ")[2].partition("    ")[0])
+    following = shlex.split(found.out.splitlines()[-1].partition("next: ")[2], comments=True)
     assert following[1:3] == ["view", "run"] and ("--factor" in following) is (asked is not None)
     assert curvae(*following[1:], "--force").code == 0
     assert Path("run-map.pdf").read_bytes().startswith(b"%PDF")
@@ -323,7 +323,7 @@ def test_commands_name_the_space_and_nothing_beside_it(asked, compared):
 
 def test_commands_of_a_run_can_be_typed():
     found = curvae("fit", "t.csv", *ROWS, "--space", "h2:learn,e3", "-o", "typed")
-    following = shlex.split(found.out.splitlines()[-1].partition("next: ")[2].partition("    ")[0])[1:]
+    following = shlex.split(found.out.splitlines()[-1].partition("next: ")[2], comments=True)[1:]
     assert following[:2] == ["fit", "t.csv"] and following[following.index("--space") + 1] == "h2:learn,e3"
     assert not {"--dim", "--curvature", "--learn-curvature"} & set(following)
     assert curvae(*following, "--epochs", "1", "-o", "again").code == 0

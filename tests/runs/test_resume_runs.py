@@ -134,7 +134,7 @@ def test_comparisons_that_cannot_be_resumed(begun):
 
 
 def test_an_unfinished_comparison_is_overwritten_with_force(begun, finished):
-    untouched(*comparison(*WORDS), says=["run exists", "--force"])
+    untouched(*comparison(*WORDS), says=["run holds an unfinished run; run this, or with --force:", " --resume\n"])
     assert curvae(*comparison("-q", "--force", *WORDS)).code == 0
     assert Path("run/comparison.json").read_bytes() == (finished / "comparison.json").read_bytes()
 
@@ -182,7 +182,7 @@ def test_the_next_command_of_a_resumed_run_has_its_settings(table):
     assert killed_at_write(4, True, lambda: curvae(*words, "-q", *SETTINGS, "--epochs", "3", "--curvature", "0.5"))
     found = curvae("fit", "t.csv", "-o", "run", "--resume")
     (line,) = [line for line in found.out.splitlines() if line.startswith("next: curvae ")]
-    following = shlex.split(line.partition("    ")[0])[2:]
+    following = shlex.split(line, comments=True)[2:]
     # It was a short training: the same for longer, with what was typed and nothing else.
     assert following[:4] == ["fit", "t.csv", "--label", "kind"] and "--epochs" not in following
     typed = [word.replace("--lr", "--learning-rate") for word in (*SETTINGS, "--curvature", "0.5")]

@@ -175,7 +175,7 @@ def test_each_command_prints_the_next_one_and_that_works():
         seen.append(words[0])
         lines = [line for line in found.out.splitlines() if line.startswith("next: curvae ")]
         assert len(lines) == (len(seen) < 4)  # after a picture there is nothing more to see
-        words = shlex.split(lines[0].partition("    ")[0])[2:] if lines else []
+        words = shlex.split(lines[0], comments=True)[2:] if lines else []
         if len(seen) == 1:
             # What is compared is what was trained: the settings go along.
             assert words[0] in ("fit", "compare") and words[1:4] == ["my cells.csv", "--label", "kind"]

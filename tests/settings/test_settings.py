@@ -162,7 +162,7 @@ def test_what_had_no_option_reaches_the_model(tmp_path, monkeypatch):
     assert (stored["objective"], stored["samples"], stored["standardise"], stored["seed"]) == ("iwae", 3, False, 9)
     # The next command takes them too.
     (line,) = [line for line in found.out.splitlines() if line.startswith("next: ")]
-    following = shlex.split(line.split("    ")[0])[1:]
+    following = shlex.split(line, comments=True)[1:]
     assert {"--objective", "--samples", "--no-standardise"} <= set(following)
     assert {word for word in following if word.startswith("--")} <= {
         name for option in options("compare").values() for name in (*option.opts, *option.secondary_opts)

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import shlex
 import shutil
 import time
 from dataclasses import replace
@@ -188,7 +189,11 @@ def test_a_killed_run_is_resumed(table, finished, n):
     """The n-th write is of a checkpoint, of the embedding, a picture, the report, the model or its description."""
     assert killed_at_write(n, False, lambda: curvae(*fit_command("-q", *OPTIONS)))
     if "model_sha256" not in json.loads(Path("run/config.json").read_text()):
-        refused("embed", "run", "t.csv", says=["not finished", "--resume"])
+        typed = shlex.join(["curvae", *fit_command("-q", *OPTIONS), "--resume"])
+        refused("embed", "run", "t.csv", says=[f"run is not finished; finish it with: {typed}\n"])
+    if not Path("run/report.html").exists():
+        again = shlex.join(["curvae", *fit_command(), "--resume"])
+        refused(*fit_command(), says=[f"run holds an unfinished run; run this, or with --force:\n{again}\n"])
     for _ in range(2):  # the second time it is finished already
         found = curvae(*fit_command("--resume", "-q"))
         assert found.code == 0, found.err

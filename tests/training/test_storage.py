@@ -264,7 +264,10 @@ def test_garbage_for_a_description(run, text):
         (lambda d: d.update(format=True), ["not the description of a run"]),
         (lambda d: d.update(format=0), ["not the description of a run"]),
         (lambda d: d.update(kind=None), ["not a model"]),
-        (lambda d: {k: v for k, v in d.items() if k != "model_sha256"}, ["not finished", "finish it with curvae fit"]),
+        (
+            lambda d: {k: v for k, v in d.items() if k != "model_sha256"},
+            ["not finished", "finish it with: curvae fit "],
+        ),
         (lambda d: d.update(model_sha256=None), ["checksum"]),
         (lambda d: d.update(config=None), ["whole run"]),
         (lambda d: d.update(data=3), ["whole run"]),

@@ -363,7 +363,7 @@ def test_view_writes_a_page(home):
     assert found.code == 0, found.err
     assert found.out.splitlines() == [
         "map: run-map.html",
-        f"next: curvae view {home / 'run'} -o run-map.pdf    the map as a picture",
+        f"next: curvae view {home / 'run'} -o run-map.pdf  # the map as a picture",
     ]
     seen = Page(Path("run-map.html").read_text(encoding="utf-8"))
     table = pd.read_csv(home / "run/embedding.csv")
@@ -403,7 +403,7 @@ def test_view_shows_columns_of_a_table_matched_by_id(home):
 
 def test_view_without_names(home):
     found = curvae("view", home / "run", "--anonymous", "-o", "a.html")
-    assert found.code == 0 and found.out.endswith("-o run-map.pdf --anonymous    the map as a picture\n")
+    assert found.code == 0 and found.out.endswith("-o run-map.pdf --anonymous  # the map as a picture\n")
     text = Path("a.html").read_text(encoding="utf-8")
     assert "ids" not in Page(text).blocks and "no ids" in text and "cell1" not in text
     table = pd.read_csv(home / "more.csv")
@@ -450,7 +450,7 @@ def test_view_writes_pictures(home, name, start):
 
 def test_the_picture_of_a_page_has_its_colours(home):
     found = curvae("view", home / "run", "--label", "radius", "-o", "page.html")
-    assert found.out.splitlines()[-1].endswith("-o run-map.pdf --label radius    the map as a picture")
+    assert found.out.splitlines()[-1].endswith("-o run-map.pdf --label radius  # the map as a picture")
 
 
 def test_new_rows_are_marked():
@@ -485,7 +485,7 @@ def test_view_marks_new_rows(home):
     assert found.code == 0, found.err
     assert found.out.splitlines() == [
         "map: run-map-new.html",
-        f"next: curvae view {home / 'run'} -o run-map.pdf --rows new.csv    the map as a picture",
+        f"next: curvae view {home / 'run'} -o run-map.pdf --rows new.csv  # the map as a picture",
     ]
     seen = Page(Path("run-map-new.html").read_text(encoding="utf-8"))
     assert seen.facts["about"] == ["40 rows, c = 1 (curvature −1)", "Marked: 5 new rows of new.csv"]

@@ -61,27 +61,39 @@ def explain(run: Path, **asked: Any) -> Answer:
 
 # Results of commands as lines for people, and what the next command needs.
 
+_ENOUGH_SAMPLES = 10_000  # importance samples a row from which on more would hardly help
+_COMPARED = 50  # rows from which on neighbours are compared with those of PCA
+
 
 def likelihood_lines(found: dict[str, Any]) -> list[str]:
     """Of `evaluate_run` on rows: two or three lines for each part of the data, and how faithful the map is."""
-    lines = []
+    from ..data.files import count, decimal, quoted
+
+    lines, rows = [], sum(part["rows"] for part in found["parts"].values())
     for name, part in found["parts"].items():
         margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
         lines += [
-            f"{name}, {part['rows']} rows: log-likelihood {part['log_likelihood']:.2f}{margin} nats a row; "
-            f"in original units {part['log_likelihood_original_units']:.2f}",
+            f"{name}, {part['rows']} rows: log-likelihood {decimal(part['log_likelihood'])}{margin} nats a row; "
+            f"in original units {decimal(part['log_likelihood_original_units'])}",
             f"  effective sample size {part['median_effective_sample_size']:.0f} of {found['samples']}, "
             f"standard error {part['median_standard_error']:.2g} (medians)",
         ]
         if part["rows_with_few_effective_samples"]:
+            few = part["rows_with_few_effective_samples"]
+            fix = "; raise --samples" if found["samples"] < _ENOUGH_SAMPLES else ""
             lines.append(
-                f"  {part['rows_with_few_effective_samples']} rows rest on fewer than 10 effective samples and are "
-                "likely underestimated; raise --samples"
+                f"  {few} row{' rests' if few == 1 else 's rest'} on fewer than 10 effective samples: the likelihood "
+                f"is rough, and probably too low{fix}"
             )
     if "scores" in found:
-        rows = sum(part["rows"] for part in found["parts"].values())
+        named = quoted(found["most_unusual"])
         low = f"{found['rows_below_1_percent']:,} of {rows:,} rows below the 1st percentile"
-        lines.append(f"scores: {found['scores']}; {low} of {found['training_rows']:,} training rows")
+        lines.append(
+            f"scores: {found['scores']}; {low} of {found['training_rows']:,} training rows"
+            + (f", the most unusual first: {named}" if named else "")
+        )
+    if rows < _COMPARED:
+        return [*lines, f"{count(rows, 'row')} are too few to compare neighbours on the map with PCA."]
     return [*lines, *_faithful(found)]
 
 
@@ -326,6 +338,8 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     found = runs.evaluate_run(run, data, samples, reporter=reporter, **asked)
     rows = "samples" in found
     lines = likelihood_lines(found) if rows else link_lines(found)
+    if rows and "new" in found["parts"] and runs.shows_new_rows(run, found["parts"]["new"]["rows"]):
+        return Answer(found, lines, runs.Step("view", (str(run),), {"rows": data, "missing": asked["missing"]}))
     drawn = {"count": 100 if rows else 10, "covariates": covariate_values(run)}
     return Answer(found, lines, runs.Step("sample", (str(run),), drawn))
 
@@ -380,7 +394,7 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
 def paper(
     reporter: Reporter, what: str, out: Path | None, quick: bool, seed: int, only: tuple[str, ...], **asked: Any
 ) -> Answer:
-    """The tables and figures of the paper, again; a run that was interrupted goes on where it was."""
+    """Reproduce the tables and figures of the paper; the same command continues an interrupted run."""
     from ..paper.command import paper_list, paper_run
 
     if what == "list":

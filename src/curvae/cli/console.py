@@ -393,7 +393,11 @@ class _Corrected(click.ClickException):
     def __init__(self, error: FixableError, command: click.Command, words: Callable[[str], str]) -> None:
         options = {one.name: one for one in command.params if isinstance(one, click.Option)}
         accepted = [
-            [(options[name].opts[0], value) for name, value in fix if name in options and _takes(options[name], value)]
+            [
+                (options[name].opts[0], *([value] if value else []))
+                for name, value in fix
+                if name in options and _takes(options[name], value)
+            ]
             for fix in error.fixes
         ]
         if not all(accepted):
@@ -401,7 +405,8 @@ class _Corrected(click.ClickException):
             return
         others = " or ".join(" ".join(one) for _, *rest in accepted for one in rest)
         super().__init__(f"{error.found}; run this{f', or with {others}' if others else ''}:")
-        self.command = completed_command([word for first, *_ in accepted for word in first])
+        single = {one.opts[0] for one in options.values() if not (one.multiple or one.is_flag)}
+        self.command = completed_command([word for first, *_ in accepted for word in first], single)
 
 
 def _takes(option: click.Option, value: str) -> bool:

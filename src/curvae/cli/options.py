@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -138,7 +138,7 @@ def setting_options(*kinds: type[Settings], compared: bool = False) -> list[Sett
 
 
 def shell_command(step: Step) -> str:
-    """A step as a command of the program, and why.
+    """A step as a command of the program, with the reason for it as a comment of the shell.
 
     Example:
         >>> from curvae.runs import Step
@@ -149,7 +149,7 @@ def shell_command(step: Step) -> str:
         'curvae fit cells.csv --hidden 64,32 --covariate batch --covariate donor --no-tf32'
     """
     typed = ["curvae", step.action, *step.arguments, *typed_options(step.options)]
-    return _typed_line(typed) + (f"    {step.why}" if step.why else "")
+    return _typed_line(typed) + (f"  # {step.why}" if step.why else "")
 
 
 def typed_options(options: Mapping[str, Any]) -> list[str]:
@@ -174,9 +174,11 @@ def command_line() -> str:
     return _typed_line(["curvae", *map(_without_folder, sys.argv[1:])])
 
 
-def completed_command(options: list[str]) -> str:
-    """The command as it was typed, with further options."""
+def completed_command(options: list[str], single: Collection[str] = ()) -> str:
+    """The command as it was typed, with further options; those of `single` that it had already are replaced."""
     typed = sys.argv[1:]
+    replaced = {word for word in options if word in single}
+    typed = [word for before, word in zip(["", *typed], typed, strict=False) if not {before, word} & replaced]
     end = typed.index("--") if "--" in typed else len(typed)  # what follows is no option
     return _typed_line(["curvae", *typed[:end], *options, *typed[end:]])
 
@@ -285,6 +287,13 @@ def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
     return {"is_flag": True, "is_eager": True, "expose_value": False, "callback": callback}
 
 
+class _Filled(click.Choice):  # type: ignore[type-arg]
+    """What to do about missing values, but for "model", which is refused later with a command that works."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "model" else super().convert(value, param, ctx)
+
+
 _ROWS = "Missing values: error, drop the rows, fill in the mean, or let the model handle them"
 SHARED: dict[str, click.Parameter] = {
     "run": click.Argument(["run"], type=FILE, help="Run folder of curvae fit or curvae graph."),
@@ -320,7 +329,8 @@ SHARED: dict[str, click.Parameter] = {
     ),
     "missing_filled": option(
         "--missing",
-        choices=("error", "drop", "mean"),
+        type=_Filled(("error", "drop", "mean")),
+        metavar="NAME",
         default="error",
         help="Missing values: error, drop the rows, or fill in the mean (error).",
     ),

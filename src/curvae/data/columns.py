@@ -88,13 +88,15 @@ class ColumnAdvice:
         unique = [name for name, number in distinct.items() if number == len(frame)]
         if unique and not self.has_id:
             name = next((name for name in unique if _IDENTIFIER.search(name)), unique[0])
-            self._propose("an id", f"{name!r} ({offenders[name]}, a different text in every row)", ("id", name))
+            self._propose(
+                "Probably an id", f"{name!r} ({offenders[name]}, a different text in every row)", ("id", name)
+            )
             self.has_id = True
             del distinct[name]
         for name, number in distinct.items():
             self._add_text(name, number, absent[name], offenders[name])
         if wrong:
-            self._found["numbers, but for cells to correct"] = [f"{name!r} ({offenders[name]})" for name in wrong]
+            self._found["Numbers, with cells to correct"] = [f"{name!r} ({offenders[name]})" for name in wrong]
         if self._found:
             self._add_numbers(x, names, bool(wrong))
             raise self._error()
@@ -105,14 +107,14 @@ class ColumnAdvice:
         if distinct == 1:
             self._left_out[name] = "constant"
         elif _LABEL.search(name) and not self.has_label:
-            self._propose("a label", shown, ("label", name))
+            self._propose("Probably a label", shown, ("label", name))
             self.has_label = True
         elif distinct == rows or distinct > min(_MOST, max(_FEW, rows // 2)):
             self._left_out[name] = f"{distinct:,} different texts in {count(rows, 'row')}"
         elif _BATCH.search(name) and not absent.any():
-            self._propose("a batch", shown, ("covariates", name), ("categorical", name))
+            self._propose("Probably a batch", shown, ("covariates", name), ("categorical", name))
         else:
-            self._propose("categories", shown, ("categorical", name), ("label", name))
+            self._propose("Probably categories", shown, ("categorical", name), ("label", name))
             self._gaps[name] = absent
 
     def _add_numbers(self, x: NDArray[np.float64], names: Sequence[str], wrong: bool) -> None:
@@ -122,10 +124,12 @@ class ColumnAdvice:
         for name, values in zip(names, x.T, strict=True):
             named = _IDENTIFIER.search(name) and bool(np.isfinite(values).all())
             if named and not self.has_id and is_identifier(name, values, len(values)):
-                self._propose("an id", f"{name!r} (a different integer in every row)", ("id", name))
+                self._propose("Probably an id", f"{name!r} (a different integer in every row)", ("id", name))
                 self.has_id = True
             elif not self.has_label and _LABEL.search(name) and bool((values == np.floor(values)).all()):
-                self._propose("a label", f"{name!r} ({len(np.unique(values)):,} different integers)", ("label", name))
+                self._propose(
+                    "Probably a label", f"{name!r} ({len(np.unique(values)):,} different integers)", ("label", name)
+                )
                 self.has_label = True
         taken = {value for fix in self._fixes for role, value in fix if role in ("id", "label")} | {*self._left_out}
         used = [j for j, name in enumerate(names) if name not in taken]
@@ -133,10 +137,10 @@ class ColumnAdvice:
         names = [*(names[j] for j in used), *self._gaps]
         if self.choices and (where := missing_by_column(x, names)):
             choices = missing_choices(x, self.choices)
-            self._propose("missing values", where, *(("missing", choice) for choice in choices))
+            self._propose("Missing values", where, *(("missing", choice) for choice in choices))
         if not (names or wrong):
             self._fixes = []
-            self._found["features"] = ["no column is left, so add one of numbers or categories"]
+            self._found["No column is left"] = ["add one of numbers or categories"]
 
     def _propose(self, what: str, column: str, *fix: tuple[str, str]) -> None:
         self._found.setdefault(what, []).append(column)
@@ -145,8 +149,8 @@ class ColumnAdvice:
     def _error(self) -> CurvaeError:
         parts = [f"{what}: {listing(columns, _SHOWN)}" for what, columns in self._found.items()]
         if self._left_out:
-            parts.append(f"left out: {left_out_text(self._left_out)}")
-        found = f"{self.source} has text in columns without a role; {'; '.join(parts)}"
+            parts.append(f"Left out: {left_out_text(self._left_out)}")
+        found = ". ".join([f"{self.source} has text in columns without a role", *parts])
         if self.has_label:  # there is one label only
             self._fixes = [fix[:1] + tuple(way for way in fix[1:] if way[0] != "label") for fix in self._fixes]
         return FixableError(found, self._fixes) if self._fixes else CurvaeError(found)

@@ -20,6 +20,7 @@ __all__ = [
     "BROKEN_GZIP",
     "Messages",
     "count",
+    "decimal",
     "fetch",
     "guard",
     "is_embedding",
@@ -68,6 +69,17 @@ def listing(items: Iterable[str], limit: int = 5) -> str:
 def quoted(names: Iterable[str]) -> str:
     """List the first names in quotes, always on one line, and count the rest."""
     return listing([repr(str(name)) for name in names])
+
+
+def decimal(number: float, places: int = 2) -> str:
+    """Write a number for people: with a minus sign, which is longer than a hyphen, and zero without a sign.
+
+    Example:
+        >>> decimal(-6.5), decimal(-0.001), decimal(0.25, 1)
+        ('−6.50', '0.00', '0.2')
+    """
+    text = f"{number:.{places}f}"
+    return text.replace("-", "−") if float(text) else text.removeprefix("-")
 
 
 def one_line(error: BaseException) -> str:

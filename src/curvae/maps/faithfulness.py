@@ -691,11 +691,10 @@ class GraphFaithfulness:
 
     @property
     def warnings(self) -> list[str]:
-        """A map that keeps fewer nodes than a spectral embedding, with the remedy."""
+        """A map that keeps fewer nodes than a spectral embedding."""
         if not self.behind:
             return []
-        fix = "more latent dimensions or a longer training may keep more"
-        return [f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding; {fix}"]
+        return [f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding"]
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, as JSON values."""

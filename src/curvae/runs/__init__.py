@@ -3,6 +3,7 @@
 from .demonstration import demonstrate
 from .diagnosing import DiagnoseRequest, JudgeRequest, diagnose_data, diagnose_run, figures, is_run, judge_map
 from .pages import driver_lines, faithful_lines
+from .rows_run import shows_new_rows
 from .run import GraphSource, Reporter, Source, Step
 from .trained import ViewRequest, embed_run, evaluate_run, explain_run, export_run, impute_run, sample_run, view_run
 from .training import CompareRequest, TrainRequest, compare_run, open_run, train_run
@@ -33,6 +34,7 @@ __all__ = [
     "judge_map",
     "open_run",
     "sample_run",
+    "shows_new_rows",
     "train_run",
     "view_run",
 ]

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Dataset, load
-from ..data.files import Messages, count, is_embedding, listing, meant, quoted, require_file
+from ..data.files import Messages, count, decimal, is_embedding, listing, meant, quoted, require_file
 from ..data.tables import TABLES, read_frame
 from ..errors import CurvaeError, FixableError
 from ..hierarchy import (
@@ -187,9 +187,9 @@ def _recovered(match: Match, found: Recovery) -> list[str]:
     """Lines for people: how well a tree was recovered."""
     return [
         match.sentence,
-        f"  distances: rank correlation {found.distance_correlation:.3f} with the tree, {found.pairs:,} pairs",
+        f"  distances: rank correlation {decimal(found.distance_correlation, 3)} with the tree, {found.pairs:,} pairs",
         f"  distortion: {found.distortion:.3f} on average, {found.worst_distortion:.3g} at worst",
-        f"  depth: rank correlation {found.depth_correlation:.3f} with the radius",
+        f"  depth: rank correlation {decimal(found.depth_correlation, 3)} with the radius",
         f"  dendrogram purity {found.purity:.3f}, mean over {count(len(found.purity_by_level), 'level')}, "
         f"{found.joined:,} rows",
         f"  mean average precision {found.mean_average_precision:.3f} of nearest rows, {found.queries:,} rows asked",
@@ -225,8 +225,9 @@ class JudgeRequest:
     @property
     def following(self) -> Step:
         """What to do next: look at the map of a run, or make one to compare with."""
-        if self.embedding.is_dir():
-            return Step("view", (str(self.embedding),))
+        run = self.embedding if self.embedding.is_dir() else self.embedding.parent
+        if (run / CONFIG).is_file():
+            return Step("view", (str(run),))
         return self.source.train_step()
 
 
@@ -252,10 +253,16 @@ def judge_map(request: JudgeRequest, reporter: Reporter = Reporter()) -> Faithfu
     judged = judge_rows(data, places, held, seed=request.seed, rows=_EXACT, **distance)
     if judged is None:
         raise CurvaeError(f"{len(data)} rows are too few to judge a map; at least {FEWEST} are needed")
-    reporter.tell([found.note, note], data.warnings)
+    notes = [found.note, note]
+    if own.schema.kind == "table" and data.labels is None:  # numbers of a column of labels would count as data
+        first, last = own.schema.columns[0].name, own.schema.columns[-1].name
+        notes.insert(
+            0, f"All {data.n_columns:,} columns, {first!r} to {last!r}, are data; leave out labels with label=…."
+        )
+    reporter.tell(notes, data.warnings)
     if request.output is not None:
         title = f"How faithful is {request.embedding.name} to {Path(request.source.path).name}?"
-        sections = [faithful_section(judged), data_section(data, [found.note, note])]
+        sections = [faithful_section(judged), data_section(data, notes)]
         write_report(
             request.output,
             title,
@@ -401,8 +408,9 @@ def _matched(own: InMemory, found: _Map, path: Path) -> tuple[Dataset, Any, NDAr
             f"{quoted(list(known)[:3])}; use the same ids in both"
         )
     taken, held = _taken(found, rows[kept])
+    how = "row number" if data.id_name is None else "id"
     left = f"; {count(len(data) - len(kept), 'row')} without a place left out" if len(kept) < len(data) else ""
-    return data.take(kept), taken, held, f"{count(len(kept), 'row')} matched by id{left}."
+    return data.take(kept), taken, held, f"{count(len(kept), 'row')} matched by {how}{left}."
 
 
 def _require_apart(places: Any, path: Path) -> None:

@@ -16,7 +16,7 @@ from ..data.files import quoted
 from ..data.tables import opened_parquet
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, PlacedFactor
-from ..training.storage import COMMANDS
+from ..training.storage import unfinished_error
 from .folders import coordinate_columns, embedding_path, read_embedding
 from .training import run_of
 
@@ -205,8 +205,7 @@ def _opened(
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
     if not path.exists() or "summary" not in description:
-        command = COMMANDS[run_of(description).fitted.kind]
-        raise CurvaeError(f"{run} is not finished: it has no map yet; finish it with {command} and resume=True")
+        raise unfinished_error(run, description, run_of(description).fitted.kind)
     try:
         table = read(path)
         return table, _placed(table, description["summary"], run_of(description).fitted.units)

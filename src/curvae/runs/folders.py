@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..data.files import guard, refuse_dangling, require_file, unguard
 from ..data.text_tables import EXACT
-from ..errors import CurvaeError
+from ..errors import CurvaeError, FixableError
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
 from ..maps.embedding import Embedding
@@ -111,6 +111,12 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
     if not (folder / mark).exists():
         raise CurvaeError(
             f"{folder} exists and holds something else (there is no {mark}): it is not touched; choose another folder"
+        )
+    if not force and mark == CONFIG and not (folder / "report.html").exists():
+        raise FixableError(
+            f"{folder} holds an unfinished run",
+            [[("resume", ""), ("force", "")]],
+            "continue it with resume=True, choose another folder, or overwrite it with force=True",
         )
     if not force:
         raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with force=True")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 
 from ..data import EdgeSplit, Graph, split_edges
 from ..data.files import count as counted
+from ..data.files import decimal
 from ..data.graphs.graph_data import BASELINES
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
@@ -26,6 +27,7 @@ from ..models import FermiDirac
 from ..models.graph_vae import exact
 from ..plotting import graph_map, project_from
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
+from ..plotting.style import colouring
 from ..report import Picture, Section, Table
 from ..training.comparison import Paired
 from ..training.config import GraphConfig
@@ -288,7 +290,7 @@ def map_picture(graph: Graph, embedding: Embedding, frame: Frame, centre: Centre
         PoincareBall(2, embedding.c),
         projection.points,
         graph.edges,
-        graph.labels,
+        None if graph.labels is None else replace(colouring(graph.labels, graph.n_nodes), title=graph.label_name or ""),
         steps=(centre.steps, steps) if graph.labels is None else None,
         names=graph.names,
         central=list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)])),
@@ -323,7 +325,7 @@ def map_section(
     bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
     marked = "The first has a ring, the second a square."
     if centre.nearest[0] == centre.closest:
-        marked = "It has a ring, the node next to it by that distance a square."
+        marked = "It has a ring; the square marks the node that is second nearest."
     text = [
         "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours (on a "
         "map that can be moved, where it is more popular); each line is an edge, drawn as the shortest path of the "
@@ -359,8 +361,9 @@ def links_section(
     ]
     text = [
         "Mean average precision of neighbourhoods asks whether the nodes nearest to a node on the map are its "
-        "neighbours in the graph: 1 when they always come first. Mean rank is the place of a neighbour among the nodes "
-        "that are none: 1 when none of these is nearer. Both say how well the map shows the graph, and predict nothing."
+        "neighbours in the graph: 1 when they always come first. Mean rank is 1 plus the number of nodes that are "
+        "not neighbours but nearer than a neighbour, averaged over neighbours: 1 is best. Both say how well the map "
+        "shows the graph, and predict nothing."
     ]
     if popular:
         text.append("Near means by distance less popularity: a popular node is near more nodes than its place tells.")
@@ -414,7 +417,7 @@ def missing_section(missing: pd.DataFrame | None, directed: bool) -> Section:
     way = " from the source to the target" if directed else ""
     text = (
         f"{LINKS} lists the {counted(len(missing), 'pair')} of nodes without an edge that the model of the map finds "
-        f"likeliest to have one{way}. It was trained on all edges, and took these pairs for pairs without an edge."
+        f"likeliest to have one{way}. It was trained on all edges, with these pairs as examples of nodes without one."
     )
     note = f"The first {len(shown)}." if len(shown) < len(missing) else ""
     return Section("Likely missing edges", [text], (), [Table(list(missing.columns), rows, note)])
@@ -426,11 +429,12 @@ def _lost(graph: Graph, links: LinkFigures) -> list[str]:
     if graph.is_forest:
         text = (
             f"The graph is {_tree(graph)}: whatever edge is taken out, its ends fall into two parts, and the training "
-            f"edges do not tell how these lie to each other. So {share}, and an AUC far from 100 % is a property of "
-            "the task, not of the map; against pairs of equal degrees expect about 50 % of any method without features."
+            f"edges do not say where these lie relative to each other. So {share}, and an AUC far from 100 % is a "
+            "property of the task, not of the map; against pairs of equal degrees expect about 50 % of any method "
+            "without features."
         )
     else:
-        text = f"{share}. Of how these parts lie to each other the training edges tell nothing."
+        text = f"{share}. The training edges do not say where these parts lie relative to each other."
     return [
         text,
         f"{links.share('alone')} of the hidden edges, and {links.share('alone_absent')} of the pairs beside them, have "
@@ -506,9 +510,9 @@ def training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
         columns = embedding.popularity.reshape(len(embedding), -1).T
         for kind, values in zip(("popularity",) if len(columns) == 1 else _BOTH_WAYS, columns, strict=True):
             low, middle, high = np.quantile(values, [0.0, 0.5, 1.0])
-            facts.append([f"{kind}: smallest, median, largest", f"{low:.2f}, {middle:.2f}, {high:.2f}"])
+            facts.append([f"{kind}: smallest, median, largest", ", ".join(map(decimal, (low, middle, high)))])
     if embedding.side is not None:
-        facts.append(["side: smallest, largest", f"{embedding.side.min():.2f}, {embedding.side.max():.2f}"])
+        facts.append(["side: smallest, largest", ", ".join(map(decimal, (embedding.side.min(), embedding.side.max())))])
     return training_of(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 

@@ -436,9 +436,9 @@ class GraphRun(Run):
             pages.data_section(graph, config),
         ]
         verdict = pages.verdict(links, near, faithful, accuracy)
-        if self.remarks:
+        if self.remarks or self._drawn:
             following = Step("view", (str(place.folder),), why="the interactive map")
-        elif not self._drawn and not all(factor.flat for factor in config.factors):
+        elif not self.curvature_chosen:
             following = self.source.compare_step("is curvature worth it for this graph?", **settings)
         else:
             asked = str(place.folder), self.source.path

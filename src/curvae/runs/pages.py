@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data import Dataset, Tree
-from ..data.dataset import Scaling, column_means, fill, has_missing
+from ..data import Dataset, Schema, Tree
+from ..data.dataset import Scaling, column_means, fill, has_missing, source_columns
 from ..data.dataset import places as gaps
-from ..data.files import count
+from ..data.files import count, decimal
 from ..geometry import Lorentz, PoincareBall
 from ..geometry.frames import Frame
 from ..hierarchy import (
@@ -31,7 +31,7 @@ from ..hierarchy import (
     faithfulness,
 )
 from ..maps.embedding import Embedding
-from ..maps.faithfulness import FEWEST
+from ..maps.faithfulness import FEWEST, label_accuracy
 from ..maps.orientation import AlignedMaps
 from ..maps.statistics import mean_interval
 from ..models import LIKELIHOODS
@@ -72,6 +72,7 @@ __all__ = [
     "curvature_text",
     "data_section",
     "delta_section",
+    "describe_covariates",
     "diagnosis_section",
     "driver_lines",
     "driver_sections",
@@ -202,7 +203,8 @@ def map_picture(
     projection = project_to_disc(embedding.ball, embedding.c) if projection is None else projection
     ball = PoincareBall(2, embedding.c)
     hierarchy = None if tree is None else (node_places(tree, ball, projection.points), tree.edges)
-    latent_map(figure.subplots(), ball, projection.points, labels, hierarchy=hierarchy, title=title)
+    colours = replace(colouring(labels, len(projection.points)), title=label_name or "")
+    latent_map(figure.subplots(), ball, projection.points, colours, hierarchy=hierarchy, title=title)
     known = {} if labels is None else {label_name or "label": labels}
     view: dict[str, Any] = {"columns": {**known, **(columns or {})}, "hierarchy": hierarchy, "title": title or ""}
     return movable_map(figure, embedding, projection, "rows", "Posterior centres", wide=wide, **view)
@@ -263,9 +265,13 @@ def map_section(
             drawn.append(picture(figure, "The images at their places.", "images at their embedding"))
         return drawn
 
+    curved = any(factor.c for factor in embedding.placed)
+    rim = (
+        " Distances grow towards the rim: two points near it that look close can be far apart, and the path between "
+        "them bends towards the centre."
+    )
     text = [
-        "Each point is one row. Distances grow towards the rim: two points near it that look close can be far apart, "
-        "and the path between them bends towards the centre.",
+        f"Each point is one row.{rim if curved else ''}",
         orientation,
         f"The map by itself, with ids, search and selection: {view_command}",
     ]
@@ -286,8 +292,8 @@ def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compa
     table = Table(
         ["units", "log-likelihood, nats a row", "95 % interval"],
         [
-            ["as the model sees them", f"{found.mean:.2f}", f"± {found.interval:.2f}"],
-            ["original", f"{found.original.mean:.2f}", f"± {found.original.interval:.2f}"],
+            ["as the model sees them", decimal(found.mean), f"± {found.interval:.2f}"],
+            ["original", decimal(found.original.mean), f"± {found.original.interval:.2f}"],
         ],
         f"{rows}; importance sampling with {found.samples} draws a row, median effective sample size "
         f"{np.median(found.ess):.0f}, median standard error {np.median(found.error):.2g} nats.",
@@ -304,7 +310,10 @@ def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compa
 def training_section(fitted: Fitted, embedding: Embedding, neighbours_reason: str) -> Section:
     """How the training went; `neighbours_reason` says why the map is held to neighbourhoods of the data, or not."""
     facts = [
-        ["c·σ0², which alone the data determine", each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}")],
+        [
+            "c·σ0², the part of c and σ0 that the data determine",
+            each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}"),
+        ],
         ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
         *_neighbour_facts(fitted, neighbours_reason),
     ]
@@ -346,8 +355,8 @@ def training_of(
         return f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}"
 
     rows = [
-        [f"reconstruction, nats a {unit}", f"{last['reconstruction']:.2f}"],
-        [f"divergence from the prior (KL), nats a {unit}", f"{last['kl']:.2f}"],
+        [f"reconstruction, nats a {unit}", decimal(last["reconstruction"])],
+        [f"divergence from the prior (KL), nats a {unit}", decimal(last["kl"])],
         ["active dimensions", each_factor(fitted, active)],
         ["curvature", space_text(embedding)],
         ["prior scale σ0", each_factor(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
@@ -415,7 +424,7 @@ def comparison_section(found: Comparison, title: str = "Held-out likelihood by c
     """Log-likelihoods by curvature, and how alike the maps are."""
 
     def interval(figures: Sequence[float]) -> str:
-        return "{:.2f} ± {:.2f}".format(*mean_interval(figures))
+        return " ± ".join(map(decimal, mean_interval(figures)))
 
     def cells(c: float) -> list[str]:
         stable = found.stability[c]
@@ -553,6 +562,23 @@ def judge_rows(
     return faithfulness(scaled, places, labels=data.labels, held_out=held_out, seed=seed, rows=rows, **how)
 
 
+def describe_covariates(data: Dataset, schema: Schema, places: Any, seed: int) -> list[str]:
+    """Say that neighbours are counted with the effects of covariates, and whether the map shows categorical ones."""
+    if data.context is None:
+        return []
+    said = ["Neighbours are counted in the data with the effects of the covariates still in them."]
+    for column in schema.covariates:
+        values = source_columns(data.context, schema.covariates)[column.name]
+        if column.categories is None or (accuracy := label_accuracy(places, values, seed=seed)) is None:
+            continue
+        share = np.unique(values, return_counts=True)[1].max() / len(values)
+        said.append(
+            f"The 5-NN accuracy of the covariate {column.name!r} on the map is {100 * accuracy:.0f} %; without a trace "
+            f"of it, that would be about {100 * share:.0f} %, the share of its largest category."
+        )
+    return said
+
+
 def _columns(found: Faithfulness) -> dict[str, Figures]:
     named = {
         "map": found.map,
@@ -567,11 +593,11 @@ def _cell(figures: Figures | GraphFigures, name: str) -> str:
     value, half = getattr(figures, name), figures.intervals.get(name)
     if value is None:
         return ""
-    return f"{value:.3f}" if half is None else f"{value:.3f} ± {half:.3f}"
+    return decimal(value, 3) if half is None else f"{decimal(value, 3)} ± {half:.3f}"
 
 
-def faithful_section(found: Faithfulness | None) -> Section:
-    """Figures of a map beside those of PCA."""
+def faithful_section(found: Faithfulness | None, more: Sequence[str] = ()) -> Section:
+    """Figures of a map beside those of PCA, and `more` sentences about them."""
     title = "How faithful is the map?"
     if found is None:
         return Section(title, [f"There are fewer than {FEWEST} rows, too few to judge a map."])
@@ -582,8 +608,9 @@ def faithful_section(found: Faithfulness | None) -> Section:
     note = (
         "1 is best everywhere. Neighbours in the data are those by Euclidean distances of the scaled columns, or by "
         "path lengths in the graph of the 20 nearest neighbours, whose pieces are joined by their shortest bridges; on "
-        f"the map, those by its own distances. PCA has {found.dim} dimensions too. Trustworthiness and continuity are "
-        "of 15 neighbours; the 5-NN accuracy is that of five folds."
+        f"the map, those by its own distances. PCA has {found.dim} dimensions too and is fitted to "
+        f"{_fitted_rows(found)}. Trustworthiness and continuity are of 15 neighbours; the 5-NN accuracy is "
+        "that of five folds."
     )
     if found.held_out is not None:
         note += " Held-out rows took part in no step of training; their neighbours are looked up among the others."
@@ -592,7 +619,7 @@ def faithful_section(found: Faithfulness | None) -> Section:
             f" Means over five random subsets of {found.subset:,} rows with 95 % intervals; among so few, near "
             "neighbours are farther apart than among all."
         )
-    return Section(title, [found.verdict], (), [Table(["figure", *columns], rows, note)])
+    return Section(title, [found.verdict, *more], (), [Table(["figure", *columns], rows, note)])
 
 
 def graph_section(found: GraphFaithfulness | None) -> Section:
@@ -623,7 +650,11 @@ def faithful_lines(found: Faithfulness) -> list[str]:
         if getattr(found.map, name) is not None:
             held = "" if found.held_out is None else f"; held-out rows {_cell(found.held_out, name)}"
             lines.append(f"  {text} {_cell(found.map, name)}, PCA {_cell(found.pca, name)}{held}")
-    return lines
+    return [*lines, f"  PCA is fitted to {_fitted_rows(found)}"]
+
+
+def _fitted_rows(found: Faithfulness) -> str:
+    return "all rows" if found.held_out is None else "the rows that are not held out"
 
 
 def criterion_section(found: Comparison) -> Section:

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from ..data import Arrays, Dataset, Schema, Stream, load, memory, open_stream
 from ..data.dataset import Missing, MissingValuesError, extremes, one_hot, places, source_columns
-from ..data.files import count, quoted
+from ..data.files import count, decimal, quoted
 from ..data.files import count as counted
 from ..data.streams import Blocks, surveyed
 from ..data.tables import average_context, code_values
-from ..errors import CurvaeError
+from ..errors import CurvaeError, FixableError
 from ..geometry.frames import Frame
 from ..hierarchy import Faithfulness, Match, Metric, NamedTree, Rows, diagnose_distances, diagnose_rows
 from ..maps.orientation import align_maps, principal_scores
@@ -54,6 +54,7 @@ from .folders import embedding_path, embedding_table, output_file, write_table, 
 from .pages import (
     by_factor,
     criterion_section,
+    describe_covariates,
     driver_sections,
     faithful_section,
     filled_rows,
@@ -99,6 +100,7 @@ __all__ = [
     "loaded",
     "opened",
     "sampled",
+    "shows_new_rows",
 ]
 
 
@@ -201,7 +203,13 @@ NEW_ROWS = 100_000
 """new rows that a map shows at most"""
 
 _SAMPLES = 5000  # importance samples a row
+_UNUSUAL = 5  # rows that are named, at most
 _TRAINING_ROWS = 2000  # at most, among which other rows are ranked
+
+
+def shows_new_rows(folder: Path, rows: int) -> bool:
+    """Whether the map of a run can mark so many new rows: a folder that was saved from Python has no map."""
+    return rows <= NEW_ROWS and embedding_path(folder).exists()
 
 
 class TrainedRows(TrainedRun):
@@ -252,8 +260,8 @@ class TrainedRows(TrainedRun):
         return EmbeddedData([table], len(table), self._view_step(path, missing, len(table)))
 
     def _view_step(self, path: str, missing: Missing | None, rows: int) -> Step:
-        """Show new rows on the map, unless they are too many or the folder, saved from Python, has no map."""
-        if rows > NEW_ROWS or not embedding_path(self.folder).exists():
+        """Show new rows on the map where it can, or evaluate them."""
+        if not shows_new_rows(self.folder, rows):
             return Step("evaluate", (str(self.folder), path), {"missing": missing})
         return Step("view", (str(self.folder),), {"rows": path, "missing": missing})
 
@@ -473,10 +481,12 @@ class TrainedRows(TrainedRun):
             among = found.take(names == "train") if training is None else estimated(training, "training rows")
             table = _score_table(data, names, found, among)
             write_table(scores.path, table)
+            unusual = table[table["training_percentile"] < 1].sort_values("log_likelihood")
             ranked = {
                 "scores": str(scores.path),
                 "training_rows": len(among.log_prob),
-                "rows_below_1_percent": int((table["training_percentile"] < 1).sum()),
+                "rows_below_1_percent": len(unusual),
+                "most_unusual": [str(name) for name in unusual["id"][:_UNUSUAL]],
             }
         parts = {}
         for name in dict.fromkeys(names.tolist()):
@@ -736,6 +746,7 @@ class RowsRun(Run):
         found = likelihoods(fitted, data.arrays.take(scored), _samples(len(scored)), advance=advance)
         parts = self.split.names(len(data))
         faithful = judge_rows(data, embedding, judged_rows(parts), seed=config.seed)
+        beside = describe_covariates(data, self.schema, embedding, config.seed)
         warnings = health(fitted, embedding)
         stable = stability(self.maps)
         frames, aligned = self.orient(embedding), None if stable is None else align_maps(self.maps)
@@ -760,13 +771,13 @@ class RowsRun(Run):
         held = f"{len(scored):,} {told.rstrip(',')}"
         figures = (
             f"{self.rows} rows on {place_text(embedding)}: "
-            f"log-likelihood of {told} {found.text} nats a row, divergence from the prior {last['kl']:.2f} nats."
+            f"log-likelihood of {told} {found.text} nats a row, divergence from the prior {decimal(last['kl'])} nats."
         )
         sections = [
             pages.map_section(
                 data, embedding, frames, self.orientation_sentence, spread, reporter.command(place.view_step)
             ),
-            faithful_section(faithful),
+            faithful_section(faithful, beside),
             pages.likelihood_section(found if apart else None, figures, held, reporter.command(compare)),
             stability_section(
                 stable,
@@ -784,24 +795,24 @@ class RowsRun(Run):
         verdict = f"{answer} {pages.capital(advice.why)}{'' if advice.why.endswith('?') else ':'}"
         pictures = {**map_files(embedding, sections[0]), "curves": sections[4].pictures[0]}
         report = f"Map of {named.path}", verdict, warnings, sections, pictures
-        said = [answer, *([] if stable is None else sections[3].text), figures]
+        said = [answer, *beside, *([] if stable is None else sections[3].text), figures]
         good = faithful is None or not faithful.behind
         following = self._advise(self.source, faithful, str(place.folder))
         step = reporter.command(advice._replace(why=""))
         return Outcome(fitted, embedding, frames, [table], len(table), summary, *report, said, following, good, step)
 
     def _advise(self, source: DataSource, faithful: Faithfulness | None, folder: str) -> Step:
-        """What to do next with these data: make the map better where PCA keeps more, or compare curvatures."""
+        """What to do next: make the map better where PCA keeps more, compare curvatures, or look at the map."""
         if faithful is not None and faithful.behind:
             typed = {name: value for name, value in self.settings.items() if name not in ("epochs", "steps")}
             if typed != self.settings and self._steps_asked < DEFAULT_STEPS:
                 return source.train_step("the default length of training may keep more neighbours", **typed)
-            if self._leaves_neighbours_out(self.config):
+            if self._leaves_neighbours_out:
                 more = self.settings | {"neighbours": "both"}
                 return source.train_step("holds the map to the neighbourhoods of the data", **more)
             if self.config.space is None and self.config.dim == 2 and self.config.neighbours != "off":
                 return source.train_step("a third dimension may keep more neighbours", **self.settings | {"dim": 3})
-        if self.rows < FEWEST_COMPARED:
+        if self.rows < FEWEST_COMPARED or self.curvature_chosen:
             return Step("view", (folder,), why="the interactive map")
         return source.compare_step("is curvature worth it for these data?", **comparable(self.settings))
 
@@ -811,11 +822,12 @@ class RowsRun(Run):
         a_pass = -(-self._train_rows // self.config.batch_size)
         return int(self.settings["steps"] if "steps" in self.settings else self.settings["epochs"] * a_pass)
 
-    def _leaves_neighbours_out(self, config: Config) -> bool:
+    @property
+    def _leaves_neighbours_out(self) -> bool:
         """Whether the map is not held to the neighbourhoods of the data, and could be."""
-        usual, layout = replace(config, neighbours="auto"), layout_of(Arrays.of(self.data))
+        usual, layout = replace(self.config, neighbours="auto"), layout_of(Arrays.of(self.data))
         held = choose_neighbours(usual, layout, len(self.data), self.hindrance)[0] != "off"
-        return held and config.neighbours in ("auto", "off")
+        return held and self.config.neighbours in ("auto", "off")
 
     # --- comparison ---------------------------------------------------------------------------------------------------
 
@@ -862,8 +874,7 @@ class RowsRun(Run):
             criterion_section(found),
             pages.data_section(data, [pages.scaling_note(found.config)]),
         ]
-        remedy = 'set neighbours="both"' if self._leaves_neighbours_out(found.config) else "train longer"
-        return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found, remedy), sections
+        return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
 
     def _map_pictures(self, embedding: Embedding) -> list[Picture]:
         """The map of every factor."""
@@ -889,9 +900,8 @@ class RowsRun(Run):
                 raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
             raise
         if data.missing:
-            raise CurvaeError(
-                'missing="model" leaves gaps, between which no distance is known; use missing="drop" or missing="mean"'
-            )
+            fixes = [("missing", "mean"), ("missing", "drop")]
+            raise FixableError("the test needs all values, so gaps cannot be left to a model", [fixes])
         reporter.tell((), data.warnings)
         if distances:
             found = diagnose_distances(data.x, seed, step)
@@ -908,21 +918,22 @@ def _tested(data: Dataset, schema: Schema, metric: Metric = "euclidean") -> tupl
     return scaled_rows(Rows(data.x, metric, blocks=blocks))
 
 
-def _beaten(found: Comparison, remedy: str) -> list[str]:
-    """Warn of a linear model that describes the test rows better, or, with a remedy, keeps more of their neighbours."""
+def _beaten(found: Comparison) -> list[str]:
+    """Warn of a linear model that describes the test rows better, or scores higher, and say what still stands."""
     warnings = []
     best, linear = _beside_pca(found.repeats)
     if linear is not None and linear > best:
         warnings.append(
-            f"PCA of the same dimension describes the test rows better ({linear:.2f} against {best:.2f} nats a row): "
-            "train longer, or widen hidden, before asking about curvature"
+            f"PCA of the same dimension describes the test rows better ({decimal(linear)} against {decimal(best)} nats "
+            "a row), so the comparison by likelihood says little"
         )
     for one in found.criteria:
         best, linear = _beside_pca(one.repeats)
         if linear is not None and linear > best:
+            stands = "" if warnings else "; the one by likelihood stands"
             warnings.append(
-                f"PCA of the same dimension has more {one.name} ({linear:.3f} against {best:.3f}): {remedy} before "
-                "asking about curvature"
+                f"PCA of the same dimension scores higher in {one.name} ({linear:.3f} against {best:.3f}), so the "
+                f"comparison by {one.name} says little{stands}"
             )
     return warnings
 

@@ -467,6 +467,12 @@ class Run(ABC):
         return [*self.data.warnings, *self.remarks]
 
     @property
+    def curvature_chosen(self) -> bool:
+        """Whether the settings name a curvature, as those that a comparison recommends do, or are of a flat space."""
+        named = "curvature" in self.settings or ":" in self.settings.get("space", "")
+        return named or all(factor.flat for factor in self.config.factors)
+
+    @property
     def fingerprint(self) -> str:
         """Of the data."""
         return self.data.fingerprint

@@ -14,9 +14,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data import Schema, load
+from ..data import Graph, Schema, load
 from ..data.dataset import Missing
 from ..data.files import Messages, count, quoted, require_file
+from ..data.graphs.graph_data import steps_from
 from ..data.loading import BUILT_IN
 from ..data.tables import average_context, read_frame
 from ..data.text_tables import UNNAMED, texts_of
@@ -150,6 +151,7 @@ def _view(request: ViewRequest, description: Mapping[str, Any], reporter: Report
     if edges is not None:
         size += f", {count(edges.shape[1], 'edge')}"
     about = [f"{size}, {space_text(whole)}"]
+    columns = columns or _steps(request, description, table["id"].to_numpy(np.str_), edges)
     if edges is not None and edges.shape[1] > _MOST_EDGES:
         edges = edges_drawn(edges.T, _MOST_EDGES).T
         about.append(f"{_MOST_EDGES:,} of the edges are drawn, chosen at random")
@@ -232,6 +234,18 @@ def _columns(request: ViewRequest, table: pd.DataFrame, own: int, schema: Schema
         if request.anonymous and np.array_equal(texts_of(known[column], strip=True), table["id"].str.strip()):
             raise CurvaeError(f"column {column!r} holds the ids, which anonymous=True leaves out; show another")
     return {column: known[column] for column in asked}
+
+
+def _steps(
+    request: ViewRequest, description: Mapping[str, Any], names: NDArray[np.str_], edges: NDArray[np.int64] | None
+) -> dict[str, Any]:
+    """Steps along edges from the most central node, by which nodes without labels are coloured, as in the report."""
+    centre = description["summary"].get("graph_centre")
+    if edges is None or centre not in names:
+        return {}
+    steps = steps_from(Graph(names, edges.T, directed=True), int(np.flatnonzero(names == centre)[0]))
+    shown = "the most central node" if request.anonymous else centre
+    return {f"steps from {shown}": np.where(np.isfinite(steps), steps, np.nan)}
 
 
 def _numbers(texts: pd.Series[Any]) -> pd.Series[Any]:

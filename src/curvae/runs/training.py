@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..data.files import decimal
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding
 from ..maps.orientation import frames_to_json
@@ -321,7 +322,7 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     jobs = request.jobs or default_jobs(request.device)
     place = Place(folder, request.resume, request.device, jobs, request.processes or 1, request.links)
     began = time.perf_counter()
-    run.train(place, reporter, epoch_progress(reporter))
+    run.train(place, reporter, epoch_progress(reporter, request.resume))
     found = run.outcome(place, run.source.named(description["source"]), time.perf_counter() - began, reporter)
     warnings = [*run.warnings, *found.warnings]
     summary = {**found.summary, "warnings": warnings}
@@ -347,14 +348,18 @@ def _train(request: TrainRequest, started: Started, reporter: Reporter) -> Train
     return TrainResult(folder, found.fitted, found.embedding, summary, found.following, files)
 
 
-def epoch_progress(reporter: Reporter) -> Callable[[dict[str, Any], int], None]:
-    """Tells the progress of one training, with the figures of its latest epoch."""
+def epoch_progress(reporter: Reporter, resumed: bool) -> Callable[[dict[str, Any], int], None]:
+    """Tells the progress of one training, with the figures of its latest epoch, and where a resumed one continues."""
 
     def progress(record: dict[str, Any], epochs: int) -> None:
-        figures = f"ELBO {record['elbo']:.2f}  rec {record['reconstruction']:.2f}  KL {record['kl']:.2f}"
+        nonlocal resumed
+        if resumed:
+            reporter.say(f"continued at epoch {record['epoch']} of {epochs}")
+            resumed = False
+        elbo, reconstruction, kl = (decimal(record[name]) for name in ("elbo", "reconstruction", "kl"))
         curvatures = [value for name, value in record.items() if name == "c" or name.startswith("c_")]
         shown = ", ".join(f"{c:.3g}" for c in curvatures)
-        reporter.progress("training", record["epoch"], epochs, f"{figures}  c {shown}")
+        reporter.progress("training", record["epoch"], epochs, f"ELBO {elbo}  rec {reconstruction}  KL {kl}  c {shown}")
 
     return progress
 

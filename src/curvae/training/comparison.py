@@ -21,6 +21,7 @@ from scipy.special import stdtr, stdtrit
 
 from ..data import Arrays
 from ..data.dataset import has_missing
+from ..data.files import decimal
 from ..errors import CurvaeError
 from ..maps.distances import Places, Rows, euclidean, places_of
 from ..maps.embedding import Embedding
@@ -257,7 +258,7 @@ class Criterion:
         """What was found."""
         found = self.paired
         ends = {"hyperbolic": "curved is better", "euclidean": "flat is better", "none": "no detectable difference"}
-        margin = f"{found.mean:+.3f} ± {found.interval:.3f} (p = {found.p_value:.2g})"
+        margin = f"{'+' * (found.mean > 0)}{decimal(found.mean, 3)} ± {found.interval:.3f} (p = {found.p_value:.2g})"
         return f"By {self.name}, {self.meaning}, curved minus flat is {margin}: {ends[self.outcome]}."
 
     def to_json(self) -> dict[str, Any]:

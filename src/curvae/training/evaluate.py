@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..data import Arrays
 from ..data.dataset import fill, places
+from ..data.files import decimal
 from ..maps.embedding import Embedding, placed, require_finite
 from ..models import VAE, Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
@@ -115,7 +116,7 @@ class Likelihoods:
     @property
     def text(self) -> str:
         """ "−12.34 ± 0.56"."""
-        return f"{self.mean:.2f}" + ("" if np.isnan(self.interval) else f" ± {self.interval:.2f}")
+        return decimal(self.mean) + ("" if np.isnan(self.interval) else f" ± {self.interval:.2f}")
 
 
 def likelihoods(

@@ -11,6 +11,8 @@ import json
 import math
 import os
 import platform
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,7 +33,6 @@ from ..settings import ADDED, GraphSettings, RowSettings, Settings, described
 from .fitted import METRICS, Fitted, FittedModel, RunFiles
 
 __all__ = [
-    "COMMANDS",
     "FORMAT",
     "Loaded",
     "description_of",
@@ -51,6 +52,7 @@ __all__ = [
     "replacing",
     "require_finite_tensors",
     "save_fitted",
+    "unfinished_error",
     "versions",
     "write_bytes",
     "write_json",
@@ -282,8 +284,16 @@ def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     """What `save_fitted` wrote, as it was written: the description, the tensors of the model and of the embedding."""
     description = read_description(folder, kind)
     if "model_sha256" not in description:
-        raise CurvaeError(f"{folder} is not finished; finish it with {COMMANDS[kind]} and resume=True")
+        raise unfinished_error(folder, description, kind)
     return description, _read(folder, MODEL, description), _read(folder, EMBEDDING, description)
+
+
+def unfinished_error(folder: Path, description: Mapping[str, Any], kind: str) -> CurvaeError:
+    """Name the whole command that finishes a run; only its beginning where the run was not started by a command."""
+    if not (typed := description.get("command")):
+        return CurvaeError(f"{folder} is not finished; finish it with {COMMANDS[kind]} and resume=True")
+    where = "" if re.search(r" (-o|--output)", typed) else f" -o {shlex.quote(str(folder))}"
+    return CurvaeError(f"{folder} is not finished; finish it with: {typed}{where} --resume")
 
 
 def _read(folder: Path, file: str, description: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -589,7 +589,7 @@ def _detect_header(
 
 def _tell(header: bool, first: Sequence[str], doubtful: Sequence[str], messages: Messages) -> None:
     if header:
-        doubt = ", for no other line names these; use header=False if it is an edge" if doubtful else ""
+        doubt = ", which no other line names; use header=False if it is an edge" if doubtful else ""
         messages.note(f"the first line was taken as a header: {quoted(first)}{doubt}.")
     elif doubtful:
         a, b = doubtful
