@@ -21,13 +21,34 @@ from curvae.errors import CurvaeError
 from curvae.geometry import PoincareBall
 from curvae.hierarchy import Embedded
 from curvae.nn import Gyroplane, Layers
-from curvae.paper import ablation, gallery, table1, table2, table3, tuned
-from curvae.paper.baselines import GPLVM, negative_log_likelihood, principal_components, recovery, scaled
+from curvae.paper import tables
+from curvae.paper.cells import Estimate, against_printed, cell, estimate, linear_contrast, mark, paired
 from curvae.paper.command import EXPERIMENTS, Store, run_experiment
-from curvae.paper.experiment import Experiment, Page, Plan, Shard, Workspace
-from curvae.paper.table3 import Settings, confusions
-from curvae.paper.table_cells import Printed, against_printed, cell, estimate, linear_contrast, mark, paired
-from curvae.paper.trainings import ExperimentData, Search, Trainings, configuration, seeds, train
+from curvae.paper.experiment import (
+    Experiment,
+    ExperimentData,
+    Page,
+    Plan,
+    Search,
+    Shard,
+    Trainings,
+    Workspace,
+    configuration,
+    seeds,
+    train,
+)
+from curvae.paper.figures import GALLERY, hyperplanes
+from curvae.paper.methods import (
+    GPLVM,
+    ClassifierSettings,
+    classifier,
+    confusions,
+    negative_log_likelihood,
+    principal_components,
+    recovery,
+    scaled,
+)
+from curvae.paper.tables import ABLATION, SEARCHED, TABLE1, TABLE2, TABLE3
 from curvae.report import Section, Table
 from curvae.runs import Reporter
 from curvae.training import Config, Scaling, Split, build, fit, random_split
@@ -81,7 +102,7 @@ def configs_of(shards):
 
 
 def test_table_1_is_the_paper_s():
-    shards = table1.shards(Plan())
+    shards = TABLE1.shards(Plan())
     found = configs_of(shards)
     kinds = ("flat", "limit", "wrapped", "riemannian")
     assert [s.name for s in shards] == [*(f"{kind}-{block}" for block in (1, 2, 3) for kind in kinds), "baselines"]
@@ -101,16 +122,16 @@ def test_table_1_is_the_paper_s():
         assert {c.seed for c in own} == set(range(20 * (i // 4), 20 * (i // 4) + 20)) and shard.settings[
             "samples"
         ] == 5000
-    own = table1.dataset(3)
+    own = tables.tree_data(3)
     assert own.x.shape == (635, 50) and len(own.split.test) == 190 and len(own.split.train) == 445
     scaled = (own.x - own.scaling.shift) / own.scaling.scale
     np.testing.assert_allclose([np.abs(scaled.mean(0)).max(), np.abs(scaled.std(0) - 1).max()], 0, atol=1e-9)
-    assert list(table1.PRINTED[1.0].values()) == [57.1, 57.1, 57.2, 56.9, 56.7, 56.6]
-    assert list(table1.PRINTED[1.7].values()) == [57.0, 56.8, 56.6, 55.9, 55.7, 55.6]
+    assert list(tables.TREE_PRINTED[1.0].values()) == [57.1, 57.1, 57.2, 56.9, 56.7, 56.6]
+    assert list(tables.TREE_PRINTED[1.7].values()) == [57.0, 56.8, 56.6, 55.9, 55.7, 55.6]
 
 
 def test_table_2_is_the_paper_s():
-    found = configs_of(table2.shards(Plan()))
+    found = configs_of(TABLE2.shards(Plan()))
     assert len(found) == len(set(found)) == 360 + 40
     cells = {(c.posterior if c.curvature else c.decoder, c.curvature, c.dim) for c in found}
     laws = {("log_mlp", 0.0), ("gyroplane", 0.0)} | {
@@ -121,34 +142,34 @@ def test_table_2_is_the_paper_s():
         assert (config.hidden, config.likelihood, config.prior_scale) == ((600,), "bernoulli", 1.0)
         assert (config.epochs, config.batch_size, config.learning_rate, config.samples) == (80, 128, 5e-4, 1)
         assert (config.objective, config.beta, config.validation, config.patience) == ("elbo", 1.0, 0.0, None)
-    for shard in table2.shards(Plan()):
+    for shard in TABLE2.shards(Plan()):
         assert shard.settings["samples"] == 5000
         assert shard.settings["data"] == {"name": "MNIST", "train": 60000, "test": 10000}
     printed = """144.5 114.7 100.2 97.6  143.9 115.5 100.2 97.2  144.2 115.3 100.0 97.1  143.8 115.1 100.2 97.5
         144.0 114.7 100.7 98.0  143.7 115.2 99.9 97.0  143.8 114.7 99.7 97.4  143.1 114.1 101.2 *  142.5 115.5 * *"""
-    rows = [cell for row in table2.PRINTED.values() for cell in row]
+    rows = [cell for row in tables.DIGIT_PRINTED.values() for cell in row]
     assert ["*" if c is None else f"{c[0]:.1f}" for c in rows] == printed.split()
     halves = "4111 5311 5311 6311 6111 6211 4311 422* 43**"
     assert "".join("*" if c is None else f"{10 * c[1]:.0f}" for c in rows) == halves.replace(" ", "")
 
 
 def test_table_3_and_the_ablation_are_the_paper_s():
-    two = [c for c in configs_of(table2.shards(Plan())) if c.dim == 2]
-    assert configs_of(table3.shards(Plan())) == two, "the same models, so that their cache serves"
-    assert Settings(trainings=5, epochs=5, batch_size=64, learning_rate=1e-3) == table3.SETTINGS
-    assert np.mean(table3.PRINTED["N-VAE"]) == pytest.approx(73.6) and np.mean(
-        table3.PRINTED["P-VAE"]
+    two = [c for c in configs_of(TABLE2.shards(Plan())) if c.dim == 2]
+    assert configs_of(TABLE3.shards(Plan())) == two, "the same models, so that their cache serves"
+    assert ClassifierSettings(trainings=5, epochs=5, batch_size=64, learning_rate=1e-3) == tables.CLASSIFIER
+    assert np.mean(tables.ACCURACY_PRINTED["N-VAE"]) == pytest.approx(73.6) and np.mean(
+        tables.ACCURACY_PRINTED["P-VAE"]
     ) == pytest.approx(75.6)
-    found = configs_of(ablation.shards(Plan()))
+    found = configs_of(ABLATION.shards(Plan()))
     assert {(c.decoder, c.dim) for c in found} == {
         (name, d) for name in ("mlp", "log_mlp", "gyroplane", "mobius") for d in (2, 5, 10, 20)
     }
     assert {(c.posterior, c.curvature, c.prior_scale, c.epochs) for c in found} == {("wrapped", 1.0, 1.0, 80)}
-    assert {c.curvature for c in configs_of(gallery.shards(Plan())[1:2])} == {1.2, 0.3, 0.1, 1.0, 0.0}
+    assert {c.curvature for c in configs_of(GALLERY.shards(Plan())[1:2])} == {1.2, 0.3, 0.1, 1.0, 0.0}
 
 
 def test_both_families_of_the_search_get_as_much():
-    found = {shard.name: [Config.from_json(c) for c in shard.settings["tried"]] for shard in tuned.shards(Plan())}
+    found = {shard.name: [Config.from_json(c) for c in shard.settings["tried"]] for shard in SEARCHED.shards(Plan())}
     assert list(found) == [f"{data}-{one}" for data in ("tree", "d2", "d5", "d10", "d20") for one in ("flat", "curved")]
     for name, tried in found.items():
         tree = name.startswith("tree")
@@ -161,8 +182,8 @@ def test_effects_are_those_of_the_settings_that_they_name():
     """Scores made of known effects, from the settings themselves."""
     cells = []
     for name, tried in (
-        ("N-VAE", tuned.flat_settings(TINY)),
-        ("P-VAE", tuned.curved_settings(TINY, (0.3, 1.0), 0.5)),
+        ("N-VAE", tables.flat_settings(TINY)),
+        ("P-VAE", tables.curved_settings(TINY, (0.3, 1.0), 0.5)),
     ):
         scores = [
             100 * c.learning_rate
@@ -175,7 +196,7 @@ def test_effects_are_those_of_the_settings_that_they_name():
             for c in tried
         ]
         cells.append({"data": "d2", "model": name, "tried": [{"validation_nll": score} for score in scores]})
-    found = {name: float(text.replace("−", "-")) for name, text in tuned._effects(cells).rows}
+    found = {name: float(text.replace("−", "-")) for name, text in tables.search_effects(cells).rows}
     assert found == {
         "N-VAE: gyroplanes in place of an MLP": 13.0,
         "N-VAE: scalar offsets in place of an MLP": 3.0,
@@ -191,7 +212,7 @@ def test_effects_are_those_of_the_settings_that_they_name():
 
 
 def test_data_of_the_search_leave_the_test_rows_alone():
-    trial, whole = tuned._tree_trial(4), table1.dataset(4)
+    trial, whole = tables.tree_trial(4), tables.tree_data(4)
     rows = np.concatenate([trial.split.train, trial.split.test])
     assert sorted(rows) == sorted(whole.split.train) and len(trial.split.test) == 89
     np.testing.assert_array_equal(trial.test, whole.x[trial.split.test])
@@ -218,10 +239,10 @@ def test_welch_s_test_against_a_printed_interval():
     ours, theirs = np.random.default_rng(2).normal(57.0, 0.5, 20), np.random.default_rng(3).normal(56.0, 0.4, 10)
     half = stats.t.ppf(0.975, 9) * stats.sem(theirs)
     expected = stats.ttest_ind(ours, theirs, equal_var=False)
-    found = against_printed(list(ours), Printed(theirs.mean(), half, 10))
+    found = against_printed(list(ours), Estimate(theirs.mean(), half, 10))
     assert (found.p, found.df) == pytest.approx((expected.pvalue, expected.df))
     assert found.difference == pytest.approx(ours.mean() - theirs.mean())
-    exact = against_printed(list(ours), Printed(57.1, 0.0, 10))
+    exact = against_printed(list(ours), Estimate(57.1, 0.0, 10))
     assert exact.p == pytest.approx(stats.ttest_1samp(ours, 57.1).pvalue)
     assert mark(found) == "worse" and mark(found, lower_is_better=False) == "better"
     assert mark(replace(found, p=0.06)) == "equal"
@@ -239,7 +260,7 @@ def test_the_linear_contrast_is_the_mean_slope():
 def test_cells_leave_failures_out():
     records = {s: {"nll": 50.0 + s} for s in range(4)} | {4: {"nll": 9.0, "failure": "the loss became nan"}}
     flat = {s: {"nll": 51.0 + s + 0.1 * s**2} for s in range(5)}
-    found = cell(records, Printed(60.0, 0.2, 20), flat)
+    found = cell(records, Estimate(60.0, 0.2, 20), flat)
     assert found["failed"] == 1 and found["ours"]["mean"] == pytest.approx(51.5)
     assert found["against_paper"]["mark"] == "better"
     assert found["against_flat"]["p"] == pytest.approx(stats.ttest_rel([50, 51, 52, 53], [51, 52.1, 53.4, 54.9]).pvalue)
@@ -465,7 +486,7 @@ def test_classifiers_learn_and_do_not_disturb_each_other():
     labels = torch.arange(90) % 3
     centre = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]])
     points = [centre[labels] + 0.1 * torch.randn(90, 2, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
-    settings = Settings(trainings=2, epochs=30, batch_size=20, learning_rate=0.01)
+    settings = ClassifierSettings(trainings=2, epochs=30, batch_size=20, learning_rate=0.01)
     both = confusions(fitted, (points, labels), (points, labels), 3, settings)
     assert both.shape == (2, 2, 3, 3) and (both.sum(-1) == 30).all()
     assert (both.diagonal(dim1=-2, dim2=-1).sum(-1) >= 88).all()
@@ -479,12 +500,10 @@ def test_classifiers_learn_and_do_not_disturb_each_other():
 
 
 def test_a_classifier_starts_at_the_decoder_s_first_layer():
-    from curvae.paper.table3 import _classifier
-
     learned = {"learn_curvature": True, "decoder": "gyroplane_scalar"}
     for c, more in ((0.7, {}), (0.0, {}), (0.0, {"decoder": "log_mlp"}), (0.7, learned)):
         fitted = fit(replace(TINY, curvature=c, **more), X)
-        made = _classifier(fitted, 10, 3)
+        made = classifier(fitted, 10, 3)
         plain = more.get("decoder") == "log_mlp"
         assert isinstance(made[0], torch.nn.Linear if plain else Gyroplane) and made[-1].out_features == 10
         for name, t in fitted.model.decoder[0].named_parameters():
@@ -500,7 +519,7 @@ def test_a_classifier_starts_at_the_decoder_s_first_layer():
 )
 def test_hyperplanes_are_where_units_are_zero(c, decoder):
     fitted = fit(replace(TINY, curvature=c, decoder=decoder), X)
-    p, a = gallery.hyperplanes(fitted)
+    p, a = hyperplanes(fitted)
     ball = PoincareBall(2, c)
     first = Layers(fitted.model.decoder[0].double())
 
@@ -579,12 +598,12 @@ def test_a_full_result_becomes_a_page(name, tmp_path):
 def test_requirements_can_fail():
     """The same page with an N-VAE that is too good."""
     random = np.random.default_rng(0)
-    results = {shard.name: pretend(shard, random) for shard in table1.shards(Plan())}
+    results = {shard.name: pretend(shard, random) for shard in TABLE1.shards(Plan())}
     for name, place in (("flat", 2), ("limit", 3)):
         worse = deepcopy(results)
         for record in (r for shard, result in worse.items() if shard.startswith(name) for r in result["trainings"]):
             record["nll"] -= 3.0
-        found = [r["holds"] for r in table1.summarise(worse)["requirements"]]
+        found = [r["holds"] for r in TABLE1.summarise(worse)["requirements"]]
         assert found == [k not in ((0, place) if name == "flat" else (place,)) for k in range(6)]
 
 
@@ -602,13 +621,13 @@ def digits(tmp_path, monkeypatch):
         (folder / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
         (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(idx((np.arange(rows) % 10).astype(np.uint8)))
     monkeypatch.setenv("CURVAE_DATA", str(tmp_path))
-    small = replace(table2.SETTINGS, hidden=(5,), epochs=1, batch_size=20)
-    monkeypatch.setattr(table2, "sizes", lambda plan: (small, 2, 60, 30))
-    monkeypatch.setattr(ablation, "SETTINGS", replace(ablation.SETTINGS, hidden=(5,), batch_size=20))
-    for cached in (table2.digits, table2._shared, tuned._digits_trial):
+    small = replace(tables.DIGITS, hidden=(5,), epochs=1, batch_size=20)
+    monkeypatch.setattr(tables, "sizes", lambda plan: (small, 2, 60, 30))
+    monkeypatch.setattr(tables, "ABLATED", replace(tables.ABLATED, hidden=(5,), batch_size=20))
+    for cached in (tables.digits, tables.digit_data, tables.digit_trial):
         cached.cache_clear()
     yield
-    for cached in (table2.digits, table2._shared, tuned._digits_trial):
+    for cached in (tables.digits, tables.digit_data, tables.digit_trial):
         cached.cache_clear()
 
 
@@ -630,7 +649,7 @@ def test_table_2_then_3_from_the_command_line(digits, tmp_path):
     listed = curvae("paper", "list", "--quick", "--out", out)
     assert "table2    8/8 shards done" in listed.out and "figures   0/3" in listed.out
     assert curvae("paper", "table2", "--quick", "--out", out, "--shards", "--json").json == {
-        "table2": dict.fromkeys([s.name for s in table2.shards(Plan(quick=True))], "done")
+        "table2": dict.fromkeys([s.name for s in TABLE2.shards(Plan(quick=True))], "done")
     }
 
 

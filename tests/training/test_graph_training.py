@@ -18,7 +18,7 @@ from curvae.data import Graph, load_graph, split_edges
 from curvae.models import Pairs, PairSampler
 from curvae.models import graph_vae as pairs_module
 from curvae.nn import GraphEncoder, normalised_adjacency
-from curvae.paper.table4 import WeightedGraphVAE
+from curvae.paper.methods import WeightedGraphVAE
 from curvae.training import stacks
 from curvae.training.comparison import Paired
 from curvae.training.config import GraphConfig

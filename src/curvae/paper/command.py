@@ -1,4 +1,4 @@
-"""`curvae paper`: shards computed one by one and kept, so that an interrupted run goes on; then merged and shown."""
+"""`curvae paper`: compute shards one by one and keep them, so that an interrupted run resumes; then merge and show."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
+import joblib
+import torch
 from threadpoolctl import threadpool_limits
 
 from ..cli.console import Answer
 from ..cli.options import command_line
+from ..data.files import count
 from ..errors import CurvaeError
 from ..report import Picture, Report, Section
 from ..runs import Reporter, Step
@@ -22,16 +25,15 @@ from ..settings import ADDED
 from ..training.config import choose_device, few_threads
 from ..training.storage import json_text, locked, read_json, versions, write_bytes, write_json, write_text
 from ..training.workers import default_jobs
-from . import ablation, gallery, table1, table2, table3, table4, tuned
-from .experiment import FIGURES, Experiment, Plan, Shard, Workspace, device_text, markdown
+from .experiment import PICTURES, Experiment, Plan, Shard, Workspace, markdown
+from .figures import GALLERY
+from .tables import ABLATION, SEARCHED, TABLE1, TABLE2, TABLE3, TABLE4
 
-__all__ = ["CACHE", "EXPERIMENTS", "State", "Store", "paper_list", "paper_run", "run_experiment"]
+__all__ = ["EXPERIMENTS", "State", "Store", "paper_list", "paper_run", "run_experiment"]
 
 State = Literal["done", "missing", "outdated"]
 
-CACHE = "cache"
 _QUICK = "This was a quick run that only shows that everything works; its figures mean little."
-_MERGING = 60.0  # seconds to wait for another process that merges the same shards
 
 
 @dataclass(frozen=True)
@@ -52,31 +54,26 @@ class Store:
     def merged(self, ending: str = "json") -> Path:
         return self.out / f"{self.experiment.name}.{ending}"
 
-    def read(self, shard: Shard) -> dict[str, Any] | None:
-        """The stored result of a shard, unless there is none or its settings were others."""
-        stored = self._stored(shard)
-        current = stored is not None and _known(stored.get("settings")) == _known(_plain(shard.settings))
-        return stored if current else None
-
-    def _stored(self, shard: Shard) -> dict[str, Any] | None:
-        """From its own file, or from the merged one, which holds all shards."""
+    def read(self, shard: Shard) -> tuple[State, dict[str, Any]]:
+        """Return the state of a shard, and what is stored of it in its own file or in the merged one."""
         if self.path(shard).exists():
-            return dict(read_json(self.path(shard)))
-        return read_json(self.merged())["shards"].get(shard.name) if self.merged().exists() else None
-
-    def state(self, shard: Shard) -> State:
-        if self.read(shard) is not None:
-            return "done"
-        return "missing" if self._stored(shard) is None else "outdated"
+            stored = read_json(self.path(shard))
+        else:
+            stored = read_json(self.merged())["shards"].get(shard.name) if self.merged().exists() else None
+        if stored is None:
+            return "missing", {}
+        same = _known(stored.get("settings")) == _known(_plain(shard.settings))
+        return "done" if same else "outdated", dict(stored)
 
     def states(self) -> dict[str, State]:
-        """The state of every shard."""
-        return {shard.name: self.state(shard) for shard in self.shards}
+        """Return the state of every shard."""
+        return {shard.name: self.read(shard)[0] for shard in self.shards}
 
     def compute(self, shard: Shard, workspace: Workspace) -> None:
         """Compute a shard and write its result."""
         began = time.perf_counter()
-        threads = _THREADS if workspace.device.type == "cuda" else None
+        cuda, cores = workspace.device.type == "cuda", count(joblib.cpu_count(), "CPU core")
+        threads = _THREADS if cuda else None
         with few_threads(threads), threadpool_limits(threads):
             figures = shard.work(workspace)
         write_json(
@@ -85,7 +82,7 @@ class Store:
                 "experiment": self.experiment.name,
                 "shard": shard.name,
                 "quick": self.plan.quick,
-                "device": device_text(workspace.device),
+                "device": f"one {torch.cuda.get_device_name(workspace.device)}" if cuda else cores,
                 "seconds": round(time.perf_counter() - began, 1),
                 "versions": versions(),
                 "date": today(),
@@ -95,11 +92,11 @@ class Store:
         )
 
     def merge(self) -> dict[str, Any] | None:
-        """All shards and their summary, written as JSON, Markdown and HTML; None while shards are missing."""
-        found = {shard.name: self.read(shard) for shard in self.shards}
-        known = {name: result for name, result in found.items() if result is not None}
-        if len(known) < len(found):
+        """Write all shards and their summary as JSON, Markdown and HTML; None while shards are missing."""
+        read = {shard.name: self.read(shard) for shard in self.shards}
+        if any(state != "done" for state, _ in read.values()):
             return None
+        known = {name: stored for name, (_, stored) in read.items()}
         result = {
             "experiment": self.experiment.name,
             "title": self.experiment.title,
@@ -117,19 +114,18 @@ class Store:
         return result
 
     def show(self, result: Mapping[str, Any]) -> None:
-        """The pages of a merged result, and their pictures as files."""
+        """Write the pages of a merged result, and their pictures as files."""
         page = self.experiment.page(result)
         warnings = [_QUICK] if result["quick"] else []
-        files: dict[int, str] = {}
-        for section in page.sections:
-            for picture in section.pictures:
-                files[id(picture)] = f"{FIGURES}/{self.experiment.name}-{len(files) + 1}.png"
-                write_bytes(self.out / files[id(picture)], picture.png)
+        pictures = [picture for section in page.sections for picture in section.pictures]
+        files = {id(picture): f"{PICTURES}/{self.experiment.name}-{k}.png" for k, picture in enumerate(pictures, 1)}
+        for picture in pictures:
+            write_bytes(self.out / files[id(picture)], picture.png)
         named = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
         note = f"{result['seconds'] / 60:.1f} minutes on {result['device']}; {named}."
         write_text(self.merged("md"), markdown(self.experiment.title, page, warnings, note, files))
         drawn = [
-            Picture((self.out / FIGURES / name).read_bytes(), caption, caption, wide=True)
+            Picture((self.out / PICTURES / name).read_bytes(), caption, caption, wide=True)
             for name, caption in page.gallery.items()
         ]
         report = Report(
@@ -137,7 +133,7 @@ class Store:
             page.verdict,
             page.tone,
             warnings,
-            [*page.sections, Section("Pictures", (), drawn)],
+            [*page.sections, Section("Pictures", pictures=drawn)],
             command_line(),
             result["versions"],
             result["seed"],
@@ -181,31 +177,28 @@ def run_experiment(
         raise CurvaeError(
             f"{experiment.name} has no shard {', '.join(unknown)}; curvae paper {experiment.name} --shards lists them"
         )
-    _refuse_mixture(store)
+    kept = [*(out / experiment.name).glob("*.json"), *out.glob(f"{experiment.name}.json")]
+    if any(read_json(path).get("quick") != plan.quick for path in kept):
+        # Each would overwrite the other.
+        raise CurvaeError(
+            f"{out} holds results of {'full' if plan.quick else 'quick'} runs; choose another folder with out=…"
+        )
     for number, shard in enumerate(shards, 1):
         if only and shard.name not in only:
             continue
-        if store.state(shard) == "done" and not force:
+        if store.read(shard)[0] == "done" and not force:
             if only:
                 reporter.say(f"{shard.name} is done; force=True computes it again")
             continue
         reporter.say(f"{experiment.name}: shard {shard.name}, {number} of {len(shards)}")
         with locked(store.path(shard)):  # other processes may compute other shards
             store.compute(shard, replace(workspace, reporter=reporter, task=f"{experiment.name}/{shard.name}"))
-    with locked(store.merged(), _MERGING):
+    with locked(store.merged(), 60.0):  # seconds to wait for another process that merges the same shards
         return store, store.merge()
 
 
-def _refuse_mixture(store: Store) -> None:
-    """Quick results and full ones do not share a folder: each would overwrite the other."""
-    for path in (*(store.out / store.experiment.name).glob("*.json"), *store.out.glob(f"{store.experiment.name}.json")):
-        if read_json(path).get("quick") != store.plan.quick:
-            kind = "full" if store.plan.quick else "quick"
-            raise CurvaeError(f"{store.out} holds results of {kind} runs; choose another folder with out=…")
-
-
 EXPERIMENTS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT for module in (table1, table2, table3, table4, ablation, gallery, tuned)
+    experiment.name: experiment for experiment in (TABLE1, TABLE2, TABLE3, TABLE4, ABLATION, GALLERY, SEARCHED)
 }
 
 
@@ -214,7 +207,7 @@ def _folder(out: Path | None, quick: bool) -> Path:
 
 
 def paper_list(out: Path | None, quick: bool, seed: int) -> Answer:
-    """Every experiment with how much of it is done."""
+    """List every experiment with how much of it is done."""
     entries: list[dict[str, Any]] = []
     for experiment in EXPERIMENTS.values():
         states = Store(_folder(out, quick), experiment, Plan(quick, seed)).states()
@@ -248,7 +241,7 @@ def paper_run(
         raise CurvaeError("only=… needs one experiment: curvae paper table1 --only flat, say")
     if shards:
         return _states(chosen, folder, plan)
-    workspace = Workspace(choose_device(device), folder / CACHE, default_jobs(device))
+    workspace = Workspace(choose_device(device), folder / "cache", default_jobs(device))
     results: dict[str, Any] = {}
     lines: list[str] = []
     following = Step("paper", ("list",))
@@ -262,8 +255,11 @@ def paper_run(
             continue
         page = experiment.page(result)
         results[experiment.name] = {"verdict": page.verdict, "result": str(store.merged())}
-        lines.append(f"{experiment.name}: {page.verdict}")
-        lines += [f"page: {store.merged('html')}", f"table: {store.merged('md')}"]
+        lines += [
+            f"{experiment.name}: {page.verdict}",
+            f"page: {store.merged('html')}",
+            f"table: {store.merged('md')}",
+        ]
     return Answer(results, lines, following)
 
 

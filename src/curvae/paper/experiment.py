@@ -1,39 +1,59 @@
-"""What an experiment of the paper is made of, and where a piece of it is computed."""
+"""What an experiment of the paper is made of: shards, most of them trainings, and the page that shows their results.
+
+A shard trains a list of configurations as stacks and judges them by marginal likelihood, or first searches for settings
+on rows that are kept from the training data.
+"""
 
 from __future__ import annotations
 
-import math
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import joblib
+import numpy as np
 import torch
 
-from ..data.files import count
+from ..models.likelihoods.base import Matrix
 from ..report import Section, Table
 from ..report.page import Tone
 from ..runs.run import Reporter
+from ..training import Config, Embedding, Fitted, Rows, Scaling, Split, build, fit_many
+from ..training.evaluate import Likelihoods, active_dimensions, likelihoods_many
+from ..training.storage import read_tensors, write_tensors
 
 __all__ = [
-    "FIGURES",
+    "PICTURES",
     "Experiment",
+    "ExperimentData",
     "Page",
     "Plan",
     "Results",
+    "Search",
     "Shard",
+    "Trainings",
     "Workspace",
-    "device_text",
+    "configuration",
     "markdown",
+    "seeds",
+    "split_settings",
     "table_lines",
+    "train",
 ]
 
-_PAUSE = 0.2  # seconds between two moves of a progress bar
+PICTURES = "figures"  # folder beside the results
+Results = Mapping[str, Mapping[str, Any]]  # results of the shards of an experiment, by name
 
-FIGURES = "figures"  # folder of pictures, beside the results
-Results = Mapping[str, Mapping[str, Any]]  # what the shards of an experiment gave, by name
+# Models whose likelihoods are computed at once: more would not be faster, and take more memory.
+_AT_ONCE = 40
+# Draws a row for the divergence from the prior.
+_DRAWS = 32
+_ROWS = 4096
+# Rows on which TF32 products are checked against float32 ones.
+_CHECKED = 200
+_FAR = 1000  # between the seeds of a search and those that are judged
 
 
 @dataclass(frozen=True)
@@ -51,14 +71,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where a shard is computed, and to whom it speaks.
+    """Where a shard is computed, and where its messages go.
 
     Attributes:
         device: on which to compute.
         cache: folder for trained models that other experiments can use.
         jobs: processes for trainings on a CPU.
-        reporter: is told messages and progress.
-        task: how the work is named in messages.
+        reporter: receives messages and progress.
+        task: name of the work in messages.
     """
 
     device: torch.device
@@ -67,24 +87,9 @@ class Workspace:
     reporter: Reporter = field(default_factory=Reporter)
     task: str = ""
 
-    @property
-    def figures(self) -> Path:
-        """For pictures."""
-        return self.cache.parent / FIGURES
-
     def progress(self, what: str) -> Callable[[float, float], None]:
-        """A function to be told work done and work in all, which passes on what is news to a reader."""
-        shown = -math.inf
-
-        def tell(done: float, total: float) -> None:
-            nonlocal shown
-            now = time.monotonic()
-            # Hundreds of models finish an epoch every few milliseconds; a bar that moved with each would slow them.
-            if now - shown > _PAUSE or done >= total:
-                shown = now
-                self.reporter.progress(f"{self.task} {what}", done, total, "")
-
-        return tell
+        """Return a function that reports the work done and the work in all."""
+        return lambda done, total: self.reporter.progress(f"{self.task} {what}", done, total, "")
 
 
 @dataclass(frozen=True)
@@ -142,34 +147,284 @@ class Experiment:
     minutes: float
 
 
-def device_text(device: torch.device) -> str:
-    """ "one NVIDIA H200", or the number of cores."""
-    if device.type == "cuda":
-        return f"one {torch.cuda.get_device_name(device)}"
-    return count(joblib.cpu_count(), "CPU core")
-
-
 def markdown(title: str, page: Page, warnings: Sequence[str], note: str, files: Mapping[int, str]) -> str:
-    """The page as Markdown; `files` says where each picture lies."""
-    lines = [f"# {title}", "", page.verdict, ""]
-    for warning in warnings:
-        lines += [f"> {warning}", ""]
+    """Write a page as Markdown; `files` holds the path of each picture, by the picture's `id`."""
+    paragraphs = [f"# {title}", page.verdict, *(f"> {warning}" for warning in warnings)]
     for section in page.sections:
-        lines += [f"## {section.title}", ""]
-        for paragraph in section.text:
-            lines += [paragraph, ""]
+        paragraphs += [f"## {section.title}", *section.text]
         for picture in section.pictures:
-            lines += [f"![{picture.alt}]({files[id(picture)]})", "", picture.caption, ""]
+            paragraphs += [f"![{picture.alt}]({files[id(picture)]})", picture.caption]
         for table in section.tables:
-            lines += [*table_lines(table), ""]
-            if table.note:
-                lines += [table.note, ""]
+            paragraphs += ["\n".join(table_lines(table)), *([table.note] if table.note else [])]
     for name, caption in page.gallery.items():
-        lines += [f"![{caption}]({FIGURES}/{name})", "", caption, ""]
-    return "\n".join([*lines, note, ""])
+        paragraphs += [f"![{caption}]({PICTURES}/{name})", caption]
+    return "\n\n".join([*paragraphs, note]) + "\n"
 
 
 def table_lines(table: Table) -> list[str]:
-    """A table in Markdown."""
+    """Write a table as lines of Markdown."""
     rows = [table.header, ["---"] * len(table.header), *table.rows]
     return [f"| {' | '.join(cell.replace('|', '¦') for cell in row)} |" for row in rows]
+
+
+# --- trainings ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExperimentData:
+    """Data of a training: rows with their split, their scaling, and the rows to judge by."""
+
+    x: Matrix
+    split: Split
+    scaling: Scaling
+    test: Matrix
+
+
+Extra = Callable[[Sequence[Fitted], Sequence[ExperimentData], Workspace], Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """What a shard trains.
+
+    Attributes:
+        configs: of the trainings.
+        samples: importance samples a row for the likelihoods.
+        dataset: data for every seed; called once a seed.
+        data: what distinguishes the data, for the settings of the shard.
+        tf32: compute likelihoods on CUDA with TF32 products; a check against float32 is recorded.
+        extra: more figures of every trained model, from the models and their data.
+        cache: name under which the trained models are kept.
+    """
+
+    configs: Sequence[Config]
+    samples: int
+    dataset: Callable[[int], ExperimentData]
+    data: Mapping[str, Any]
+    tf32: bool = False
+    extra: Extra | None = None
+    cache: str | None = None
+
+    def shard(self, name: str) -> Shard:
+        own = {"samples": self.samples, "data": dict(self.data), "tf32_likelihoods": self.tf32}
+        return Shard(name, {**split_settings(self.configs), **own}, self.run)
+
+    def run(self, workspace: Workspace) -> dict[str, Any]:
+        """Train and judge; return the figures of every training."""
+        by_seed = {seed: self.dataset(seed) for seed in dict.fromkeys(config.seed for config in self.configs)}
+        datasets = [by_seed[config.seed] for config in self.configs]
+        began = time.perf_counter()
+        fitted = train(self.configs, datasets, workspace, self.cache, again=True)
+        trained = time.perf_counter()
+        found, gap = self._judge(fitted, [dataset.test for dataset in datasets], workspace)
+        judged = time.perf_counter()
+        own = split_settings(self.configs)["trainings"]
+        # Seeds may share their data, which is then on the device once.
+        tests = {id(one): Rows(one.test, one.scaling, workspace.device) for one in by_seed.values()}
+        more = [{}] * len(fitted) if self.extra is None else self.extra(fitted, datasets, workspace)
+        records = [
+            {"config": settings, **_figures(one, tests[id(dataset)], likelihoods), **figures}
+            for settings, one, dataset, likelihoods, figures in zip(own, fitted, datasets, found, more, strict=True)
+        ]
+        seconds = {
+            "training": trained - began,
+            "likelihoods": judged - trained,
+            "other": time.perf_counter() - judged,
+        }
+        return {"trainings": records, "seconds_by_part": seconds, **({} if gap is None else {"tf32_gap": gap})}
+
+    def _judge(
+        self, fitted: Sequence[Fitted], tests: Sequence[Matrix], workspace: Workspace
+    ) -> tuple[list[Likelihoods], float | None]:
+        """Likelihoods of the test rows, and what TF32 products change in one of them, where they are used."""
+        advance = workspace.reporter.counter(f"{workspace.task} likelihoods", sum(test.shape[0] for test in tests))
+        found: list[Likelihoods] = []
+        for start in range(0, len(fitted), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            found += likelihoods_many(fitted[part], tests[part], self.samples, advance=advance, tf32=self.tf32)
+        if not (self.tf32 and workspace.device.type == "cuda"):
+            return found, None
+        few = tests[0][:_CHECKED]
+        exact, rough = (likelihoods_many(fitted[:1], [few], self.samples, tf32=tf32)[0].mean for tf32 in (False, True))
+        return found, rough - exact
+
+
+def _figures(fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
+    """Likelihood of the test rows, where their posteriors lie, and the divergence of those from the prior.
+
+    The divergence is the mean over rows of log q(z|x) − log p(z), with its Monte Carlo standard error, and the lowest
+    mean of any row.
+    """
+    model = fitted.model
+    generator = torch.Generator(model.device).manual_seed(0)
+    means, variances, centres = [], [], []
+    with torch.no_grad():
+        for index in torch.arange(len(test), device=model.device).split(_ROWS):
+            batch = test.batch(index)
+            centres.append(model.encode(batch).loc)
+            _, kl = model.draw(batch, model.noise(len(batch), _DRAWS, generator))
+            means.append(kl.mean(0))
+            variances.append(kl.var(0) / _DRAWS)
+        mean, variance, space = torch.cat(means), torch.cat(variances), torch.cat(centres).cpu().numpy()
+        _, _, c, scale = model.space.figures()[0]
+    embedding = Embedding(space, np.empty(0), c)
+    learned = fitted.config.learn_curvature or fitted.config.learn_prior_scale
+    return {
+        "nll": -likelihoods.mean,
+        "nll_error": float(np.sqrt((likelihoods.error**2).sum()) / len(likelihoods.error)),
+        "median_ess": float(np.median(likelihoods.ess)),
+        "kl": float(mean.mean()),
+        "kl_error": float(variance.sum().sqrt()) / len(mean),
+        "kl_lowest_row": float(mean.min()),
+        "active_dimensions": active_dimensions(embedding, scale),
+        "mean_radius": float(embedding.radius.mean()),
+        "training_elbo": fitted.last["elbo"],
+        **({name: fitted.last[name] for name in ("c", "prior_scale")} if learned else {}),
+        **({} if fitted.failure is None else {"failure": fitted.failure}),
+    }
+
+
+@dataclass(frozen=True)
+class Search:
+    """A family of models: settings to choose from, and how they are chosen and judged.
+
+    Attributes:
+        tried: the settings.
+        epochs: of the trainings that choose.
+        numbers: how many seeds choose, and how many are judged.
+        first: the first of the seeds that are judged; those that choose lie far from them.
+        trial: data of the trainings that choose, with the rows to choose by as its test rows.
+        dataset: data of the trainings that are judged.
+        samples: importance samples for choosing and for judging.
+        data: what distinguishes the data.
+        tf32: as of `Trainings`.
+        extra: more figures of the trainings that are judged.
+    """
+
+    tried: Sequence[Config]
+    epochs: int
+    numbers: tuple[int, int]
+    first: int
+    trial: Callable[[int], ExperimentData]
+    dataset: Callable[[int], ExperimentData]
+    samples: tuple[int, int]
+    data: Mapping[str, Any]
+    tf32: bool = False
+    extra: Extra | None = None
+
+    def shard(self, name: str) -> Shard:
+        settings = {
+            "tried": [one.flat() for one in self.tried],
+            "epochs_of_the_search": self.epochs,
+            "seeds_of_the_search": self.numbers[0],
+            "trainings": self.numbers[1],
+            "first_seed": self.first,
+            "samples_of_the_search": self.samples[0],
+            "samples": self.samples[1],
+            "data": dict(self.data),
+            "tf32_likelihoods": self.tf32,
+        }
+        return Shard(name, settings, self.run)
+
+    def run(self, workspace: Workspace) -> dict[str, Any]:
+        """Try all settings, then train the best; return the scores of all and the figures of the best."""
+        began = time.perf_counter()
+        short = [
+            one
+            for config in self.tried
+            for one in seeds(replace(config, epochs=self.epochs), self.numbers[0], _FAR + self.first)
+        ]
+        found = Trainings(short, self.samples[0], self.trial, self.data, self.tf32).run(
+            replace(workspace, task=f"{workspace.task}, search")
+        )
+        # A training that failed is never chosen.
+        judged = [np.inf if "failure" in record else record["nll"] for record in found["trainings"]]
+        scores = np.reshape(judged, (len(self.tried), -1)).mean(1)
+        best = self.tried[int(scores.argmin())]
+        middle = time.perf_counter()
+        result = Trainings(
+            seeds(best, self.numbers[1], self.first), self.samples[1], self.dataset, self.data, self.tf32, self.extra
+        ).run(workspace)
+        for record in result["trainings"]:
+            record["seed"] = record.pop("config")["seed"]
+        return {
+            "validation_nll": [float(score) for score in scores],
+            "chosen": best.flat(),
+            "trainings": result["trainings"],
+            "seconds_of_the_search": middle - began,
+            "seconds_of_the_trainings": time.perf_counter() - middle,
+        }
+
+
+def train(
+    configs: Sequence[Config],
+    datasets: Sequence[ExperimentData],
+    workspace: Workspace,
+    cache: str | None = None,
+    again: bool = False,
+) -> list[Fitted]:
+    """Train models; with `cache`, keep them under that name.
+
+    Models that were kept with the same settings are loaded instead, unless `again`.
+    """
+    path = workspace.cache / f"{cache}.safetensors"
+    settings = json.dumps([config.flat() for config in configs])
+    if cache is not None and not again and path.exists():
+        tensors, metadata = read_tensors(path)
+        if metadata.get("configs") == settings:
+            return _restore(configs, datasets, workspace, tensors)
+    fitted = fit_many(
+        configs,
+        [dataset.x for dataset in datasets],
+        splits=[dataset.split for dataset in datasets],
+        scalings=[dataset.scaling for dataset in datasets],
+        device=workspace.device,
+        jobs=workspace.jobs,
+        progress=workspace.progress("training"),
+        warn=workspace.reporter.warn,
+    )
+    if cache is not None:
+        kept = {f"{i}.{name}": t for i, one in enumerate(fitted) for name, t in one.model.state_dict().items()}
+        write_tensors(path, kept, {"configs": settings})
+    return fitted
+
+
+def _restore(
+    configs: Sequence[Config],
+    datasets: Sequence[ExperimentData],
+    workspace: Workspace,
+    tensors: Mapping[str, torch.Tensor],
+) -> list[Fitted]:
+    """Models of kept parameters, whose names begin with the number of their model."""
+    fitted = []
+    for i, (config, dataset) in enumerate(zip(configs, datasets, strict=True)):
+        model, prefix = build(config, dataset.x.shape[1]), f"{i}."
+        model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        model.to(workspace.device).eval()
+        fitted.append(Fitted(config, model, dataset.scaling, "as asked", dataset.split, []))
+    return fitted
+
+
+def split_settings(configs: Sequence[Config]) -> dict[str, Any]:
+    """Split configurations into what they share, "config", and what each has for itself, "trainings".
+
+    The seed always belongs to the latter.
+
+    Example:
+        >>> found = split_settings([Config(seed=0), Config(seed=1)])
+        >>> found["trainings"], found["config"]["dim"]
+        ([{'seed': 0}, {'seed': 1}], 2)
+    """
+    every = [config.flat() for config in configs]
+    common = {k: v for k, v in every[0].items() if k != "seed" and all(other[k] == v for other in every)}
+    return {"config": common, "trainings": [{k: v for k, v in one.items() if k not in common} for one in every]}
+
+
+def configuration(common: Mapping[str, Any], own: Mapping[str, Any]) -> Config:
+    """Join what `split_settings` took apart, for one training."""
+    return Config.from_json({**common, **own})
+
+
+def seeds(config: Config, count: int, first: int = 0) -> list[Config]:
+    """Repeat a configuration with `count` seeds."""
+    return [replace(config, seed=seed) for seed in range(first, first + count)]

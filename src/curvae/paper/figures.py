@@ -1,37 +1,61 @@
-"""The paper's figures about geometry, and the rejection samplers of its appendix.
+"""The paper's figures: of the geometry, of maps of the branching diffusion, and of maps of the digits.
 
-Each function returns a matplotlib figure; `FIGURES` lists them by name. The samplers are references independent of the
-library's own draws. Each draws the hyperbolic radius r, of density ρ(r) ∝ exp(−r²/2σ²)·(sinh(√c·r)/√c)^(d−1), from a
-proposal g and accepts with probability ρ/(M·g); its acceptance rate is 1/M. Where the printed formulas cannot be meant
-literally they are read as `docs/mathematics.md` explains. Moments and normalisers come from sums over a fine grid, not
-from `curvae.distributions`.
+Functions that draw return a matplotlib figure; `FIGURES` lists those about geometry by name. Maps show trained models,
+on the disc and on the plane.
+
+The rejection samplers of the paper's appendix are references independent of the library's own draws. Each draws the
+hyperbolic radius r, of density ρ(r) ∝ exp(−r²/2σ²)·(sinh(√c·r)/√c)^(d−1), from a proposal g and accepts with
+probability ρ/(M·g); its acceptance rate is 1/M. Where the printed formulas cannot be meant literally they are read as
+`docs/mathematics.md` explains. Moments and normalisers come from sums over a fine grid, not from
+`curvae.distributions`.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
+from PIL import Image
+from torch import Tensor, nn
 
+from ..data import Tree, branching_diffusion
 from ..distributions import HyperbolicNormal, RiemannianNormal, WrappedNormal
+from ..errors import CurvaeError
 from ..geometry import PoincareBall
+from ..nn import Gyroplane
+from ..plotting import figure_bytes, fit_window, gyroplane_heat, latent_map, mosaic, sample_grid
 from ..plotting.disc import INK, density, disc, geodesics, gyroplane, project, regular_tree
+from ..runs.pages import node_places
+from ..training import Config, Fitted
+from ..training.storage import write_bytes
+from . import tables
+from .cells import PLAIN
+from .experiment import PICTURES, Experiment, Page, Plan, Shard, Workspace, split_settings, train
+from .methods import GPLVM, principal_components, scaled
 
 __all__ = [
     "FIGURES",
+    "GALLERY",
     "GammaProposal",
     "PiecewiseExponential",
     "RadiusSampler",
     "TruncatedNormal",
     "acceptance_rates",
+    "hyperplanes",
     "panels",
 ]
+
+# --- samplers of the appendix ---------------------------------------------------------------------------------------
 
 # Draws take the inverse of the acceptance rate in rounds; below this one they seem never to end.
 _LOWEST_RATE = 1e-5
@@ -62,14 +86,14 @@ class RadiusSampler(ABC):
         self.deviation = (weights * (grid - self.mean) ** 2).sum(0).sqrt()
 
     def log_density(self, r: Tensor) -> Tensor:
-        """log ρ without its normaliser, for r of shape (…, B)."""
+        """Compute log ρ without its normaliser, for r of shape (…, B)."""
         x = math.sqrt(self.c) * r
         log_sinh = x + torch.log1p(-torch.exp(-2 * x)) - math.log(2 * math.sqrt(self.c))
         return -(r**2) / (2 * self.scale**2) + (self.dim - 1) * log_sinh
 
     @abstractmethod
     def propose(self, count: int) -> tuple[Tensor, Tensor]:
-        """Radii of shape (count, B) and the logarithms of their acceptance probabilities."""
+        """Propose radii of shape (count, B), with the logarithms of their acceptance probabilities."""
 
     @property
     @abstractmethod
@@ -77,7 +101,7 @@ class RadiusSampler(ABC):
         """The acceptance rate for every scale."""
 
     def sample(self, count: int) -> Tensor:
-        """Draws of shape (count, B)."""
+        """Draw radii of shape (count, B)."""
         if (rate := float(self.acceptance.min())) < _LOWEST_RATE:
             raise ValueError(
                 f"{type(self).__name__} accepts a fraction {rate:.2g} of its proposals at c = {self.c:g} in {self.dim} "
@@ -183,15 +207,17 @@ SAMPLERS: dict[str, type[RadiusSampler]] = {
 
 
 def acceptance_rates(dims: Sequence[int], scale: Tensor, c: float = 1.0) -> dict[str, Tensor]:
-    """Acceptance rates of shape (dims, scales) by sampler."""
+    """Compute acceptance rates of shape (dims, scales) by sampler."""
     return {name: torch.stack([make(d, scale, c).acceptance for d in dims]) for name, make in SAMPLERS.items()}
 
 
-RED, BLUE, ORANGE, GREEN = "#c0392b", "#2471a3", "#d68910", "#1e8449"
+# --- geometry -------------------------------------------------------------------------------------------------------
+
+RED, BLUE, ORANGE = "#c0392b", "#2471a3", "#d68910"
 
 
 def panels(rows: int, columns: int, size: float = 2.2) -> tuple[Figure, list[list[Axes]]]:
-    """A figure with square panels, `size` inches each."""
+    """Make a figure with square panels, `size` inches each."""
     figure = Figure(figsize=(columns * size, rows * size), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False).tolist()
 
@@ -215,7 +241,7 @@ def _name(ax: Axes, text: str, point: Tensor, shift: tuple[int, int], colour: st
 
 
 def tree(degree: int = 3, depth: int = 6) -> Figure:
-    """A regular tree in the Poincaré disc; all edges have the same length."""
+    """Draw a regular tree in the Poincaré disc; all edges have the same length."""
     ball = PoincareBall(2)
     figure, [[ax]] = panels(1, 1, 4.0)
     disc(ax, ball)
@@ -228,7 +254,7 @@ def tree(degree: int = 3, depth: int = 6) -> Figure:
 
 
 def geodesics_and_exponential_maps() -> Figure:
-    """Geodesics between points and through the disc, and tangent vectors with their images under exp."""
+    """Draw geodesics between points and through the disc, and tangent vectors with their images under exp."""
     ball = PoincareBall(2)
     figure, [[ax]] = panels(1, 1, 4.0)
     disc(ax, ball)
@@ -249,41 +275,42 @@ def geodesics_and_exponential_maps() -> Figure:
     return figure
 
 
-def _density(ax: Axes, distribution: HyperbolicNormal, title: str) -> None:
-    """The density of a distribution on the disc, its mean marked by a cross."""
-    disc(ax, distribution.manifold)  # type: ignore[arg-type]
-    density(ax, distribution)
-    ax.plot(*distribution.loc, "+", color=RED, markersize=9, markeredgewidth=1.6)
-    ax.set_title(title, fontsize=9)
+def _density_grid(distributions: Mapping[str, HyperbolicNormal]) -> Figure:
+    """Two rows of densities on the disc with their titles, the mean of each marked by a cross."""
+    figure, [above, below] = panels(2, len(distributions) // 2)
+    for ax, (title, distribution) in zip([*above, *below], distributions.items(), strict=True):
+        disc(ax, distribution.manifold)  # type: ignore[arg-type]
+        density(ax, distribution)
+        ax.plot(*distribution.loc, "+", color=RED, markersize=9, markeredgewidth=1.6)
+        ax.set_title(title, fontsize=9)
+    return figure
 
 
 def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.0, 0.4, 0.8)) -> Figure:
-    """Both normals for several means √c·‖μ‖, at the same scale."""
-    ball = PoincareBall(2, c)
-    figure, axes = panels(2, len(radii))
-    distributions = (("Riemannian", RiemannianNormal), ("wrapped", WrappedNormal))
-    for row, (name, distribution) in zip(axes, distributions, strict=True):
-        for ax, radius in zip(row, radii, strict=True):
-            mean = torch.tensor([radius / math.sqrt(c), 0.0], dtype=torch.float64)
-            _density(ax, distribution(mean, scale, ball), f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$")
+    """Draw both normals for several means √c·‖μ‖, at the same scale."""
+    means = {radius: torch.tensor([radius / math.sqrt(c), 0.0], dtype=torch.float64) for radius in radii}
+    figure = _density_grid(
+        {
+            f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$": distribution(mean, scale, PoincareBall(2, c))
+            for name, distribution in (("Riemannian", RiemannianNormal), ("wrapped", WrappedNormal))
+            for radius, mean in means.items()
+        }
+    )
     figure.suptitle(f"density with respect to the Riemannian measure, c = {c:g}, σ = {scale:g}", fontsize=9)
     return figure
 
 
 def anisotropic_densities() -> Figure:
-    """The wrapped normal with diagonal covariance, c = 1; σ are standard deviations of v = λ_μ log_μ(z)."""
-    ball = PoincareBall(2)
-    scales = ((1.0, 1.0), (2.0, 0.5), (0.5, 2.0))
-    figure, axes = panels(2, 3)
-    for row, radius in zip(axes, (0.0, 0.4), strict=True):
-        for ax, scale in zip(row, scales, strict=True):
-            mean, deviations = torch.tensor([[radius, 0.0], scale], dtype=torch.float64)
-            _density(ax, WrappedNormal(mean, deviations, ball), f"$\\|\\mu\\| = {radius}$, σ = {scale}")
-    return figure
+    """Draw the wrapped normal with diagonal covariance, c = 1; σ are standard deviations of v = λ_μ log_μ(z)."""
+    distributions: dict[str, HyperbolicNormal] = {}
+    for radius, scale in product((0.0, 0.4), ((1.0, 1.0), (2.0, 0.5), (0.5, 2.0))):
+        mean, deviations = torch.tensor([[radius, 0.0], scale], dtype=torch.float64)
+        distributions[f"$\\|\\mu\\| = {radius}$, σ = {scale}"] = WrappedNormal(mean, deviations, PoincareBall(2))
+    return _density_grid(distributions)
 
 
 def projection() -> Figure:
-    """Orthogonal projection on a hyperplane, in the disc and in the plane."""
+    """Draw the orthogonal projection on a hyperplane, in the disc and in the plane."""
     figure, [axes] = panels(1, 2, 3.4)
     for ax, c in zip(axes, (1.0, 0.0), strict=True):
         ball = PoincareBall(2, c)
@@ -308,7 +335,7 @@ def projection() -> Figure:
 
 
 def acceptance() -> Figure:
-    """Acceptance rates of the appendix's samplers over dimension and σ, c = 1."""
+    """Draw the acceptance rates of the appendix's samplers over dimension and σ, c = 1."""
     shades = {2: "#a9cce3", 3: "#5dade2", 5: "#2e86c1", 10: "#1f618d", 20: "#123f5e"}  # by dimension
     scale = torch.logspace(-2, 0.5, 40)
     figure = Figure(figsize=(8.4, 2.9), layout="constrained")
@@ -332,3 +359,222 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "projection": projection,
     "acceptance": acceptance,
 }
+
+# --- maps -----------------------------------------------------------------------------------------------------------
+
+HYPERPLANES = 60  # drawn of a decoder
+_SIZE = 3.1  # inches a panel
+
+# Of the maps in appendix D; the comparison with other methods and the heat map have c = 1.
+CURVATURES = (1.2, 0.3, 0.1)
+TREE = replace(tables.TREE, prior_scale=1.7, posterior="riemannian")
+
+CAPTIONS = {
+    "tree": "A regular tree in the Poincaré disc; all edges have the same length.",
+    "geodesics": "Geodesics, and exponential maps of tangent vectors.",
+    "densities": "Riemannian and wrapped normal for several means, c = 10, at the same σ.",
+    "anisotropic": "The wrapped normal with diagonal covariance, c = 1; σ are standard deviations.",
+    "projection": "Orthogonal projection on a hyperplane, in the disc and in the plane.",
+    "acceptance": "Acceptance rates of the appendix's radius samplers, c = 1.",
+    "maps-models": "The branching diffusion: P-VAE, N-VAE, PCA and GPLVM. Dots are posterior samples, lines the true "
+    "hierarchy, colours its branches; the models see neither.",
+    "maps-curvatures": "The branching diffusion for decreasing curvature, with posterior samples.",
+    "maps-gyroplanes": f"The same maps with the {HYPERPLANES} steepest hyperplanes of the decoder.",
+    "maps-distance": "The log distance to the hyperplane that divides the rows most evenly, in the ball and the plane.",
+    "maps-digits": "MNIST, in the ball and in the plane: posterior means, test images at their places, and samples of "
+    "the model.",
+}
+# Pictures of continuous colour, which a palette would cut into bands.
+SHADED = ("densities", "anisotropic", "maps-distance")
+
+
+@dataclass(frozen=True)
+class Map:
+    """Points in ball coordinates, of rows of the data.
+
+    Attributes:
+        name: shown above the map.
+        ball: the space.
+        points: (rows, 2).
+        samples: of the posteriors of a model, (rows, draws, 2).
+        hyperplanes: points and normals of a model's decoder; empty for other maps.
+    """
+
+    name: str
+    ball: PoincareBall
+    points: Tensor
+    samples: Tensor | None = None
+    hyperplanes: Sequence[Tensor] = ()
+
+
+def map_rows(fitted: Fitted, x: Any, draws: int = 0) -> Map:
+    """Map rows, in original units, by a two-dimensional model, with `draws` posterior samples each."""
+    fitted = fitted.double()
+    model = fitted.model
+    c = float(model.space.curvatures()[0].detach())
+    ball = PoincareBall(2, c)
+    with torch.no_grad():
+        posterior = model.encode(fitted.rows(x).batch(torch.arange(len(x))))
+        noise = torch.randn(draws, len(x), 2, generator=torch.Generator().manual_seed(0))
+        drawn = ball.from_lorentz(posterior.transform(noise.to(model.device)).cpu()).transpose(0, 1) if draws else None
+        points = ball.from_lorentz(posterior.loc.cpu())
+    return Map(f"P-VAE, c = {c:g}" if c else "N-VAE", ball, points, drawn, hyperplanes(fitted))
+
+
+def hyperplanes(fitted: Fitted) -> tuple[Tensor, Tensor]:
+    """Return points and normals of the decoder's first layer, in ball coordinates.
+
+    On the plane, where ball coordinates are half the metric ones, unit k is zero on ⟨w, 2z⟩ + b = 0.
+    """
+    layer = next(fitted.model.decoder.children())
+    if not isinstance(layer, Gyroplane | nn.Linear):
+        raise CurvaeError(f"hyperplanes are drawn of gyroplane layers, not of {type(layer).__name__}")
+    weight = layer.weight.detach().double().cpu()
+    if isinstance(layer, Gyroplane):
+        ball = PoincareBall(2, float(fitted.model.space.curvatures()[0].detach()))
+        return ball.expmap0(layer.points.detach().double().cpu()), weight
+    bias = layer.bias.detach().double().cpu().unsqueeze(1)
+    return -bias * weight / (2 * weight.square().sum(1, keepdim=True)), weight
+
+
+def tree_maps(maps: Sequence[Map], tree: Tree, gyroplanes: bool = False) -> Figure:
+    """Draw maps side by side with posterior samples and the true hierarchy.
+
+    Arguments:
+        maps: of the observations of the tree.
+        tree: the truth.
+        gyroplanes: draw the hyperplanes of the decoders instead of posterior samples.
+    """
+    figure, [axes] = panels(1, len(maps), _SIZE)
+    for ax, one in zip(axes, maps, strict=True):
+        steepest = None
+        if gyroplanes:
+            p, a = one.hyperplanes
+            # Those with the longest normals, as many as can be told apart.
+            longest = a.norm(dim=1).argsort(descending=True)[:HYPERPLANES]
+            steepest = p[longest], a[longest]
+        latent_map(
+            ax,
+            one.ball,
+            one.points,
+            tree.branches()[tree.node],
+            samples=None if gyroplanes else one.samples,
+            hierarchy=(node_places(tree, one.ball, one.points), tree.edges),
+            gyroplanes=steepest,
+            title=one.name,
+        )
+        if (legend := ax.get_legend()) is not None:
+            legend.remove()  # branches differ in place and colour; their names say nothing
+        if float(one.ball.c):
+            # All of the disc, however little of it the points fill.
+            for patch in list(ax.patches):
+                patch.remove()
+            disc(ax, one.ball)
+    return figure
+
+
+def distance_maps(maps: Sequence[Map], tree: Tree) -> Figure:
+    """Draw the log of the distance to the hyperplane that divides the rows most evenly, with the tree."""
+    figure, [axes] = panels(1, len(maps), 1.25 * _SIZE)
+    for ax, one in zip(axes, maps, strict=True):
+        p, a = one.hyperplanes
+        sides = one.ball.dist2plane(one.points.unsqueeze(1), p, a) > 0
+        chosen = int((sides.double().mean(0) - 0.5).abs().argmin())
+        gyroplane_heat(ax, one.ball, p[chosen], a[chosen], reach=fit_window(one.points))
+        nodes, edges = node_places(tree, one.ball, one.points), np.array(tree.edges)
+        geodesics(ax, one.ball, nodes[edges[:, 0]], nodes[edges[:, 1]], colors=INK, linewidths=0.6, zorder=1.5)
+        ax.scatter(nodes[:, 0], nodes[:, 1], s=9, color="white", edgecolors=INK, linewidths=0.5, zorder=2)
+        ax.set_title(one.name, fontsize=9, color=INK)
+    return figure
+
+
+def _shards(plan: Plan) -> list[Shard]:
+    """Geometry, branching diffusion, digits."""
+    curved = [replace(TREE, curvature=c, seed=plan.seed) for c in (*CURVATURES, 1.0)]
+    tree = [*curved, replace(TREE, curvature=0.0, decoder=PLAIN, seed=plan.seed)]
+    if plan.quick:
+        tree = [replace(config, epochs=60) for config in tree]
+    iterations = 20 if plan.quick else tables.GPLVM_ITERATIONS
+    base, _, rows, test = tables.sizes(plan)
+    digits = [
+        replace(base, dim=2, curvature=1.4, posterior="riemannian", seed=plan.seed),
+        replace(base, dim=2, curvature=0.0, posterior="wrapped", decoder=PLAIN, seed=plan.seed),
+    ]
+    maps = ["maps-models", "maps-curvatures", "maps-gyroplanes", "maps-distance"]
+    return [
+        Shard(
+            "geometry",
+            {"files": list(FIGURES)},
+            lambda workspace: _save(workspace, {name: draw() for name, draw in FIGURES.items()}),
+        ),
+        Shard(
+            "tree",
+            {"files": maps, **split_settings(tree), "gplvm_iterations": iterations},
+            partial(_draw_trees, tree, iterations),
+        ),
+        Shard(
+            "digits", {"files": ["maps-digits"], **split_settings(digits)}, partial(_draw_digits, digits, rows, test)
+        ),
+    ]
+
+
+def _save(workspace: Workspace, drawn: Mapping[str, Figure]) -> dict[str, Any]:
+    """Write figures; unless they are shaded, with a palette of 256 colours, which takes a third of the size."""
+    for name, figure in drawn.items():
+        png = figure_bytes(figure)
+        if name not in SHADED:
+            stream = io.BytesIO()
+            with Image.open(io.BytesIO(png)) as image:
+                image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE).save(stream, "PNG", optimize=True)
+            png = stream.getvalue()
+        write_bytes(workspace.cache.parent / PICTURES / f"{name}.png", png)
+    return {"files": list(drawn)}
+
+
+def _draw_trees(configs: Sequence[Config], iterations: int, workspace: Workspace) -> dict[str, Any]:
+    dataset, tree = tables.tree_data(configs[0].seed), branching_diffusion(seed=configs[0].seed)
+    fitted = train(configs, [dataset] * len(configs), workspace, "tree-maps")
+    *decreasing, unit, flat = (map_rows(one, dataset.x, draws=8) for one in fitted)
+    y, plane = scaled(tree), PoincareBall(2, 0.0)
+    others = {"PCA": principal_components(y), "GPLVM": GPLVM.fit(y, iterations=iterations).x}
+    drawn = {
+        "maps-models": tree_maps(
+            [unit, flat, *(Map(name, plane, torch.from_numpy(x)) for name, x in others.items())], tree
+        ),
+        "maps-curvatures": tree_maps([*decreasing, flat], tree),
+        "maps-gyroplanes": tree_maps([*decreasing, flat], tree, gyroplanes=True),
+        "maps-distance": distance_maps([unit, flat], tree),
+    }
+    return _save(workspace, drawn)
+
+
+def _draw_digits(configs: Sequence[Config], rows: int | None, test: int | None, workspace: Workspace) -> dict[str, Any]:
+    """Draw for every model a row: posterior means, images at their places, and new images from the model."""
+    dataset = tables.digit_data(rows, test)
+    fitted = train(configs, [dataset] * len(configs), workspace, "digit-maps")
+    figure, axes = panels(len(fitted), 3, 1.15 * _SIZE)
+    for row, one in zip(axes, fitted, strict=True):
+        drawn, model = map_rows(one, dataset.test), one.double().model
+        latent_map(row[0], drawn.ball, drawn.points, tables.digits("test", test)[1], title=drawn.name)
+        mosaic(row[1], drawn.ball, drawn.points, dataset.test.reshape(-1, 28, 28), size=0.04)
+        samples = model.sample(100, torch.Generator(model.device).manual_seed(0), mean=True).cpu()
+        sample_grid(row[2], samples.reshape(-1, 28, 28))
+    for ax, title in zip(axes[0][1:], ("test images at their posterior means", "samples of the model"), strict=True):
+        ax.set_title(title, fontsize=9, color=INK)
+    return _save(workspace, {"maps-digits": figure})
+
+
+def _page(result: Mapping[str, Any]) -> Page:
+    """All pictures with their captions."""
+    gallery = {f"{name}.png": CAPTIONS[name] for name in result["files"]}
+    return Page(f"{len(gallery)} figures.", "neutral", [], gallery=gallery)
+
+
+GALLERY = Experiment(
+    "figures",
+    "The paper's figures",
+    _shards,
+    lambda results: {"files": [name for result in results.values() for name in result["files"]]},
+    _page,
+    minutes=1,
+)
