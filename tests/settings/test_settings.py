@@ -253,10 +253,7 @@ def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):
 def test_the_library_names_no_flags():
     """But in a command of `pip`."""
     for path in (ROOT / "src" / "curvae").rglob("*.py"):
-        if path.name in ("cli/commands.py", "cli/options.py", "cli/options.py") or path.parent.name in (
-            "paper",
-            "settings",
-        ):
+        if path.parent.name in ("cli", "paper", "settings"):
             continue
         for line in re.findall(r"raise CurvaeError\((.*?)\)\n", path.read_text(encoding="utf-8"), re.DOTALL):
             said = re.sub(r"pip install[^;]*", "", line)
