@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from scipy import sparse
 
 from curvae.data import mnist
 from curvae.data.dataset import Scaling
-from curvae.models import Stack, marginal_likelihood
+from curvae.models import Layout, Stack, marginal_likelihood
 from curvae.models.stack import matmul_precision
+from curvae.settings import resolve_defaults
 from curvae.training import Config, build, captured, fit_many
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
@@ -72,6 +74,7 @@ def engine(kind: str, count: int, dim: int, data: Rows) -> Captured:
     configs = [Config(**settings, batch_size=BATCH, epochs=80, seed=i) for i in range(count)]
     models = [build(config, COLUMNS).to("cuda") for config in configs]
     index = torch.arange(ROWS, device="cuda").expand(count, -1)
+    configs = [resolve_defaults(replace(one, neighbours="off"), (ROWS, 0), Layout(COLUMNS)) for one in configs]
     return Captured(models, configs, Pool([data] * count).part(index))
 
 

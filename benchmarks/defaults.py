@@ -33,6 +33,8 @@ from sklearn import datasets
 from sklearn.utils import Bunch
 from torch.optim.adam import adam
 
+from curvae.models import Layout
+from curvae.settings import resolve_defaults
 from curvae.training import Config, fit_many, random_split
 from curvae.training.comparison import Paired
 from curvae.training.evaluate import likelihoods_many
@@ -150,7 +152,7 @@ class Cell:
         for name, settings in self.variants.items():
             config = replace(Config(likelihood="gaussian", **settings))
             if name in PATIENCE:
-                known = config.lasting(len(splits[0].train), len(splits[0].validation)).patience
+                known = resolve_defaults(config, splits[0].counts, Layout(x.shape[1])).patience
                 config = replace(config, patience=PATIENCE[name] * int(known or 1))
             found += [(name, replace(config, seed=seed)) for seed in range(self.repeats)]
         return found

@@ -39,7 +39,7 @@ SETS: dict[str, dict[str, float]] = {
     "digits": {},
     "mnist": {"ratio": 3.0},
 }
-_EQUAL = ("--hidden", "200,200,200,200", "--dropout", "0.03", "--patience", "never")
+_EQUAL = ("--hidden", "200,200,200,200", "--set", "dropout=0.03", "--patience", "never")
 SETTINGS = {
     "likelihood": ("--neighbours", "off"),
     "term": ("--neighbours", "both"),

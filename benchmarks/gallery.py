@@ -83,7 +83,8 @@ def _tree_rows(found: Mapping[str, Found]) -> Rows:
 
 
 _MNIST = (
-    "curvae fit mnist --likelihood bernoulli --hidden 400 --batch-size 128 --epochs 8 --validation 0.02 -o runs/mnist"
+    "curvae fit mnist --likelihood bernoulli --hidden 400 --batch-size 128 --epochs 8 "
+    "--set validation=0.02 -o runs/mnist"
 )
 
 
@@ -118,10 +119,10 @@ def _diseases_rows(found: Mapping[str, Found]) -> Rows:
 _MAMMALS = "curvae graph mammals.csv --nodes mammal-nodes.csv --label branch --splits 0"
 _MAMMAL_TREE = "--tree mammals-tree.csv"
 _MODELS = {
-    "mammals": "--weight 0.5",
-    "mammals2": "--weight 2",
-    "flat": "--curvature 0 --weight 0.5",
-    "flat2": "--curvature 0 --weight 2",
+    "mammals": "--set weight=0.5",
+    "mammals2": "--set weight=2",
+    "flat": "--curvature 0 --set weight=0.5",
+    "flat2": "--curvature 0 --set weight=2",
 }
 
 

@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import joblib
 import torch
 
 from curvae.data.dataset import Scaling
+from curvae.models import Layout
+from curvae.settings import resolve_defaults
 from curvae.training import Config, build
 from curvae.training.engine import BatchEngine
 from curvae.training.row_sources import Pool
@@ -41,7 +44,8 @@ def engine(count: int, posterior: str, shape: str = "synthetic", steps: int = ST
     values = torch.rand(steps * rows, columns) if likelihood == "bernoulli" else torch.randn(steps * rows, columns)
     data = Rows(values.numpy(), Scaling.identity(columns))
     index = torch.arange(steps * rows).expand(count, -1)
-    return BatchEngine([build(c, columns) for c in configs], configs, Pool([data] * count).part(index))
+    resolved = [resolve_defaults(replace(c, neighbours="off"), (steps * rows, 0), Layout(columns)) for c in configs]
+    return BatchEngine([build(c, columns) for c in configs], resolved, Pool([data] * count).part(index))
 
 
 def learned(threads: int) -> list[Row]:

@@ -250,14 +250,14 @@ def test_unseen_category():
     [
         (["--curvature", "-1"], ["c ≥ 0", "curvature −c", "-1"]),
         (["--curvature", "nan"], ["c ≥ 0"]),
-        (["--learn-curvature", "--learn-prior-scale"], ["only c·σ0²", "drop one"]),
-        (["--learn-curvature", "-c", "0"], ["start above 0"]),
+        (["--curvature", "learn", "--set", "learn_prior_scale=yes"], ["only c·σ0²", "drop one"]),
+        (["-c", "0", "--set", "learn_curvature=yes"], ["start above 0"]),
         (["--hidden", "x"], ["200 or 400,200", "'x'"]),
         (["--hidden", "8,"], ["200 or 400,200"]),
         (["--hidden", "-8"], ["positive widths"]),
         (["--hidden", "9" * 12], ["GB of memory", "lower --hidden"]),
         (["-c", "100", "--prior-scale", "50"], ["c·σ0²", "lower the curvature"]),
-        (["--diagonal"], ["wrapped"]),
+        (["--set", "diagonal=yes"], ["wrapped"]),
         (["--dim", "0"], ["dim", "at least 1"]),
         (["--epochs", "0"], ["epochs", "at least 1"]),
         (["--epochs", "9" * 12], ["epochs must be at most 1,000,000", "goes over all data"]),
@@ -266,15 +266,15 @@ def test_unseen_category():
         (["--batch-size", "9" * 12], ["--batch-size must be at most 100,000,000", "in memory at once"]),
         (["--batch-size", "9" * 30], ["--batch-size must be at most 100,000,000", "in memory at once"]),
         (["--repeats", "9" * 12], ["repeats must be at most 10,000", "a training of its own"]),
-        (["--validation", "1"], ["validation", "below 1"]),
-        (["--patience", "2", "--validation", "0"], ["validation rows", "drop --patience"]),
-        (["--patience", "2", "--validation", "0.001"], ["validation rows", "of 40 rows"]),
-        (["--beta", "-1"], ["beta"]),
-        (["--lr", "0"], ["--learning-rate", "positive"]),
+        (["--set", "validation=1"], ["validation", "below 1"]),
+        (["--patience", "2", "--set", "validation=0"], ["validation rows", "drop --patience"]),
+        (["--patience", "2", "--set", "validation=0.001"], ["validation rows", "of 40 rows"]),
+        (["--set", "beta=-1"], ["beta"]),
+        (["--set", "learning_rate=0"], ["--set learning_rate must be a positive"]),
         (["--repeats", "0"], ["repeats", "at least 1"]),
         (["--resume"], ["run is not a folder", "curvae fit"]),
         (["--device", "meta"], ["--device must be auto, cpu or cuda", "'meta'"]),
-        (["--posterior", "student"], ["--posterior", "'riemannian', 'wrapped'", "curvae fit --help"]),
+        (["--set", "posterior=student"], ["--set posterior", "'riemannian', 'wrapped'", "curvae fit --help"]),
         (["--missing", "no"], ["--missing", "'drop'"]),
         (["--epochs", "many"], ["--epochs", "integer"]),
         (["--seed", "-1"], ["--seed", "0"]),
@@ -431,7 +431,7 @@ def test_interruption_says_how_to_go_on(run):
     with mock.patch("curvae.runs.run.load", side_effect=KeyboardInterrupt):
         assert curvae("fit", "cells.csv", "-o", "new").err == "curvae: interrupted\n"
     words = "fit", "cells.csv", "--label", "kind", "--id", "name", *SMALL
-    with mock.patch("curvae.runs.rows_run.fit", side_effect=KeyboardInterrupt):
+    with mock.patch("curvae.runs.rows_run.train_one", side_effect=KeyboardInterrupt):
         err = curvae(*words).err
     command = shlex.split(err.splitlines()[-1].partition("; continue with: ")[2])
     assert command[:-3] == ["curvae", *words] and command[-3::2] == ["-o", "--resume"]

@@ -12,8 +12,8 @@ from unittest import mock
 import pytest
 
 from curvae import __version__
+from curvae.cli import console as terminal
 from curvae.cli.commands import app, console
-from curvae.cli.commands import console as terminal
 from curvae.cli.commands import options as flags
 from running import SMALL, curvae, refused, write_table
 

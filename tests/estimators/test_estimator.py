@@ -14,7 +14,8 @@ UNEQUAL = dict.fromkeys(
 
 
 @parametrize_with_checks(
-    [PoincareVAE(epochs=2, hidden=(8,), importance_samples=20)], expected_failed_checks=lambda estimator: UNEQUAL
+    [PoincareVAE(epochs=2, hidden=(8,), advanced={"importance_samples": 20})],
+    expected_failed_checks=lambda estimator: UNEQUAL,
 )
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

@@ -15,7 +15,7 @@ from curvae.data import from_arrays, load
 from curvae.training import Config, fit
 from running import SMALL, curvae
 
-FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "importance_samples": 20, "random_state": 0}
+FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "advanced": {"importance_samples": 20}, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(40, 3))
 
 
@@ -301,8 +301,12 @@ def test_misspelt_parameters(estimator):
             estimator(**{wrong: 1})
         with pytest.raises(CurvaeError, match=says):
             estimator().set_params(**{wrong: 1})
-    with pytest.raises(TypeError, match=f"{name} has no parameter 'zzz'; it has adam_beta2, "):
+    with pytest.raises(TypeError, match=f"{name} has no parameter 'zzz'; it has advanced, "):
         estimator(zzz=1)
+    with pytest.raises(TypeError, match=f"{name} has no parameter 'cooldown'; use advanced={{\"cooldown\": …}}"):
+        estimator(cooldown=0.3)
+    with pytest.raises(TypeError, match=f"{name} has no parameter 'learn_curvature'; use curvature=\"learn\""):
+        estimator(learn_curvature=True)
     assert estimator(3, curvature=0.5).set_params(epochs=7).epochs == 7
 
 

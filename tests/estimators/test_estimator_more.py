@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from curvae import CurvaeError, Lorentz, PoincareBall, PoincareVAE
 
-FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "importance_samples": 40, "random_state": 0}
+FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "advanced": {"importance_samples": 40}, "random_state": 0}
 
 
 def rows(n=50, columns=4, seed=0):
@@ -176,10 +176,10 @@ def test_learned_curvature_is_that_of_the_kept_weights(x):
         "learning_rate": 0.3,
         "patience": 3,
         "validation": 0.3,
-        "cooldown": 0.0,
         "neighbours": "off",
+        "advanced": {"cooldown": 0.0},
     }
-    found = PoincareVAE(learn_curvature=True, **options).fit(x)
+    found = PoincareVAE(curvature="learn", **options).fit(x)
     best = max(found.history_, key=lambda record: record["validation_elbo"])
     assert best["c"] != found.history_[-1]["c"]
     assert found.curvature_ == pytest.approx(best["c"], rel=1e-6)
@@ -192,7 +192,7 @@ def test_learned_curvature_is_that_of_the_kept_weights(x):
 
 def test_warnings_are_kept(x):
     noise = np.random.default_rng(0).normal(size=(60, 5))
-    found = PoincareVAE(**{**FAST, "epochs": 60, "learning_rate": 0.02, "batch_size": 64}, beta=20.0).fit(noise)
+    found = PoincareVAE(hidden=(8,), epochs=60, learning_rate=0.02, random_state=0, advanced={"beta": 20.0}).fit(noise)
     assert any("empty" in text for text in found.warnings_)
 
 
@@ -210,14 +210,25 @@ def test_pipeline_and_search(x):
     assert by_likelihood.best_estimator_.transform(x).shape == (50, 2)
 
 
+def test_search_over_advanced_settings(x):
+    rates = [{"cooldown": 0.0}, {"cooldown": 1.0, "importance_samples": 20}, None]
+    model = PoincareVAE(hidden=(8,), epochs=2, batch_size=8, random_state=0)
+    search = GridSearchCV(model, {"advanced": rates}, cv=2, error_score="raise", refit=False).fit(x)
+    assert len(set(search.cv_results_["mean_test_score"])) == 3
+    for advanced in rates:
+        model.set_params(advanced=advanced)
+        assert clone(model).get_params() == model.get_params() and model.advanced is advanced
+
+
 def test_numbers_of_numpy_are_numbers(x, tmp_path):
     numbers = {
         "n_components": np.int64(3),
         "curvature": np.float32(0.5),
         "epochs": np.int32(2),
         "hidden": [np.int64(8)],
+        "advanced": {"importance_samples": np.int64(5), "cooldown": np.float32(0.5)},
     }
-    found = PoincareVAE(**{**FAST, **numbers, "importance_samples": np.int64(5), "random_state": np.int64(3)}).fit(x)
+    found = PoincareVAE(**{**FAST, **numbers, "random_state": np.int64(3)}).fit(x)
     found.save(tmp_path / "run")
     loaded = PoincareVAE.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.transform(x), found.transform(x))
@@ -275,14 +286,23 @@ def test_float32_in_float32_out(x):
     [
         ({"output": "sphere"}, "ball, tangent, lorentz; got 'sphere'"),
         ({"curvature": -1.0}, "c ≥ 0"),
-        ({"learn_curvature": True, "learn_prior_scale": True}, "only c·σ0²"),
-        ({"importance_samples": 0}, "at least 1, got 0"),
-        ({"importance_samples": "many"}, "importance_samples"),
-        ({"importance_samples": np.int64(10**12)}, "importance_samples must be at most 1,000,000, got .*: the time"),
+        ({"curvature": "learn", "advanced": {"learn_prior_scale": True}}, "only c·σ0²"),
+        ({"advanced": {"importance_samples": 0}}, "at least 1, got 0"),
+        ({"advanced": {"importance_samples": "many"}}, "importance_samples"),
+        (
+            {"advanced": {"importance_samples": np.int64(10**12)}},
+            "importance_samples must be at most 1,000,000, got .*: the time",
+        ),
         ({"epochs": 10**12}, "epochs must be at most 1,000,000, got 1,000,000,000,000: every epoch"),
         ({"batch_size": 10**12}, "batch_size must be at most 100,000,000, got .*: all rows of a step"),
-        ({"samples": 10**12}, "samples must be at most 100,000, got .*: all draws of a step"),
-        ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
+        ({"advanced": {"samples": 10**12}}, "samples must be at most 100,000, got .*: all draws of a step"),
+        ({"advanced": {"samples": 0}}, "samples must be a whole number of at least 1, got 0"),
+        ({"advanced": {"coldown": 0.3}}, "unknown settings: coldown; did you mean cooldown\\?"),
+        ({"advanced": {"zzz": 0.3}}, "unknown settings: zzz$"),
+        ({"advanced": {"epochs": 3}}, "epochs is a parameter of PoincareVAE; give epochs=…, not in advanced"),
+        ({"advanced": {"n_components": 3}}, "n_components is a parameter of PoincareVAE"),
+        ({"advanced": {"cooldown": 3}}, "cooldown must be a share of the steps, from 0 to 1; got 3"),
+        ({"advanced": "cooldown"}, "advanced must give settings by name, such as .*; got 'cooldown'"),
         ({"n_init": 10**12}, "n_init must be at most 10,000, got .*: each is a training"),
         ({"hidden": ()}, "hidden"),
         ({"posterior": "student"}, "riemannian, wrapped"),
@@ -307,8 +327,8 @@ def test_steps_that_do_not_fit_in_memory_are_refused(x, monkeypatch):
     with pytest.raises(
         CurvaeError, match="10,000 draws of each needs about .* GB .* are free; lower batch_size or samp"
     ):
-        PoincareVAE(**{**FAST, "samples": 10_000}).fit(x)
-    PoincareVAE(**{**FAST, "samples": 2}).fit(x)
+        PoincareVAE(**{**FAST, "advanced": {"samples": 10_000}}).fit(x)
+    PoincareVAE(**{**FAST, "advanced": {"samples": 2}}).fit(x)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -319,10 +339,14 @@ def test_steps_that_do_not_fit_in_memory_are_refused(x, monkeypatch):
     [
         {},
         {"curvature": 0.0},
-        {"learn_curvature": True, "learning_rate": 0.1, "output": "tangent"},
-        {"learn_prior_scale": True, "learning_rate": 0.1, "output": "lorentz", "n_components": 3},
-        {"posterior": "wrapped", "diagonal": True, "decoder": "mobius", "patience": 2, "validation": 0.2},
-        {"likelihood": "unit_gaussian", "standardise": False, "objective": "iwae", "samples": 3},
+        {"curvature": "learn", "learning_rate": 0.1, "output": "tangent"},
+        {"advanced": {"learn_curvature": True}, "curvature": 0.5, "learning_rate": 0.1},
+        {"n_components": 3, "learning_rate": 0.1, "output": "lorentz", "advanced": {"learn_prior_scale": True}},
+        {"posterior": "wrapped", "decoder": "mobius", "patience": 2, "validation": 0.2, "advanced": {"diagonal": True}},
+        {
+            "likelihood": "unit_gaussian",
+            "advanced": {"standardise": False, "objective": "iwae", "samples": 3, "importance_samples": 30},
+        },
     ],
     ids=lambda options: next(iter(options), "plain"),
 )
@@ -342,8 +366,14 @@ def test_saved_and_loaded_is_the_same_to_the_bit(x, tmp_path, options):
     assert loaded.warnings_ == found.warnings_ and loaded.n_features_in_ == 4
     chosen = loaded._fitted.config  # for these rows, as the likelihood
     same = {**found.get_params(), "likelihood": found.likelihood_, "patience": chosen.patience}
-    same |= {"dropout": 0.0, "jitter": 0.0, "weight_decay": 1.0, "init": "pca"}
-    same |= {"neighbours": "both", "neighbours_weight": pytest.approx(1.2)}
+    resolved = {
+        "dropout": 0.0,
+        "jitter": 0.0,
+        "weight_decay": 1.0,
+        "init": "pca",
+        "neighbours_weight": pytest.approx(1.2),
+    }
+    same |= {"neighbours": "both", "advanced": {"importance_samples": 500, **(found.advanced or {}), **resolved}}
     assert loaded.get_params() == same
     # And can be saved again.
     loaded.save(tmp_path / "again")

@@ -128,7 +128,7 @@ def test_link_prediction_by_split(model):
         (lambda m: m.kneighbors(k=99), "k must lie between"),
         (lambda m: m.missing_links(0), "count must be a whole number of at least 1"),
         (lambda m: clone(m).set_params(output="disc").fit(TREE), "output must be one of auto, ball, tangent, lorentz"),
-        (lambda m: clone(m).set_params(weight=-1.0).fit(TREE), "weight must be a positive number"),
+        (lambda m: clone(m).set_params(advanced={"weight": -1.0}).fit(TREE), "weight must be a positive number"),
         (lambda m: m.link_prediction(TREE, n_splits=0), "n_splits must be a whole number of at least 1"),
     ],
 )
@@ -172,7 +172,7 @@ def test_comparison_on_the_command_line(tmp_path, monkeypatch):
     for rule in BASELINES:
         mean = np.mean([link_baselines(graph, split, dim=2)[rule].auc for split in splits])
         assert f"{rule}</th>" in page and f"{100 * mean:.1f} ± " in page
-    assert "next: curvae graph t.csv --hidden 4 --epochs 3 --curvature" in found.out
+    assert "next: curvae graph t.csv --set hidden=4 --epochs 3 --curvature" in found.out
     before = Path("c/comparison.json").read_bytes()
     again = curvae("compare", "t.csv", "--graph", "-o", "c", "--resume", "--device", "cpu", "--jobs", 1)
     assert again.code == 0 and Path("c/comparison.json").read_bytes() == before
@@ -182,9 +182,9 @@ def test_comparison_on_the_command_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--graph", "--decoder", "mlp"), "--decoder has no meaning with --graph"),
+        (("--graph", "--set", "decoder=mlp"), "--set decoder has no meaning with --graph"),
         (("--graph", "--id", "a"), "--id has no meaning with --graph"),
-        (("--weight", 3), "--weight has no meaning without --graph"),
+        (("--set", "weight=3"), "--set weight has no meaning without --graph"),
         (("--weighted",), "--weighted has no meaning without --graph"),
         (("--graph", "--repeats", 2), "at least 3 repeats"),
     ],

@@ -22,7 +22,7 @@ def test_settings_reach_the_training(asked, weights):
 
 def test_weight_and_number_of_neighbours():
     first, second, third = (
-        PoincareVAE(neighbours="near", **FAST, **more).fit(X)
+        PoincareVAE(neighbours="near", **FAST, advanced=more).fit(X)
         for more in ({}, {"neighbours_weight": 5.0}, {"n_neighbours": 3})
     )
     assert second._fitted.config.neighbour_weights == (5.0,)

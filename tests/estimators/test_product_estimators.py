@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_readonly_memmap_input, check_tr
 
 from curvae import CurvaeError, Lorentz, PoincareBall, PoincareGraphVAE, PoincareVAE
 
-FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "importance_samples": 40, "random_state": 0}
+FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "advanced": {"importance_samples": 40}, "random_state": 0}
 PRODUCT = {**FAST, "space": "h2:0.7,e1,h1:learn", "prior_scale": 1.5}
 WIDTHS = [2, 1, 1]
 TREE = [(f"n{(i - 1) // 2}", f"n{i}") for i in range(1, 41)]

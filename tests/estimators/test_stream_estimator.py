@@ -51,7 +51,7 @@ def test_covariates_are_those_of_the_stream():
     plain = table.drop(columns="colour")
     plain.to_parquet("x.parquet", row_group_size=100, index=False)
     stream = open_stream("x.parquet", covariates=["batch", "age"], memory=MEMORY)
-    found = PoincareVAE(**HOW, covariates=["batch", "age"], encode_covariates=True).fit(stream)
+    found = PoincareVAE(**HOW, covariates=["batch", "age"], advanced={"encode_covariates": True}).fit(stream)
     assert [column.name for column in found.covariates_] == ["batch", "age"] and found.n_features_in_ == 2
     placed = found.transform(plain)
     assert all((np.abs(placed - point) < 1e-6).all(1).any() for point in found.embedding_)

@@ -475,7 +475,7 @@ def test_covariates_are_left_out_of_distances(table):
 
 
 def test_an_encoder_that_is_told_needs_them_to_embed(table):
-    words = ("--covariate", "batch", "--categorical", "plate", "--encode-covariates")
+    words = ("--covariate", "batch", "--categorical", "plate", "--set", "encode_covariates=yes")
     assert curvae("fit", "t.csv", *words, "-o", "run", *SMALL).code == 0
     table.drop(columns="batch").to_csv("bare.csv", index=False)
     refused("embed", "run", "bare.csv", says=["bare.csv needs the covariates that the model was trained with: 'batch'"])
@@ -486,7 +486,15 @@ def test_an_encoder_that_is_told_needs_them_to_embed(table):
     same = np.isclose(*maps)
     assert same.tolist() == (table["batch"] == "b").tolist()
     refused(
-        "fit", "t.csv", "--categorical", "plate", "--categorical", "batch", "--encode-covariates", says=["covariates"]
+        "fit",
+        "t.csv",
+        "--categorical",
+        "plate",
+        "--categorical",
+        "batch",
+        "--set",
+        "encode_covariates=yes",
+        says=["covariates"],
     )
 
 
@@ -508,7 +516,7 @@ def test_runs_without_covariates_take_none(tmp_path, monkeypatch):
 
 # --- the estimator --------------------------------------------------------------------------------------------------
 
-FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "importance_samples": 20, "random_state": 0}
+FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "advanced": {"importance_samples": 20}, "random_state": 0}
 
 
 def test_the_estimator_with_a_data_frame(tmp_path):
@@ -540,9 +548,9 @@ def test_the_estimator_with_a_data_frame(tmp_path):
 def test_the_estimator_with_places(tmp_path):
     table = frame()
     X = np.column_stack([table[["x", "y"]], table["age"], table["z"], table["batch"] == "b"]).astype(float)
-    model = PoincareVAE(covariates=[2, -1], encode_covariates=True, **FAST).fit(X)
+    model = PoincareVAE(covariates=[2, -1], **{**FAST, "advanced": {"encode_covariates": True}}).fit(X)
     assert model.n_features_in_ == 3
-    named = PoincareVAE(covariates=["age", "batch"], encode_covariates=True, **FAST).fit(
+    named = PoincareVAE(covariates=["age", "batch"], **{**FAST, "advanced": {"encode_covariates": True}}).fit(
         table.assign(batch=(table["batch"] == "b").astype(float))[["x", "y", "age", "z", "batch"]]
     )
     np.testing.assert_allclose(model.embedding_, named.embedding_)

@@ -255,7 +255,7 @@ class TestTraining:
 
 
 class TestEstimator:
-    settings: ClassVar[dict] = {"hidden": (8,), "epochs": 5, "random_state": 0, "importance_samples": 100}
+    settings: ClassVar[dict] = {"hidden": (8,), "epochs": 5, "random_state": 0, "advanced": {"importance_samples": 100}}
 
     def test_it_takes_gaps(self, tmp_path):
         x = holes(correlated(60))

@@ -15,8 +15,9 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional as F
 
 from curvae.errors import CurvaeError
-from curvae.models import VAE, Bernoulli, Categorical, Gaussian, Posterior
+from curvae.models import VAE, Bernoulli, Categorical, Gaussian, Layout, Posterior
 from curvae.nn import Curvature, Factor, Gyroplane, Layers, Space, decoder, mlp
+from curvae.settings import resolve_defaults
 from curvae.training import Config, build
 
 LAWS = pytest.mark.parametrize("law", ["wrapped", "riemannian"])
@@ -385,8 +386,9 @@ def test_config_round_trip():
     text = json.dumps(config.to_json())
     assert Config.from_json(json.loads(text)) == config
     assert Config.from_json({}) == Config() and Config(hidden=[9]).hidden == (9,)
-    assert Config(epochs=3).lasting(9, 1).epochs == 3 and Config().lasting(640, 64).epochs == 300
-    large = Config().lasting(10**7, 10**6)  # 10,000 steps, an eighth of a pass
+    assert resolve_defaults(Config(epochs=3), (9, 1), Layout(4)).epochs == 3
+    assert resolve_defaults(Config(), (640, 64), Layout(4)).epochs == 300
+    large = resolve_defaults(Config(), (10**7, 10**6), Layout(4))  # 10,000 steps, an eighth of a pass
     assert (large.epochs, large.epoch_steps) == (100, 100)
 
 
@@ -446,7 +448,7 @@ def test_config_refuses(name, value):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"learn_curvature": True, "learn_prior_scale": True}, "learn_curvature and learn_prior_scale"),
+        ({"learn_curvature": True, "learn_prior_scale": True}, 'curvature="learn" and learn_prior_scale'),
         ({"learn_curvature": True, "curvature": 0}, "curvature must start above 0"),
         ({"diagonal": True}, 'posterior="wrapped"'),
         ({"patience": 3, "validation": 0}, "validation to 0.1, say, or drop patience"),

@@ -11,6 +11,7 @@ from torch import nn
 from curvae.models import Batch, Layout
 from curvae.nn import Conditioned, mlp
 from curvae.nn.networks import DroppingReLU, drop_units
+from curvae.settings import resolve_defaults
 from curvae.training import Config, build
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
@@ -115,7 +116,7 @@ def test_what_is_watched_leaves_nothing_out(kind):
     ],
 )
 def test_by_default_where_neighbours_count_in_large_tables(settings, rows, hidden, dropout, jitter):
-    config = Config(**settings).layered(rows)
+    config = resolve_defaults(Config(**{"neighbours": "off", **settings}), (rows, 0), Layout(4))
     assert (config.hidden, config.dropout, config.jitter) == (hidden, dropout, jitter)
 
 
@@ -131,6 +132,6 @@ def test_by_default_where_neighbours_count_in_large_tables(settings, rows, hidde
     ],
 )
 def test_there_weight_decay_is_less(settings, rows, decay):
-    config = Config(**settings).lasting(rows, 100)
+    config = resolve_defaults(Config(**{"neighbours": "off", **settings}), (rows, 100), Layout(4))
     assert config.weight_decay == pytest.approx(decay)
-    assert config.lasting(rows, 100) == config
+    assert resolve_defaults(config, (rows, 100), Layout(4)) == config

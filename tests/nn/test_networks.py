@@ -214,7 +214,7 @@ def test_a_model_in_float64():
 
 # --- the estimator --------------------------------------------------------------------------------------------------
 
-FAST = {"network": "conv", "hidden": 6, "epochs": 1, "random_state": 0, "importance_samples": 20}
+FAST = {"network": "conv", "hidden": 6, "epochs": 1, "random_state": 0, "advanced": {"importance_samples": 20}}
 
 
 def test_an_estimator_of_images(tmp_path):

@@ -165,6 +165,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "README": _labelled,
     "index": _labelled,
     "install": str,
+    "settings-advanced": str,
     "gallery": _gallery,
     "reproduction": str,
 }

@@ -206,7 +206,7 @@ def kept(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         tree_table("tree.csv", rows=200)
-        words = ("--id", "name", "--label", "node", "-o", "run", "-q", "--learn-curvature", *SMALL)
+        words = ("--id", "name", "--label", "node", "-o", "run", "-q", "--curvature", "learn", *SMALL)
         assert curvae("fit", "tree.csv", *words).code == 0
     return home
 

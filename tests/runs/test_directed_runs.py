@@ -16,7 +16,7 @@ from curvae.training.graph_problem import FittedGraph
 from curvae.training.storage import load_fitted
 from running import config, curvae, refused, settings
 
-QUICK = ("--hidden", "4", "--epochs", "3", "--jobs", "1")
+QUICK = ("--set", "hidden=4", "--epochs", "3", "--jobs", "1")
 
 
 def needs(nodes: int = 24) -> list[tuple[str, str]]:
@@ -43,7 +43,7 @@ def test_a_directed_run(tmp_path):
     page = Path("run/report.html").read_text(encoding="utf-8")
     for text in ("direction of hidden edges", "popularity as a receiver", "Weights are intensities"):
         assert text in page, text
-    assert "--directed" in re.search("<pre>curvae compare [^<]*", page)[0]
+    assert "--set directed=yes" in re.search("<pre>curvae compare [^<]*", page)[0]
     graph = load_fitted(Path("run"), FittedGraph).data
     assert {tuple(edge) for edge in graph.names[graph.edges].tolist()} == set(needs())
 
@@ -70,7 +70,14 @@ def test_a_directed_run(tmp_path):
 
 
 def test_mistakes_are_one_line():
-    refused("graph", "needs.csv", "--directed", "--popularity", "off", says=["--directed needs --popularity learned"])
+    refused(
+        "graph",
+        "needs.csv",
+        "--directed",
+        "--set",
+        "popularity=off",
+        says=["--directed needs --set popularity=learned"],
+    )
     Path("both.mtx").write_text("%%MatrixMarket matrix coordinate pattern symmetric\n3 3 2\n2 1\n3 2\n")
     refused("graph", "both.mtx", "--directed", says=["both.mtx have no direction; leave out --directed"])
 

@@ -22,7 +22,18 @@ def kept(tmp_path_factory):
     table["up"] += 6.0 * (branch == "left")
     table["down"] -= 60.0 * (branch == "right")
     table.assign(branch=branch, name=[f"cell{i}" for i in range(300)]).to_csv(home / "t.csv", index=False)
-    model = ("--hidden", "64", "--posterior", "wrapped", "--beta", "0.3", "--steps", "300", "--learning-rate", "0.03")
+    model = (
+        "--hidden",
+        "64",
+        "--set",
+        "posterior=wrapped",
+        "--set",
+        "beta=0.3",
+        "--set",
+        "steps=300",
+        "--set",
+        "learning_rate=0.03",
+    )
     roles = ("--label", "branch", "--id", "name")
     assert curvae("fit", home / "t.csv", *roles, *model, "-o", home / "run", "-q").code == 0
     return home

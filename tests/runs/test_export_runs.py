@@ -29,7 +29,7 @@ def run():
     table["age"] = random.uniform(20, 80, 60)
     table.loc[[3, 7], "b"] = np.nan
     table.to_csv("cells.csv", index=False)
-    words = ("--categorical", "colour", "--covariate", "batch", "--covariate", "age", "--encode-covariates")
+    words = ("--categorical", "colour", "--covariate", "batch", "--covariate", "age", "--set", "encode_covariates=yes")
     assert curvae("fit", "cells.csv", *words, "--missing", "mean", "-o", "run", "-q", *SMALL).code == 0
     return table
 
@@ -76,5 +76,7 @@ def test_what_cannot_be_exported_is_refused(run):
 
 def test_a_graph_is_refused():
     Path("edges.csv").write_text("a,b\n" + "".join(f"n{i},n{(i * 7 + 1) % 12}\n" for i in range(12)))
-    assert curvae("graph", "edges.csv", "-o", "run", "-q", "--epochs", "1", "--splits", "0", "--hidden", "4").code == 0
+    assert (
+        curvae("graph", "edges.csv", "-o", "run", "-q", "--epochs", "1", "--splits", "0", "--set", "hidden=4").code == 0
+    )
     refused("export", "run", "--torch", says=["a model of a graph", "give a run of curvae fit"])

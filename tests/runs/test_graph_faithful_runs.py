@@ -19,7 +19,7 @@ def trained(tmp_path, monkeypatch):
 
     def train(edges):
         Path("t.csv").write_text("".join(f"{a},{b}\n" for a, b in edges), encoding="utf-8")
-        return curvae("graph", "t.csv", "--hidden", "4", "--epochs", "3", "--splits", "0", "-o", "run")
+        return curvae("graph", "t.csv", "--set", "hidden=4", "--epochs", "3", "--splits", "0", "-o", "run")
 
     return train
 

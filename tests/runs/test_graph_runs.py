@@ -25,6 +25,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from curvae import PoincareBall, PoincareVAE
 from curvae.cli.commands import app
+from curvae.cli.options import typed_options
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graphs import graph_data as centrality
 from curvae.data.graphs.graph_data import BASELINES, neighbourhood_map
@@ -44,7 +45,7 @@ from curvae.training.graph_problem import FittedGraph, GraphEngine, build_graph_
 from curvae.training.storage import load_fitted, save_fitted
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 
-QUICK = ("--hidden", "4", "--epochs", "3", "--jobs", "1")
+QUICK = ("--set", "hidden=4", "--epochs", "3", "--jobs", "1")
 TREE = [(f"n{(i - 1) // 2}", f"n{i}") for i in range(1, 31)]
 
 
@@ -81,7 +82,7 @@ def whole(tmp_path_factory):
     write_edges(home / "friends.csv", edges, "source,target\n")
     names = [*(f"n{i}" for i in range(30, -1, -1)), "far", "away", "alone"]
     write_nodes(home / "people.csv", names, team=["x", "y$", "⟂"] * 11 + ["x"], age=range(34))
-    options = ("--nodes", home / "people.csv", "--label", "team", "--no-features", "--isolated")
+    options = ("--nodes", home / "people.csv", "--label", "team", "--set", "no_features=yes", "--set", "isolated=yes")
     options = (*options, f"--output={home / 'run'}")
     graph(home / "friends.csv", *options, "--seed", "5", "--splits", "3", pictures=True)
     return home
@@ -186,7 +187,7 @@ def test_report_says_which_figure_is_from_which_model(whole):
     assert verdict.count(". ") == 2 and "The map keeps" in verdict
     assert verdict.endswith(f"The 5-NN accuracy of the labels on the map is {found['label_accuracy']:.0%}.")
     assert f"node {found['centre']}" in page and found["graph_centre"] in page
-    assert "curvae graph friends.csv --nodes people.csv --label team --no-features --isolated" in page
+    assert "curvae graph friends.csv --nodes people.csv --label team --set no_features=yes --set isolated=yes" in page
     assert "curvae compare" in page and "--graph" in page
 
 
@@ -200,7 +201,7 @@ def test_intervals_are_those_of_student(whole):
 def test_handling_is_told_line_by_line(whole, tmp_path):
     shutil.copy(whole / "friends.csv", tmp_path)
     shutil.copy(whole / "people.csv", tmp_path)
-    found = graph("friends.csv", "--nodes", "people.csv", "--isolated", "-o", "run", "--splits", "0")
+    found = graph("friends.csv", "--nodes", "people.csv", "--set", "isolated=yes", "-o", "run", "--splits", "0")
     lines = found.err.splitlines()
     for part in ("self loop", "repeated edge", "both directions", "3 components", "without an edge", "header"):
         assert sum(part in line for line in lines) == 1, (part, lines)
@@ -232,9 +233,10 @@ def test_every_option_reaches_the_model():
         "learning-rate": 0.002,
         "seed": 11,
     }
-    words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    flags = ("--diagonal", "--learn-curvature", "--learn-prior-scale", "--no-tf32", "--weighted")
-    table = ("--nodes", "n.csv", "--features", "age", "--features", "height", "--missing", "mean")
+    on = ("diagonal=yes", "learn_curvature=yes", "learn_prior_scale=yes", "tf32=no")
+    words = typed_options({name.replace("-", "_"): value for name, value in given.items()}, "graph")
+    flags = (*(word for entry in on for word in ("--set", entry)), "--weighted")
+    table = ("--nodes", "n.csv", "--features", "age", "--features", "height", "--set", "missing=mean")
     found = curvae("graph", "t.csv", "-o", "run", "-q", *flags, *table, *words, "--splits", 1, "--device", "cpu")
     assert (found.code, found.out) == (0, ""), found.err
     stored = settings()
@@ -245,7 +247,7 @@ def test_every_option_reaches_the_model():
     assert stored["posterior"] == "wrapped" and config()["data"]["features"] == ["age", "height"]
     # A comparison chooses among fixed curvatures.
     compare = re.search("<pre>curvae compare t.csv [^<]*", Path("run/report.html").read_text(encoding="utf-8"))[0]
-    assert "--graph" in compare and "--weight 3" in compare and "--learn-" not in compare
+    assert "--graph" in compare and "--set weight=3" in compare and "learn_" not in compare
     summary = config()["summary"]
     assert summary["c"] != 0.5 and summary["prior_scale"] != 1.3
     assert len(summary["splits"]) == 1 and summary["auc_interval"] is None and summary["auc"] is not None
@@ -279,9 +281,9 @@ def test_a_table_of_rows_is_no_list_of_edges():
 def test_no_features_and_features_contradict_each_other():
     write_edges("t.csv")
     write_nodes("n.csv", [f"n{i}" for i in range(31)], age=range(31))
-    both = ("graph", "t.csv", "--nodes", "n.csv", "--no-features")
-    refused(*both, "--features", "age", says=["--no-features and --features contradict each other"])
-    refused(*both, "--features-file", "n.csv", says=["--no-features and --features-file contradict each other"])
+    both = ("graph", "t.csv", "--nodes", "n.csv", "--set", "no_features=yes")
+    refused(*both, "--features", "age", says=["--set no_features=yes and --features contradict each other"])
+    refused(*both, "--features-file", "n.csv", says=["--set no_features=yes and --features-file contradict each other"])
 
 
 LOOP = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")]
@@ -363,7 +365,7 @@ def test_json_and_quiet():
 
 def test_each_command_prints_the_next_one_and_that_works():
     write_edges("my friends.csv")
-    words, seen = ["graph", "my friends.csv", "--splits", "0", "--weight", "1.5", *QUICK], []
+    words, seen = ["graph", "my friends.csv", "--splits", "0", "--set", "weight=1.5", *QUICK], []
     for _ in range(5):
         found = curvae(*words)
         assert found.code == 0, found.err
@@ -375,7 +377,7 @@ def test_each_command_prints_the_next_one_and_that_works():
             words = ["evaluate", "runs/my friends-2", "my friends.csv"]
         if words[0] in ("graph", "compare"):
             # What was asked for goes along.
-            assert "1.5" in words and "4" in words
+            assert "weight=1.5" in words and {"4", "hidden=4"} & set(words)
         if words[0] == "graph":
             assert words[-2:] == ["--curvature", "0"]
     assert seen == ["graph", "compare", "graph", "evaluate", "sample"] and words[0] == "evaluate"
@@ -389,15 +391,15 @@ def test_the_next_command_of_a_graph_that_cannot_be_split():
 
 def test_a_map_that_shows_few_edges_is_warned_of():
     write_edges("star.csv", [("hub", f"n{i}") for i in range(40)])
-    said = graph("star.csv", "--popularity", "off", "--splits", "0").err
-    assert "shows few of the edges" in said and "or a vector for each node, --encoder free" in said
-    said = graph("star.csv", "--popularity", "off", "--reconstruct").err
-    assert "shows few of the edges" in said and "--encoder free" not in said
+    said = graph("star.csv", "--set", "popularity=off", "--splits", "0").err
+    assert "shows few of the edges" in said and "or a vector for each node, --set encoder=free" in said
+    said = graph("star.csv", "--set", "popularity=off", "--reconstruct").err
+    assert "shows few of the edges" in said and "--set encoder=free" not in said
 
 
 # --- going on -------------------------------------------------------------------------------------------------------
 
-STARTED = ("graph", "t.csv", "--splits", "2", "--hidden", "4", "--epochs", "6", "--jobs", "1")
+STARTED = ("graph", "t.csv", "--splits", "2", "--set", "hidden=4", "--epochs", "6", "--jobs", "1")
 
 
 def outcome(folder):
@@ -726,28 +728,28 @@ def test_a_split_is_stored_with_the_model(tmp_path):
         ("a,b,-1\nb,c,2\n", ["--weighted"], ["line 1", "-1", "positive"]),
         ("a,b\nb,c\n", ["--weighted"], ["no third column"]),
         ("a,b\nb,c\n", ["--label", "team"], ["'team'", "--nodes"]),
-        ("a,b\nb,c\n", ["--isolated"], ["--nodes"]),
+        ("a,b\nb,c\n", ["--set", "isolated=yes"], ["--nodes"]),
         ("a,b\nb,c\n", ["--nodes", "none.csv"], ["no table of nodes none.csv"]),
-        ("a,b\nb,c\n", ["--nodes", "n.csv"], ["'d'", "--isolated"]),
+        ("a,b\nb,c\n", ["--nodes", "n.csv"], ["'d'", "--set isolated=yes"]),
         ("a,b\nb,c\nc,d\n", ["--nodes", "n.csv", "--label", "taem"], ["no column 'taem' for --label", "'team'"]),
         ("a,b\nb,c\nc,d\n", ["--nodes", "n.csv", "--features", "team"], ["text in column 'team'"]),
         (
             "a,b\nb,c\nc,e\nc,d\n",
             ["--nodes", "n.csv", "--features", "age"],
-            ["has no row for 1 node", "'e'", "--missing mean"],
+            ["has no row for 1 node", "'e'", "--set missing=mean"],
         ),
         (
             "a,b\nb,c\nc,d\n",
             ["--nodes", "n.csv", "--features", "age"],
-            ["has missing values of nodes", "'age'", "--missing mean"],
+            ["has missing values of nodes", "'age'", "--set missing=mean"],
         ),
         ("a,b\nb,c\n", ["--curvature", "-1"], ["curvature must be c ≥ 0"]),
-        ("a,b\nb,c\n", ["--weight", "0"], ["weight must be a positive number"]),
-        ("a,b\nb,c\n", ["--hidden", "many"], ["--hidden", "is no list of widths"]),
-        ("a,b\nb,c\n", ["--posterior", "riemannian", "--diagonal"], ["diagonal"]),
-        ("a,b\nb,c\n", ["--prior-scale", "90"], ["lower the curvature"]),
+        ("a,b\nb,c\n", ["--set", "weight=0"], ["weight must be a positive number"]),
+        ("a,b\nb,c\n", ["--set", "hidden=many"], ["--set hidden", "is no list of widths"]),
+        ("a,b\nb,c\n", ["--set", "posterior=riemannian", "--set", "diagonal=yes"], ["diagonal"]),
+        ("a,b\nb,c\n", ["--set", "prior_scale=90"], ["lower the curvature"]),
         ("a,b\nb,c\n", ["--splits", "-1"], ["--splits"]),
-        ("a,b\nb,c\n", ["--edges", "straight"], ["--edges"]),
+        ("a,b\nb,c\n", ["--set", "edges=straight"], ["--set edges"]),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_written(content, words, says):

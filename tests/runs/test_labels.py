@@ -162,7 +162,7 @@ def test_parquet_holds_texts_as_they_are():
 
 def test_trees_match_rows_whose_names_have_blanks():
     write_table(Path("t.csv"), rows=4, name=["a ", " b", "c", "d"])
-    assert curvae("fit", "t.csv", "--id", "name", "-o", "run", "-q", *SMALL, "--validation", "0").code == 0
+    assert curvae("fit", "t.csv", "--id", "name", "-o", "run", "-q", *SMALL, "--set", "validation=0").code == 0
     Path("t.nwk").write_text("((a,b)x,(c,d)y)r;")
     found = curvae("diagnose", "run", "--tree", "t.nwk")
     assert "4 of 4 rows matched" in found.out + found.err

@@ -20,7 +20,7 @@ def _here(tmp_path, monkeypatch):
 
 
 FIT = ("fit", "t.csv", "-o", "run", "-q", *SMALL)
-GRAPH = ("graph", "edges.csv", "-o", "run", "-q", "--hidden", "8", "--epochs", "2", "--splits", "0")
+GRAPH = ("graph", "edges.csv", "-o", "run", "-q", "--set", "hidden=8", "--epochs", "2", "--splits", "0")
 COMPARE = ("compare", "t.csv", "-o", "run", "-q", "--repeats", "3", "--curvatures", "1", "--jobs", "1", *SMALL)
 
 
@@ -67,14 +67,14 @@ def test_the_folder_is_locked_to_the_end_of_a_run(monkeypatch):
 
     from curvae.runs import rows_run, training
 
-    for module, name in ((rows_run, "fit"), (training, "write_report"), (training, "save_fitted")):
+    for module, name in ((rows_run, "train_one"), (training, "write_report"), (training, "save_fitted")):
         plain = getattr(module, name)
         monkeypatch.setattr(
             module, name, lambda *args, plain=plain, name=name, **more: (look(name), plain(*args, **more))[1]
         )
     for more in ((), ("--force",), ("--resume",)):
         assert curvae(*FIT, *more).code == 0
-    assert held == ["fit", "write_report", "save_fitted"] * 3
+    assert held == ["train_one", "write_report", "save_fitted"] * 3
 
 
 def test_a_demonstration_and_a_report_have_one_writer():

@@ -10,7 +10,7 @@ import pytest
 from curvae.runs import graph_run
 from running import curvae
 
-QUICK = ("--hidden", "4", "--epochs", "3", "--jobs", "1")
+QUICK = ("--set", "hidden=4", "--epochs", "3", "--jobs", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,10 @@ def test_a_reconstruction_advises_a_comparison_that_can_place_nodes():
         found.code == 0 and json.loads(Path("r", "config.json").read_text())["config"]["networks"]["encoder"] == "free"
     )
     report = Path("r", "report.html").read_text(encoding="utf-8")
-    assert "compare" in report and "--encoder" not in report + found.out
+    assert "compare" in report and "encoder=" not in report + found.out
 
 
-@pytest.mark.parametrize(("words", "advice"), [((), "encoder="), (("--pairs", "all"), "a larger weight")])
+@pytest.mark.parametrize(("words", "advice"), [((), "encoder="), (("--set", "pairs=all"), "a larger weight")])
 def test_a_map_that_shows_few_edges_says_what_helps(words, advice, monkeypatch):
     monkeypatch.setattr(graph_run, "_FAITHFUL", 1.1)  # too few, however many
     found = curvae("graph", "g.csv", "-o", "r", "--splits", "0", *words, *QUICK)

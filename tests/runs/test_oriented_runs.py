@@ -84,8 +84,8 @@ def test_without_a_root_the_mean_is_at_the_centre_and_the_data_turn_the_map():
             "20",
             "--batch-size",
             "16",
-            "--learning-rate",
-            "0.01",
+            "--set",
+            "learning_rate=0.01",
         )
         assert config()["root"] is None
         seen = drawn(pd.read_csv("run/embedding.csv"))
@@ -135,7 +135,7 @@ def test_repeats_tell_the_spread_of_every_row():
 
 def test_a_learned_curvature_has_no_spread():
     rows()
-    found = fit("--id", "name", "--repeats", "2", "--learn-curvature", *SMALL)
+    found = fit("--id", "name", "--repeats", "2", "--curvature", "learn", *SMALL)
     assert found["spread"] is None and found["stability"] is not None
     assert "spread" not in pd.read_csv("run/embedding.csv")
     assert "no isometry brings them together" in Path("run/report.html").read_text(encoding="utf-8")
@@ -155,7 +155,7 @@ def test_factors_and_projections_are_drawn_from_their_frames():
 
 def test_a_graph_has_a_root_too():
     Path("edges.csv").write_text("".join(f"n{(i - 1) // 2},n{i}\n" for i in range(1, 31)))
-    words = ("--hidden", "8", "--epochs", "3", "--splits", "0")
+    words = ("--set", "hidden=8", "--epochs", "3", "--splits", "0")
     found = fit(*words, "--root", "n5", data="edges.csv", command="graph")
     table = pd.read_csv("run/embedding.csv", index_col="id")
     assert found["centre"] == "n5" and found["centre_radius"] == 0

@@ -33,9 +33,10 @@ ROWS = ("--label", "kind", *SMALL)
 LEARNED = (
     "--space",
     "h2:0.5,e3,h1",
-    "--learn-prior-scale",
-    "--learning-rate",
-    "0.02",
+    "--set",
+    "learn_prior_scale=yes",
+    "--set",
+    "learning_rate=0.02",
     "--hidden",
     "32",
     "--epochs",
@@ -53,7 +54,18 @@ def home(tmp_path_factory):
         assert curvae("fit", "t.csv", *ROWS, *LEARNED, "-o", "run", pictures=True).code == 0
         edges = [*nx.balanced_tree(2, 4).edges, (3, 20), (5, 9)]
         Path("g.csv").write_text("".join(f"n{a} n{b}\n" for a, b in edges))
-        words = ("--space", "h2:learn,e1", "--hidden", "8", "--epochs", "5", "--splits", "0", "--learn-prior-scale")
+        words = (
+            "--space",
+            "h2:learn,e1",
+            "--epochs",
+            "5",
+            "--splits",
+            "0",
+            "--set",
+            "hidden=8",
+            "--set",
+            "learn_prior_scale=yes",
+        )
         assert curvae("graph", "g.csv", *words, "-o", "graph", pictures=True).code == 0
     return folder
 
@@ -325,7 +337,7 @@ def test_commands_of_a_run_can_be_typed():
     found = curvae("fit", "t.csv", *ROWS, "--space", "h2:learn,e3", "-o", "typed")
     following = shlex.split(found.out.splitlines()[-1].partition("next: ")[2], comments=True)[1:]
     assert following[:2] == ["fit", "t.csv"] and following[following.index("--space") + 1] == "h2:learn,e3"
-    assert not {"--dim", "--curvature", "--learn-curvature"} & set(following)
+    assert not {"--dim", "--curvature", "learn_curvature=yes"} & set(following)
     assert curvae(*following, "--epochs", "1", "-o", "again").code == 0
 
 

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from curvae import PoincareVAE
 from curvae.cli.messages import speaking
+from curvae.cli.options import typed_options
 from curvae.data import load
 from curvae.data.text_tables import EXACT
 from curvae.runs.rows_run import choose_test_share
@@ -156,7 +157,7 @@ def test_evaluation_by_part_in_both_units_and_by_seed(whole):
         assert 1 <= part["median_effective_sample_size"] <= 2000 and part["median_standard_error"] > 0
     # The estimator draws other noise, the same for all rows, and this model was hardly trained.
     train = (pd.read_csv(whole / "run/embedding.csv")["split"] == "train").to_numpy()
-    score = PoincareVAE.load(whole / "run").set_params(importance_samples=2000).score(x[train])
+    score = PoincareVAE.load(whole / "run").set_params(advanced={"importance_samples": 2000}).score(x[train])
     assert score == pytest.approx(found["parts"]["train"]["log_likelihood_original_units"], abs=0.6)
     assert curvae(*words, 50).json == curvae(*words, 50).json != curvae(*words, 50, "--seed", 1).json
 
@@ -246,14 +247,14 @@ def test_the_time_that_is_left_of_a_training_is_shown(more, monkeypatch):
     monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
     monkeypatch.setattr("joblib.cpu_count", lambda: 1)
     write_table(Path("t.csv"), rows=400)
-    sizes = ("--epochs", "4", "--batch-size", "60", "--hidden", "8", "--posterior", "wrapped")
+    sizes = ("--epochs", "4", "--batch-size", "60", "--hidden", "8", "--set", "posterior=wrapped")
     found = curvae("fit", "t.csv", "-o", "run", *more, *sizes)
     assert re.search(r"training .* (2/4|6/12) \S+ 0:00:12 ", found.err), found.err
 
 
 def test_one_training_row_has_no_interval():
     write_table(Path("t.csv"), rows=2)
-    found = fit("t.csv", "-o", "run", "--validation", "0.5", "--json")
+    found = fit("t.csv", "-o", "run", "--set", "validation=0.5", "--json")
     assert found.json["log_likelihood_interval"] is None and np.isfinite(found.json["log_likelihood"])
     assert "nan" not in Path("run/config.json").read_text().lower()
     shown = curvae("evaluate", "run", "t.csv", "--samples", "5")
@@ -281,8 +282,8 @@ def test_every_option_reaches_the_model():
         "patience": 3,
         "seed": 11,
     }
-    words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    assert curvae("fit", "t.csv", "-o", "run", "-q", "--diagonal", "--device", "cpu", *words).code == 0
+    words = typed_options({name.replace("-", "_"): value for name, value in given.items()}, "fit")
+    assert curvae("fit", "t.csv", "-o", "run", "-q", "--set", "diagonal=yes", "--device", "cpu", *words).code == 0
     stored = settings()
     assert {name.replace("-", "_"): value for name, value in given.items()} | {"hidden": [6, 5]} == {
         name.replace("-", "_"): stored[name.replace("-", "_")] for name in given
@@ -292,10 +293,12 @@ def test_every_option_reaches_the_model():
     assert "Projected from 3 dimensions" in Path("run/report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("option", "name"), [("--learn-curvature", "c"), ("--learn-prior-scale", "prior_scale")])
-def test_learned_numbers_move_and_are_reported(option, name):
+@pytest.mark.parametrize(
+    ("words", "name"), [(("--curvature", "learn"), "c"), (("--set", "learn_prior_scale=yes"), "prior_scale")]
+)
+def test_learned_numbers_move_and_are_reported(words, name):
     write_table(Path("t.csv"))
-    found = fit("t.csv", "-o", "run", option, "--lr", "0.05", "--json").json
+    found = fit("t.csv", "-o", "run", *words, "--set", "learning_rate=0.05", "--json").json
     other = {"c": "prior_scale", "prior_scale": "c"}[name]
     assert found[name] != 1.0 and found[other] == 1.0
     assert found["identifiable"] == pytest.approx(found["c"] * found["prior_scale"] ** 2)
@@ -305,8 +308,20 @@ def test_learned_numbers_move_and_are_reported(option, name):
 
 def test_patience_keeps_the_figures_of_the_best_epoch():
     write_table(Path("t.csv"))
-    words = ("--patience", "3", "--lr", "0.3", "--epochs", "60", "--learn-curvature", "--validation", "0.3", "--json")
-    words = ("--cooldown", "0", "--hidden", "8", "--batch-size", "8", *words)
+    words = (
+        "--patience",
+        "3",
+        "--set",
+        "learning_rate=0.3",
+        "--epochs",
+        "60",
+        "--curvature",
+        "learn",
+        "--set",
+        "validation=0.3",
+        "--json",
+    )
+    words = ("--set", "cooldown=0", "--hidden", "8", "--batch-size", "8", *words)
     found = curvae("fit", "t.csv", "-o", "run", *words).json
     records = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     best = max(records, key=lambda record: record["validation_elbo"])
@@ -328,12 +343,12 @@ def test_the_likelihood_is_of_rows_that_chose_nothing():
         assert judged["rows"] == 20 and judged["log_likelihood"] == pytest.approx(summary["log_likelihood"], abs=0.1)
 
 
-@pytest.mark.parametrize("more", [("--patience", "never"), ("--validation", "0"), ("--validation", "0.6")])
+@pytest.mark.parametrize("more", [("--patience", "never"), ("--set", "validation=0"), ("--set", "validation=0.6")])
 def test_without_a_choice_there_are_no_test_rows(more):
     write_table(Path("t.csv"), rows=200)
     said = fit("t.csv", "-o", "run", *more).err
     assert "test" not in set(pd.read_csv("run/embedding.csv")["split"])
-    assert ("which chose the epoch" in said) == ("0.6" in more)
+    assert ("which chose the epoch" in said) == ("validation=0.6" in more)
 
 
 def test_a_run_goes_on_with_the_test_rows_that_it_was_begun_with():
@@ -359,7 +374,7 @@ def test_the_report_says_why_neighbours_count():
 
 def test_groups_stay_together():
     write_table(Path("t.csv"), rows=60, donor=[f"d{i % 12}" for i in range(60)])
-    fit("t.csv", "--group", "donor", "-o", "run", "--validation", "0.3", "-q")
+    fit("t.csv", "--group", "donor", "-o", "run", "--set", "validation=0.3", "-q")
     split = pd.read_csv("run/embedding.csv")["split"]
     donors = pd.read_csv("t.csv")["donor"]
     assert (split.groupby(donors).nunique() == 1).all() and set(split) == {"train", "validation"}

@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
         table = made()
         table.loc[5::40, "colour"] = None
         write_parts("parts", table)
-        how = (*ROLES, "--missing", "model", "--encode-covariates", "--validation", "0.2")
+        how = (*ROLES, "--missing", "model", "--set", "encode_covariates=yes", "--set", "validation=0.2")
         said = curvae("fit", "parts", *how, *SMALL, "--memory", MEMORY, "-o", "run")
         assert said.code == 0, said
         return folder

@@ -255,7 +255,7 @@ def test_every_row_is_as_likely_in_a_sample(monkeypatch):
 
 def test_a_sample_is_compared(monkeypatch):
     monkeypatch.setattr(pieces, "_LEAST", 10)
-    few = ["--epochs=1", "--hidden=4", "--posterior=wrapped", "--repeats=3", "--curvatures=1", "--jobs=1"]
+    few = ["--epochs=1", "--hidden=4", "--set=posterior=wrapped", "--repeats=3", "--curvatures=1", "--jobs=1"]
     answer = curvae("compare", "x.npy", "--memory", MEMORY, *few, "-o", "run")
     assert answer.code == 0 and SAMPLE in answer.err, answer.err
     assert config()["data"]["rows"] == 735 and config()["source"]["memory"] == MEMORY
@@ -324,5 +324,5 @@ def test_constant_data_are_refused():
 
 def test_a_graph_has_no_pieces():
     Path("g.edges").write_text("a b\nb c\nc d\nd a\na c\n")
-    curvae("graph", "g.edges", "--splits", "0", "--epochs", "2", "--hidden", "4", "-o", "run")
+    curvae("graph", "g.edges", "--splits", "0", "--epochs", "2", "--set", "hidden=4", "-o", "run")
     refused("embed", "run", "g.edges", "--memory", "1GB", says=["is read as a whole; leave out --memory"])

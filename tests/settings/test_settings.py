@@ -16,8 +16,9 @@ import pytest
 
 from curvae import PoincareGraphVAE, PoincareVAE
 from curvae.cli.commands import app
-from curvae.cli.options import in_flags
+from curvae.cli.options import in_flags, shell_command
 from curvae.errors import CurvaeError
+from curvae.runs import Step
 from curvae.settings import (
     ADDED,
     GraphSettings,
@@ -31,7 +32,7 @@ from curvae.training import Config, GraphConfig, storage
 from curvae.training.storage import description_of, read_description, read_json, write_json
 from make_fixtures import FOLDERS, GRAPHS
 from paths import ROOT
-from running import SMALL, curvae, refused, settings, write_table
+from running import SMALL, config, curvae, refused, settings, write_table
 
 KINDS = pytest.mark.parametrize("kind", [Config, GraphConfig])
 
@@ -45,7 +46,7 @@ def test_every_setting_is_in_one_part(kind):
     names = [name for part in nested.values() for name in part]
     assert sorted(names) == sorted(field.name for field in fields(kind)) == sorted(kind().flat())
     assert list(nested) == list(kind.parts)
-    assert all(nested[kind.part_of(name)][name] == value for name, value in kind().flat().items())
+    assert {name: value for part in nested.values() for name, value in part.items()} == kind().flat()
 
 
 @KINDS
@@ -98,6 +99,34 @@ def test_estimators_have_the_same_defaults(estimator, kind):
             assert parameter.default == known[name], name
 
 
+ADVANCED = pytest.mark.parametrize(
+    ("estimator", "command", "count"), [(PoincareVAE, "fit", 24), (PoincareGraphVAE, "graph", 20)]
+)
+
+
+@ADVANCED
+def test_every_setting_of_an_estimator_is_a_parameter_or_advanced(estimator, command, count):
+    shown, further = list(inspect.signature(estimator).parameters), estimator._advanced_names()
+    assert len(shown) <= count and not set(shown) & set(further)
+    known = set(described(estimator._kind.settings)) - {"dim", "seed"}
+    assert known <= {*shown, *further} and set(further) - known == set(estimator._own_settings)
+
+
+@ADVANCED
+def test_the_page_of_advanced_settings_lists_them_all(estimator, command, count):
+    """Those that are not options, and below them those of the estimator alone."""
+    page = (ROOT / "docs" / "settings-advanced.md").read_text(encoding="utf-8")
+    (table,) = re.findall(rf"^## `curvae {command}`.*?^(\|.*?)\n\n", page, re.DOTALL | re.MULTILINE)
+    known = described(estimator._kind.settings)
+    rows = [
+        f"| `{name}` | {known[name].text} | {'`advanced`' if name in estimator._advanced_names() else 'parameter'} |"
+        for name in options(command)["advanced"].options
+        if name in known
+    ]
+    assert table.splitlines()[2:] == rows, "\n".join(rows)
+    assert all(f"`{name}`" in page for name in (*options(command)["advanced"].options, *estimator._own_settings))
+
+
 @KINDS
 def test_help_is_in_the_docstring(kind):
     for name, setting in described(kind).items():
@@ -119,27 +148,85 @@ def options(command):
 
 
 @pytest.mark.parametrize(
-    ("command", "kinds", "without"),
+    ("command", "kinds", "without", "most"),
     [
-        ("fit", [RowSettings], set()),
-        ("graph", [GraphSettings], set()),
+        ("fit", [RowSettings], set(), 30),
+        ("graph", [GraphSettings], set(), 26),
         (
             "compare",
             [RowSettings, GraphSettings],
             {"curvature", "learn_curvature", "learn_prior_scale", "validation"},
+            36,
         ),
     ],
 )
-def test_every_setting_is_an_option(command, kinds, without):
-    found = options(command)
+def test_every_setting_is_an_option_or_set(command, kinds, without, most):
+    shown = options(command)
+    assert len(shown) - 1 <= most  # --help aside
+    further = shown["advanced"].options
+    assert not shown.keys() & further.keys()
+    found = shown | further
     known = {name: setting for kind in reversed(kinds) for name, setting in described(kind).items()}
     assert known.keys() - found.keys() == without
     for name in known.keys() - without:
         setting, option = known[name], found[name]
-        assert option.opts == [f"--{name.replace('_', '-')}", *setting.flags] and option.default is None
+        own = [f"--{name.replace('_', '-')}", *setting.flags]
+        assert option.opts == (own if name in shown else [f"--set {name}="]) and option.default is None
         assert option.help.startswith(setting.help.split(",")[0].split(" of ")[0].removesuffix(".")), option.help
         assert setting.default_text in option.help
-        assert bool(option.secondary_opts) == (setting.default is True)
+        assert bool(option.secondary_opts) == (setting.default is True and name in shown)
+
+
+def test_set_gives_what_has_no_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words, says in (
+        (("--cooldown", "0.3"), "there is no option --cooldown; use --set cooldown=…\n"),
+        (("--no-tf32",), "there is no option --no-tf32; use --set tf32=…\n"),
+        (("--set", "coldown=0.3"), "there is no setting coldown; did you mean cooldown?\n"),
+        (("--set", "nothing=1"), "there is no setting nothing; curvae fit --help"),
+        (("--set", "cooldown"), "--set takes NAME=VALUE, such as cooldown=…; got cooldown"),
+        (("--set", "cooldown=x"), "--set cooldown: 'x' is not a valid float"),
+        (("--set", "cooldown=2"), "--set cooldown must be a share of the steps, from 0 to 1; got 2"),
+        (("--set", "objective=elbow"), "--set objective: 'elbow' is not one of 'elbo', 'iwae'"),
+        (("--set", "diagonal=perhaps"), "--set diagonal: 'perhaps' is not a valid boolean"),
+        (("--set", "epochs=3"), "epochs has an option of its own, --epochs"),
+    ):
+        assert f"curvae: {says}" in refused("fit", "t.csv", *words)
+    listed = curvae("graph", "--set", "list").out.splitlines()
+    assert [line.partition(":")[0] for line in listed] == list(options("graph")["advanced"].options)
+
+
+def test_a_graph_is_read_as_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("g.csv").write_text("a,b\nb,c\nc,d\nd,a\n", encoding="utf-8")
+    Path("n.csv").write_text("node,age\na,1\nb,\nc,3\nd,4\n", encoding="utf-8")
+    words = ("graph", "g.csv", "--nodes", "n.csv")
+    refused(*words, "--features", "age", says=["--set missing=mean"])
+    quick = ("--splits", "0", "--epochs", "1", "-o", "run", "--set", "hidden=4,3", "--set", "missing=mean")
+    found = curvae(*words, *quick, "--set", "header=no")
+    assert found.code == 0, found.err
+    stored = config()
+    assert stored["source"]["missing"] == "mean" and stored["source"]["header"] is False
+    assert settings()["hidden"] == [4, 3] and stored["asked"] == ["nodes", "missing", "header", "epochs", "hidden"]
+    step = Step("graph", ("g.csv",), {"missing": "mean", "header": False, "hidden": (4, 3), "weighted": True})
+    assert shell_command(step) == ("curvae graph g.csv --set missing=mean --set header=no --set hidden=4,3 --weighted")
+    refused("compare", "t.csv", "--set", "isolated=yes", says=["--set isolated has no meaning without --graph"])
+
+
+def test_a_curvature_to_learn(tmp_path, monkeypatch):
+    for kind in (Config, GraphConfig):
+        assert kind(curvature="learn") == kind(learn_curvature=True) == kind(space="h2:learn")
+        with pytest.raises(CurvaeError, match="curvature must be a number or learn; got 'flat'"):
+            kind(curvature="flat")
+    monkeypatch.chdir(tmp_path)
+    write_table(Path("t.csv"))
+    found = curvae("fit", "t.csv", "-o", "run", "--curvature", "learn", *SMALL)
+    assert settings()["learn_curvature"] and settings()["curvature"] == 1.0
+    assert curvae("fit", "t.csv", "-o", "run", "--resume", "--curvature", "learn").code == 0, found.err
+    refused("fit", "t.csv", "-o", "run", "--resume", "--curvature", "0.5", says=["started with --curvature 1.0"])
+    write_table(Path("u.csv"))
+    assert curvae("fit", "u.csv", "-o", "fixed", "-q", *SMALL).code == 0
+    refused("fit", "u.csv", "-o", "fixed", "--resume", "--curvature", "learn", says=["learn_curvature"])
 
 
 def test_help_is_readable_in_80_columns(monkeypatch):
@@ -147,7 +234,7 @@ def test_help_is_readable_in_80_columns(monkeypatch):
     for command in ("fit", "graph", "compare"):
         shown = curvae(command, "--help").out
         assert max(map(len, shown.splitlines())) <= 80
-        assert "Example: curvae" in shown and "\nSpace:\n" in shown and "\nTraining:\n" in shown
+        assert "Example: curvae" in shown and shown.count("\nOptions:\n") == 1
         written = [name for option in app.commands[command].params for name in (*option.opts, *option.secondary_opts)]
         assert set(written) <= set(re.findall(r"[\w-]+", shown) + ["data"])
 
@@ -155,7 +242,18 @@ def test_help_is_readable_in_80_columns(monkeypatch):
 def test_what_had_no_option_reaches_the_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table(Path("t.csv"))
-    words = ("--objective", "iwae", "--samples", "3", "--no-standardise", "--network", "mlp", "--seed", "9")
+    words = (
+        "--set",
+        "objective=iwae",
+        "--set",
+        "samples=3",
+        "--set",
+        "standardise=no",
+        "--network",
+        "mlp",
+        "--seed",
+        "9",
+    )
     found = curvae("fit", "t.csv", "-o", "run", *words, *SMALL)
     assert found.code == 0, found.err
     stored = settings()
@@ -163,7 +261,7 @@ def test_what_had_no_option_reaches_the_model(tmp_path, monkeypatch):
     # The next command takes them too.
     (line,) = [line for line in found.out.splitlines() if line.startswith("next: ")]
     following = shlex.split(line, comments=True)[1:]
-    assert {"--objective", "--samples", "--no-standardise"} <= set(following)
+    assert {"objective=iwae", "samples=3", "standardise=no"} <= set(following)
     assert {word for word in following if word.startswith("--")} <= {
         name for option in options("compare").values() for name in (*option.opts, *option.secondary_opts)
     }
@@ -183,6 +281,8 @@ KNOWN = {
     "categorical": ("--categorical", None),
     "id": ("--id", None),
     "standardise": ("--standardise", "--no-standardise"),
+    "tf32": ("--set tf32=", None),
+    "cooldown": ("--set cooldown=", None),
     "batch_size": ("--batch-size", None),
     "output": ("-o", None),
     "hidden": ("--hidden", None),
@@ -201,6 +301,8 @@ KNOWN = {
         ),
         ('id="a\\"b"; done', "--id 'a\"b'; done"),
         ("use standardise=False; or standardise=True", "use --no-standardise; or --standardise"),
+        ("use tf32=False, tf32=True or cooldown=0.3", "use --set tf32=no, --set tf32=yes or --set cooldown=0.3"),
+        ("cooldown must be 1; lower cooldown", "--set cooldown must be 1; lower --set cooldown"),
         ("lower batch_size=1e3, or 2", "lower --batch-size 1000.0, or 2"),
         ("choose another with output=…, say", "choose another with -o, say"),
         ("train longer, or widen hidden", "train longer, or widen --hidden"),
@@ -240,7 +342,7 @@ def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):
     ]
     refused("fit", "t.csv", "--label", "two words", says=says)
     refused("fit", "t.csv", "--label", "c", says=["no column 'c' for --label"])
-    refused("fit", "t.csv", "--diagonal", says=["needs --posterior wrapped"])
+    refused("fit", "t.csv", "--set", "diagonal=yes", says=["needs --set posterior=wrapped"])
     # An option that only other commands have.
     Path("g.graphml").write_text("<graphml/>", encoding="utf-8")
     refused("fit", "g.graphml", says=["curvae graph", "--graph with curvae compare"])
@@ -298,9 +400,9 @@ def test_settings_introduced_after_a_run_was_written_get_their_value_of_that_tim
 
 
 def test_a_run_that_names_all_settings_is_read_as_it_is(tmp_path):
-    for kind, config in (("vae", Config(dim=3, jitter=0.1)), ("graph", GraphConfig(hide=0.1))):
-        write_json(tmp_path / "config.json", description_of(config, kind))
-        assert read_description(tmp_path, kind)["config"] == config.to_json()
+    for kind, given in (("vae", Config(dim=3, jitter=0.1)), ("graph", GraphConfig(hide=0.1))):
+        write_json(tmp_path / "config.json", description_of(given, kind))
+        assert read_description(tmp_path, kind)["config"] == given.to_json()
 
 
 @pytest.mark.parametrize(("folder", "kind"), [(FOLDERS[0], Config), (GRAPHS[0], GraphConfig)], ids=["rows", "graph"])

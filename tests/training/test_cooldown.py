@@ -11,6 +11,8 @@ import torch
 from scipy import sparse
 
 from curvae.errors import CurvaeError
+from curvae.models import Layout
+from curvae.settings import resolve_defaults
 from curvae.training import Config, Scaling, build, fit, fit_many
 from curvae.training import engine as engines
 from curvae.training.captured import Captured
@@ -27,11 +29,17 @@ FALLING = replace(SMALL, epochs=6, batch_size=12, cooldown=0.5)
 PARTS = replace(SMALL, epochs=7, batch_size=8, epoch_steps=4, cooldown=1.0, validation=0.1, patience=5)
 
 
+def resolved(configs, rows):
+    """Settings with what follows from so many training rows, where neighbours do not count and nothing is watched."""
+    configs = [replace(config, neighbours="off", patience="auto") for config in configs]
+    return [resolve_defaults(config, (rows, 0), Layout(4)) for config in configs]
+
+
 def engine(kind, configs, x, form=np.asarray):
     data = Pool.of([(form(x), Scaling.identity(x.shape[1]))] * len(configs), "cpu", torch.float64)
     models = [build(replace(config, likelihood="gaussian"), x.shape[1]).double() for config in configs]
     part = data.part(torch.arange(len(x)).expand(len(configs), -1))
-    return kind(models, configs, part)
+    return kind(models, resolved(configs, len(x)), part)
 
 
 # --- the rate -------------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ import torch
 from scipy import sparse
 
 from curvae.data import open_stream
+from curvae.models import Layout
+from curvae.settings import resolve_defaults
 from curvae.training import Config, Scaling, build, engine, fit, fit_many, fitting
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
@@ -45,6 +47,8 @@ def made(kind, configs, x, device, train):
     pool = Pool.of([(x, scaling)] * len(configs), device, torch.float64)
     index = torch.arange(x.shape[0]).expand(len(configs), -1)
     models = [build(config, x.shape[1]).to("cuda", torch.float64) for config in configs]
+    counts, layout = (train, x.shape[0] - train), Layout(x.shape[1])
+    configs = [resolve_defaults(replace(config, neighbours="off"), counts, layout) for config in configs]
     return kind(models, configs, pool.part(index[:, :train]), pool.part(index[:, train:]))
 
 

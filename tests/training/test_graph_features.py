@@ -120,7 +120,7 @@ def test_categories_of_new_nodes_are_those_of_the_run(tmp_path: Path, monkeypatc
     Path("g.csv").write_text("".join(f"{a},{b}\n" for a, b in ring), encoding="utf-8")
     table = pd.DataFrame({"id": [f"n{i}" for i in range(20)], "team": list("abcd") * 5, "age": range(20)})
     table.to_csv("n.csv", index=False)
-    small = ("--epochs", "2", "--hidden", "4", "--splits", "0", "-q")
+    small = ("--epochs", "2", "--set", "hidden=4", "--splits", "0", "-q")
     assert curvae("graph", "g.csv", "--nodes", "n.csv", "--categorical", "team", "-o", "run", *small).code == 0
     assert config()["data"]["features"] == ["age", "team=a", "team=b", "team=c", "team=d"]
     # New nodes of teams b and d alone.

@@ -17,6 +17,7 @@ from curvae.data import Arrays
 from curvae.errors import CurvaeError
 from curvae.maps.statistics import bridged, graph_of_table, neighbour_graph
 from curvae.models import Batch, Layout
+from curvae.settings import choose_neighbours, resolve_defaults
 from curvae.training import Config, fit, fit_many
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
@@ -30,8 +31,7 @@ from curvae.training.neighbourhoods import (
     landmark_paths,
     nearest,
 )
-from curvae.training.rows import Split
-from curvae.training.rows_problem import choose_neighbours, plan_rows, resolve_defaults
+from curvae.training.rows_problem import plan_rows
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
@@ -309,8 +309,7 @@ def test_neighbours_count_where_maps_are_looked_at(settings, layout, rows, why):
     config = Config(**settings)
     found, reason = choose_neighbours(config, Layout(5, **layout), rows)
     assert (found == "off") == bool(why) and why in reason and found in ("off", "both")
-    split = Split(np.arange(rows), np.empty(0, np.int64))
-    resolved = resolve_defaults(replace(config, batch_size=8), "gaussian", split, Layout(5, **layout))
+    resolved = resolve_defaults(replace(config, batch_size=8), (rows, 0), Layout(5, **layout))
     assert resolved.neighbours == found and resolved.init == ("random" if why else "pca")
     assert (resolved.neighbours_weight is None) == bool(why)
     for kind in ("off", "far"):

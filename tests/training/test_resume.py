@@ -168,7 +168,19 @@ def test_damaged_checkpoints_are_refused(tmp_path):
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
-OPTIONS = ("--posterior", "wrapped", "--patience", "5", "--lr", "0.02", "--seed", "4", *SMALL, "--epochs", "6")
+OPTIONS = (
+    "--set",
+    "posterior=wrapped",
+    "--patience",
+    "5",
+    "--set",
+    "learning_rate=0.02",
+    "--seed",
+    "4",
+    *SMALL,
+    "--epochs",
+    "6",
+)
 
 
 def fit_command(*more):
@@ -287,4 +299,4 @@ def test_the_command_is_that_of_the_start(begun):
     assert curvae(*fit_command("--resume", "-q")).code == 0
     command = json.loads(Path("run/config.json").read_text())["command"]
     assert command == "curvae " + " ".join(fit_command("-q", *OPTIONS))
-    assert "--posterior wrapped" in Path("run/report.html").read_text(encoding="utf-8")
+    assert "--set posterior=wrapped" in Path("run/report.html").read_text(encoding="utf-8")

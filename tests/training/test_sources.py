@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from curvae.models import Batch
+from curvae.models import Batch, Layout
+from curvae.settings import resolve_defaults
 from curvae.training import Config, Rows, Scaling, build, engine, fit, fit_many
 from curvae.training.captured import Captured, Feed, ahead
 from curvae.training.engine import BatchEngine
@@ -106,6 +107,7 @@ def made(kind, configs, x, validation=7, form=np.asarray):
     data = pool(x, len(configs), form)
     places = index(len(configs), rows + validation)
     models = [build(config, COLUMNS).double() for config in configs]
+    configs = [resolve_defaults(replace(one, neighbours="off"), (rows, validation), Layout(COLUMNS)) for one in configs]
     return kind(models, configs, data.part(places[:, :rows]), data.part(places[:, rows:]))
 
 

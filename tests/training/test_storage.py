@@ -54,7 +54,7 @@ def test_a_fixture_loads_and_says_the_same_as_when_it_was_written(folder):
     np.testing.assert_array_equal(model.embedding_, written[["ball_1", "ball_2"]])
     np.testing.assert_allclose(model.transform(x), model.embedding_, rtol=1e-9, atol=1e-12)
     assert model.likelihood_ == "mixed" and model.hidden == (4,)
-    assert model.curvature == 0.7 != model.curvature_ and model.learn_curvature
+    assert model.curvature == 0.7 != model.curvature_ and model.advanced["learn_curvature"]
     assert [record["epoch"] for record in model.history_] == [1, 2, 3]
     assert model.feature_names_in_.tolist() == list(x)
     # In original units: columns differ by factors of 10.
@@ -95,7 +95,7 @@ def test_a_fixture_of_an_interrupted_training_goes_on(folder, tmp_path, monkeypa
     write_data(tmp_path)
     shutil.copytree(folder, "run")
     refused("embed", "run", "table.csv", says=["run is not finished"])
-    refused("fit", "table.csv", "-o", "run", "--resume", "--beta", "0.5", says=["beta 1.0, not 0.5"])
+    refused("fit", "table.csv", "-o", "run", "--resume", "--set", "beta=0.5", says=["--set beta=1.0, not 0.5"])
     found = curvae("fit", "table.csv", "-o", "run", "--resume", "--json")
     assert found.code == 0, found.err
     (whole,) = [other for other in FOLDERS if other.name == folder.name.replace("begun", "categorical")]

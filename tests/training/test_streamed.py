@@ -15,6 +15,7 @@ import torch
 from curvae.data import open_stream
 from curvae.errors import CurvaeError
 from curvae.models import Layout
+from curvae.settings import resolve_defaults
 from curvae.training import Config, Scaling, build, fit, random_split, stacks
 from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
@@ -155,9 +156,9 @@ class Ordered(Part):
 
 def test_losses_are_those_of_the_engine_in_memory_with_the_same_batches():
     scaling = Scaling.standard(X)
-    config = replace(CONFIG, likelihood="gaussian", epoch_steps=None)
-    held = np.arange(5, ROWS, 40)
-    layout = Layout(COLUMNS)
+    held, layout = np.arange(5, ROWS, 40), Layout(COLUMNS)
+    config = replace(CONFIG, likelihood="gaussian", epoch_steps=None, neighbours="off")
+    config = resolve_defaults(config, HeldOut(ROWS, held).counts, layout)
     engines = []
     for kind in ("stream", "memory"):
         if kind == "stream":
@@ -227,8 +228,9 @@ def test_missing_values_are_left_to_the_model():
 
 @pytest.mark.usefixtures("quick_tracing")
 def test_steps_that_could_be_captured_are_the_plain_ones():
-    config = replace(CONFIG, likelihood="gaussian")
     held = HeldOut(ROWS, np.arange(5, ROWS, 40))
+    config = replace(CONFIG, likelihood="gaussian", neighbours="off")
+    config = resolve_defaults(config, held.counts, Layout(COLUMNS))
     found = []
     for kind in (BatchEngine, Captured):
         rows = StreamedRows(opened(), Scaling.standard(X), held, Layout(COLUMNS))

@@ -17,6 +17,7 @@ from curvae.errors import CurvaeError
 from curvae.maps.embedding import Embedding
 from curvae.models import Layout, Terms
 from curvae.models.likelihoods import choose_likelihood
+from curvae.settings import resolve_defaults
 from curvae.training import Config, Rows, Scaling, engine, fit, random_split, stacks
 from curvae.training.engine import losses
 from curvae.training.evaluate import embed, health, likelihoods
@@ -426,29 +427,34 @@ def test_the_likelihood_follows_from_the_data():
     assert fit(SMALL, bits.repeat(9, 0)).config.likelihood == "bernoulli"
 
 
+def resolved(config, rows, validation):
+    """Without neighbours, which have other defaults."""
+    return resolve_defaults(replace(config, neighbours="off"), (rows, validation), Layout(4))
+
+
 def test_epochs_follow_from_the_rows():
     sizes = 10, 1280, 128 * 100, 128 * 1000, 10**6, 10**9
-    found = [Config().lasting(n, 1) for n in sizes]
+    found = [resolved(Config(), n, 1) for n in sizes]
     # 1,500 steps; from 300 steps a pass on five passes; at most 10,000 steps.
     assert [one.epochs for one in found] == [1000, 150, 15, 50, 102, 100]
     assert [one.epoch_steps for one in found] == [None, None, None, 100, 100, 100]
     assert [one.patience for one in found] == [400, 40, 5, 50, 102, 100]
     # Asked for, they are passes.
-    assert [Config(epochs=7).lasting(n, 1).epochs for n in sizes] == [7] * 6
-    assert Config(epochs=7).lasting(10**6, 1).epoch_steps is None
-    assert Config(epochs=7, epoch_steps=50).lasting(10**6, 1).epoch_steps == 50
-    assert Config(steps=200).lasting(1280, 1).epochs == 20
+    assert [resolved(Config(epochs=7), n, 1).epochs for n in sizes] == [7] * 6
+    assert resolved(Config(epochs=7), 10**6, 1).epoch_steps is None
+    assert resolved(Config(epochs=7, epoch_steps=50), 10**6, 1).epoch_steps == 50
+    assert resolved(Config(steps=200), 1280, 1).epochs == 20
     # Files of before there were steps.
     before = Config(steps=None, batch_size=64)
-    assert [before.lasting(n, 1).epochs for n in (10, 640, 64 * 125, 64 * 8000, 10**9)] == [1000, 800, 64, 20, 20]
+    assert [resolved(before, n, 1).epochs for n in (10, 640, 64 * 125, 64 * 8000, 10**9)] == [1000, 800, 64, 20, 20]
 
 
 def test_weight_decay_follows_from_the_rows():
     """Beyond 40 steps a pass, weights shrink as much in a pass as with 40."""
     for rows, decay in ((10, 1.0), (40 * 128, 1.0), (80 * 128, 0.5), (400 * 128, 0.1)):
-        assert Config().lasting(rows, 1).encoder_decay == pytest.approx(decay)
-        assert Config(weight_decay=0.3).lasting(rows, 1).encoder_decay == 0.3
-    assert Config(batch_size=64).lasting(80 * 64, 1).encoder_decay == 0.5
+        assert resolved(Config(), rows, 1).encoder_decay == pytest.approx(decay)
+        assert resolved(Config(weight_decay=0.3), rows, 1).encoder_decay == 0.3
+    assert resolved(Config(batch_size=64), 80 * 64, 1).encoder_decay == 0.5
     with pytest.raises(ValueError, match='"auto" needs the number of rows'):
         Config().encoder_decay  # noqa: B018
 
@@ -465,10 +471,10 @@ def test_maps_start_at_principal_components_where_neighbours_count():
 
 
 def test_patience_follows_from_the_rows():
-    assert Config().lasting(640, 0).patience is None
-    assert Config(patience=3).lasting(640, 70).patience == 3
+    assert resolved(Config(), 640, 0).patience is None
+    assert resolved(Config(patience=3), 640, 70).patience == 3
     for never in (None, "never"):
-        assert Config(patience=never).patience is Config(patience=never).lasting(640, 70).patience is None
+        assert Config(patience=never).patience is resolved(Config(patience=never), 640, 70).patience is None
     with pytest.raises(CurvaeError, match="patience must be a number or auto or never; got 'often'"):
         Config(patience="often")
 

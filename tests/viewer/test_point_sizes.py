@@ -39,7 +39,7 @@ def test_sizes_are_levels_from_the_smallest_to_the_largest():
 def test_the_page_of_a_graph_has_popularity_as_size(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("star.csv").write_text("".join(f"hub,n{i}\n" for i in range(8)) + "n0,n1\nn2,n3\n", encoding="utf-8")
-    made = curvae("graph", "star.csv", "-o", "r", "--splits", "0", "--hidden", "4", "--epochs", "2")
+    made = curvae("graph", "star.csv", "-o", "r", "--splits", "0", "--set", "hidden=4", "--epochs", "2")
     shown = curvae("view", "r", "-o", "map.html", "--show", "popularity")
     assert made.code == shown.code == 0 and "sizes of the points" in shown.err
     found = levels(Path("map.html").read_text(encoding="utf-8"))

@@ -143,7 +143,7 @@ else:
 _TABLE = ("label", "id", "group", "categorical")
 _ROWS = (*_TABLE, "covariates", "exposure")
 _EDGES = ("source_column", "target_column", "header")
-_GRAPH = ("nodes", "features", "no_features", "features_file", "weighted", "isolated", *_EDGES)
+_GRAPH = ("nodes", "features", "features_file", "weighted", "source_column", "target_column")
 
 
 @command(
@@ -174,7 +174,7 @@ def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     "force",
     "device",
     option("--processes", type=int, help="Number of processes for one training: 2, 4, … 64 (1, or those of torchrun)."),
-    *setting_options(RowSettings),
+    *setting_options("fit", RowSettings),
     example="fit cells.csv --label type --id barcode -o runs/cells",
 )
 def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
@@ -192,12 +192,13 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     "label",
     *_GRAPH,
     "categorical",
-    "missing_features",
     option(
         "--splits", help="Number of random splits on which hidden edges are predicted (5).", type=click.IntRange(min=0)
     ),
     option(
-        "--reconstruct", is_flag=True, help="Fit the edges as closely as possible: short for --encoder free --splits 0."
+        "--reconstruct",
+        is_flag=True,
+        help="Fit the edges as closely as possible: short for --set encoder=free --splits 0.",
     ),
     option("--links", help="Write so many of the likeliest missing edges to links.csv.", type=click.IntRange(min=1)),
     "root",
@@ -205,7 +206,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     "force",
     "device",
     "jobs",
-    *setting_options(GraphSettings),
+    *setting_options("graph", GraphSettings),
     example="graph friends.csv --nodes people.csv --label team\n"
     "graph calls.csv --source caller --target called --links 50\n"
     "graph taxonomy.csv --reconstruct --dim 5",
@@ -359,7 +360,7 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     "jobs",
     "resume",
     "force",
-    *setting_options(RowSettings, GraphSettings, compared=True),
+    *setting_options("compare", RowSettings, GraphSettings),
     example="compare cells.csv --label type --group donor --repeats 10",
 )
 def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, **asked: Any) -> Answer:

@@ -22,7 +22,17 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from ..errors import CurvaeError, FixableError
-from .options import SHARED, SettingOption, completed_command, in_flags, option, printed, shell_command
+from .options import (
+    READING,
+    SHARED,
+    SetOption,
+    SettingOption,
+    completed_command,
+    in_flags,
+    option,
+    printed,
+    shell_command,
+)
 
 if TYPE_CHECKING:
     from ..runs import Step
@@ -244,16 +254,7 @@ class Answer:
 
 
 class _Command(click.Command):
-    """A command whose help has a heading for each part of the settings."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.params:
-            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
-                panels.setdefault(getattr(parameter, "panel", "Options"), []).append(record)
-        for panel, records in panels.items():
-            with formatter.section(panel):
-                formatter.write_dl(records)
+    """A command whose mistakes in options name it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -282,13 +283,18 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
         example: of a call, shown at the end of the help; one a line.
     """
     known = [SHARED[one] if isinstance(one, str) else one for one in parameters]
-    settings = [one for one in known if isinstance(one, SettingOption) and one.default is None]
+    settings = [
+        one for one in known if isinstance(one, SetOption) or (isinstance(one, SettingOption) and one.default is None)
+    ]
 
     def make(function: Callable[..., Answer]) -> click.Command:
         def call(quiet: bool, as_json: bool, **values: Any) -> None:
             words = _in_flags(click.get_current_context())
             if settings:
                 given = {one.name: values.pop(one.name) for one in settings}
+                given |= given.pop("advanced")
+                reading = [name for name in READING.get(function.__name__, ()) if name in given]
+                values |= {name: given.pop(name) for name in reading}
                 values["settings"] = {name: value for name, value in given.items() if value is not None}
             try:
                 if _assists(function.__name__):
@@ -312,7 +318,7 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
         return _Command(
             function.__name__,
             callback=call,
-            params=[*own, SHARED["quiet"], SHARED["as_json"], SHARED["help"], *settings],
+            params=[*own, *settings, SHARED["quiet"], SHARED["as_json"], SHARED["help"]],
             help=function.__doc__,
             short_help=(function.__doc__ or "").partition("\n\n")[0],
             epilog="\b\nExample: curvae " + example.replace("\n", "\n         curvae "),
@@ -391,10 +397,10 @@ class _Corrected(click.ClickException):
     command = ""
 
     def __init__(self, error: FixableError, command: click.Command, words: Callable[[str], str]) -> None:
-        options = {one.name: one for one in command.params if isinstance(one, click.Option)}
+        options = _options(command)
         accepted = [
             [
-                (options[name].opts[0], *([value] if value else []))
+                _words(options[name].opts[0], value)
                 for name, value in fix
                 if name in options and _takes(options[name], value)
             ]
@@ -413,14 +419,27 @@ def _takes(option: click.Option, value: str) -> bool:
     return not isinstance(option.type, click.Choice) or value in option.type.choices
 
 
+def _words(flag: str, value: str) -> list[str]:
+    """A flag with its value, as words to type."""
+    return f"{flag}{value}".split(" ", 1) if flag.endswith("=") else [flag, value]
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    """The options of a command by name, and parameters that are given with `--set`."""
+    found: dict[str, click.Option] = {}
+    for one in command.params:
+        if isinstance(one, click.Option):
+            found |= one.options if isinstance(one, SetOption) else {one.name or "": one}
+    return found
+
+
 def _in_flags(context: click.Context) -> Callable[[str], str]:
     """Makes messages of the library name the options of the command that runs, or else of other commands."""
     commands = context.parent.command.commands.values()  # type: ignore[union-attr]
     known = {
-        parameter.name: (parameter.opts[0], next(iter(parameter.secondary_opts), None))
+        name: (option.opts[0], next(iter(option.secondary_opts), None))
         for one in (*commands, context.command)
-        for parameter in one.params
-        if isinstance(parameter, click.Option)
+        for name, option in _options(one).items()
     }
     return lambda message: in_flags(message, known)
 
@@ -476,9 +495,14 @@ def _mistake(error: click.UsageError) -> str:
     """What is wrong with what was typed, and what may have been meant or where to look."""
     option = getattr(error, "param", None)
     if isinstance(error, click.NoSuchOption):
-        said = f"there is no option {error.option_name}"
+        said = error.message if " setting " in error.message else f"there is no option {error.option_name}"
+        name = error.option_name.removeprefix("--").removeprefix("no-").replace("-", "_")
+        known = {} if error.ctx is None else _options(error.ctx.command)
+        if name in known:
+            return f"{said}; use {known[name].opts[0]}…"
     elif isinstance(error, click.BadParameter) and error.message and option is not None:
-        said = f"{option.opts[0] if isinstance(option, click.Option) else option.human_readable_name}: {error.message}"
+        name = option.opts[0].removesuffix("=") if isinstance(option, click.Option) else option.human_readable_name
+        said = f"{name}: {error.message}"
     else:
         said = error.format_message().partition(" Did you mean")[0]
     said = " ".join(said.split()).removesuffix(".")

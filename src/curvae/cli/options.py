@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE",
+    "OPTIONS",
+    "READING",
     "SHARED",
+    "SetOption",
     "SettingOption",
     "command_line",
     "completed_command",
@@ -47,6 +51,23 @@ _FLAGS = {
     "source_column": "--source",
     "target_column": "--target",
 }
+
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "fit": (
+        *("space", "dim", "curvature", "prior_scale", "hidden", "network", "likelihood", "neighbours"),
+        *("epochs", "batch_size", "patience", "seed"),
+    ),
+    "graph": ("space", "dim", "curvature", "directed", "epochs", "seed"),
+    "compare": ("space", "dim", "prior_scale", "hidden", "network", "likelihood", "epochs", "batch_size", "seed"),
+}
+"""settings that are options of a command; all others are given with `--set`"""
+
+READING: Mapping[str, tuple[str, ...]] = {
+    "graph": ("missing", "no_features", "isolated", "header"),
+    "compare": ("no_features", "isolated", "header"),
+}
+"""parameters of a command besides the settings that are given with `--set`: how to read a graph"""
 
 
 def flag(name: str) -> str:
@@ -80,11 +101,8 @@ class SettingOption(click.Option):
     """
 
     def __init__(self, kinds: Iterable[type[Settings]], name: str, **more: Any) -> None:
-        having = [kind for kind in kinds if name in described(kind)]
-        known = [described(kind)[name] for kind in having]
+        known = [described(kind)[name] for kind in kinds if name in described(kind)]
         first = self._setting = known[0]
-        # Heading of the help under which it is shown.
-        self.panel = "Options" if "default" in more else having[0].part_of(name).capitalize()
         on = f"{flag(name)}/--no-{flag(name)[2:]}" if first.default is True else flag(name)
         typed: dict[str, Any] = {"is_flag": True} if first.type is bool else _typed(first)
         super().__init__(
@@ -99,10 +117,12 @@ class SettingOption(click.Option):
                 value = tuple(int(width) for width in value.split(","))
             self._setting.require(value)
         except CurvaeError as error:
-            known = {self._setting.name: (self.opts[0], None)}
+            known = {self._setting.name: (parameter.opts[0], None)}
             raise click.UsageError(in_flags(str(error), known), context) from error
         except ValueError as error:
-            raise click.BadParameter(f"{value!r} is no list of widths such as 200 or 400,200", context, self) from error
+            raise click.BadParameter(
+                f"{value!r} is no list of widths such as 200 or 400,200", context, parameter
+            ) from error
         return value
 
 
@@ -121,17 +141,51 @@ def _typed(known: Setting) -> dict[str, Any]:
     return {"metavar": "WIDTHS"} if get_origin(known.type) is tuple else {"type": known.type}
 
 
-def setting_options(*kinds: type[Settings], compared: bool = False) -> list[SettingOption]:
-    """The options of all settings of some kinds of models, by part.
+class SetOption(click.Option):
+    """`--set name=value`, repeatable: parameters of a command that have no option of their own.
 
     Arguments:
-        kinds: whose settings; the options of several are joined.
-        compared: only those that a comparison does not choose itself.
+        options: of these parameters, to read and check values; the command itself does not have them.
+
+    Attributes:
+        options: by name, with `--set name=` as the flag.
     """
-    parts = dict.fromkeys(part for kind in kinds for part in kind.parts)
-    known = [described(kind.parts[part]) for part in parts for kind in kinds if part in kind.parts]
-    names = dict.fromkeys(name for part in known for name, one in part.items() if one.compared or not compared)
-    return [SettingOption(kinds, name) for name in names]
+
+    def __init__(self, options: Iterable[click.Option]) -> None:
+        self.options = {one.name or "": copy(one) for one in options}
+        for name, one in self.options.items():
+            one.opts, one.secondary_opts = [f"--set {name}="], []
+        super().__init__(
+            ["--set", "advanced"],
+            multiple=True,
+            is_eager=True,
+            metavar="NAME=VALUE",
+            callback=self._read,
+            shell_complete=self._complete,
+            help="Any other setting, such as cooldown=0.3; repeatable. --set list shows them all.",
+        )
+
+    def _read(self, context: click.Context, parameter: click.Parameter, entries: Sequence[str]) -> dict[str, Any]:
+        if "list" in entries:
+            print("\n".join(f"{name}: {one.help}" for name, one in self.options.items()))
+            context.exit()
+        return dict(self._entry(context, *entry.partition("=")) for entry in entries)
+
+    def _entry(self, context: click.Context, name: str, equals: str, text: str) -> tuple[str, Any]:
+        name = name.strip().replace("-", "_")
+        for own in context.command.params:
+            if own.name == name:
+                raise click.UsageError(f"{name} has an option of its own, {own.opts[0]}", context)
+        if name not in self.options:
+            raise click.NoSuchOption(name, f"there is no setting {name}", list(self.options), context)
+        if not equals:
+            raise click.UsageError(f"--set takes NAME=VALUE, such as {name}=…; got {name}", context)
+        return name, self.options[name].process_value(context, text.strip())
+
+    def _complete(self, context: click.Context, parameter: click.Parameter, typed: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(f"{name}=") for name in self.options if name.startswith(typed)]
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
@@ -143,30 +197,41 @@ def shell_command(step: Step) -> str:
     Example:
         >>> from curvae.runs import Step
         >>> shell_command(Step("compare", ("my cells.csv",), {"label": "type", "prior_scale": 1.7, "diagonal": True}))
-        "curvae compare 'my cells.csv' --label type --prior-scale 1.7 --diagonal"
+        "curvae compare 'my cells.csv' --label type --prior-scale 1.7 --set diagonal=yes"
         >>> settings = {"hidden": (64, 32), "covariates": ("batch", "donor"), "tf32": False, "exposure": None}
         >>> shell_command(Step("fit", ("cells.csv",), settings))
-        'curvae fit cells.csv --hidden 64,32 --covariate batch --covariate donor --no-tf32'
+        'curvae fit cells.csv --hidden 64,32 --covariate batch --covariate donor --set tf32=no'
     """
-    typed = ["curvae", step.action, *step.arguments, *typed_options(step.options)]
+    typed = ["curvae", step.action, *step.arguments, *typed_options(step.options, step.action)]
     return _typed_line(typed) + (f"  # {step.why}" if step.why else "")
 
 
-def typed_options(options: Mapping[str, Any]) -> list[str]:
-    """Parameters as options of the program.
+def typed_options(options: Mapping[str, Any], action: str = "") -> list[str]:
+    """Parameters as options of a command.
 
     What is None is left out, a tuple is an option for each entry, and widths of layers are one option.
     """
+    known = described(RowSettings).keys() | described(GraphSettings).keys()
+    advanced = known - {*OPTIONS[action]} | {*READING.get(action, ())} if action in OPTIONS else ()
     typed: list[str] = []
     for name, value in options.items():
-        if isinstance(value, bool):
+        if isinstance(value, tuple) and value and isinstance(value[0], int):
+            value = ",".join(map(str, value))
+        if name in advanced and value is not None:
+            typed += ["--set", f"{name}={_text(value)}"]
+        elif isinstance(value, bool):
             typed.append(flag(name) if value else f"--no-{flag(name)[2:]}")
-        elif isinstance(value, tuple) and value and isinstance(value[0], int):
-            typed += [flag(name), ",".join(map(str, value))]
         elif value is not None:
             for entry in value if isinstance(value, tuple) else (value,):
-                typed += [flag(name), f"{entry:g}" if isinstance(entry, float) else str(entry)]
+                typed += [flag(name), _text(entry)]
     return typed
+
+
+def _text(value: Any) -> str:
+    """A value as it is typed."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def command_line() -> str:
@@ -217,7 +282,8 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
         message: that names parameters as in `missing="drop"`, `weighted=True` or, of any value, `nodes=…`; begins
             with what one of them must be; advises to `lower`, `raise`, `widen`, `drop`, `set` or `use` a setting; or
             mentions one that no other word can be taken for, such as `batch_size`.
-        options: the flag of each parameter, and the one that turns it off, if there is one.
+        options: the flag of each parameter, and the one that turns it off, if there is one; the flag of one that is
+            given with `--set` ends in "=".
 
     Example:
         >>> known = {name: (flag(name), None) for name in ("missing", "weighted", "hidden", "batch_size")}
@@ -225,15 +291,19 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
         'use --missing drop, --weighted or --missing'
         >>> in_flags("missing must be a word; lower hidden or batch_size", known)
         '--missing must be a word; lower --hidden or --batch-size'
-    """
+        >>> in_flags("use tf32=False or cooldown=0.3; lower cooldown", {n: (f"--set {n}=", None) for n in ("tf32", "cooldown")})
+        'use --set tf32=no or --set cooldown=0.3; lower --set cooldown'
+    """  # noqa: E501 - an example is one line
 
     def typed(found: re.Match[str]) -> str:
         name, value = found[1] or found[3], found[2] or "…"
         if name not in options:
             return found[0]
         on, off = options[name]
+        if value in ("True", "False") and on.endswith("="):
+            return on + _text(value == "True")
         if value in ("True", "…"):
-            return on
+            return on.removesuffix("=")
         if value == "False":
             return off or f"no {on}"
         try:
@@ -243,12 +313,13 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
         if isinstance(values, list) and all(isinstance(entry, int | float) for entry in values):
             values = ",".join(map(str, values))
         entries = values if isinstance(values, list) else [values]
-        return " ".join(f"{on} {_typed_line([str(entry)])}" for entry in entries)
+        on = on if on.endswith("=") else f"{on} "
+        return " ".join(f"{on}{_typed_line([str(entry)])}" for entry in entries)
 
     first, must, rest = message.partition(" must ")
-    message = f"{options[first][0]}{must}{rest}" if first in options else message
+    head, message = (f"{options[first][0].removesuffix('=')}{must}", rest) if first in options else ("", message)
     message = _ADVISED.sub(lambda found: re.sub(_SETTING, lambda name: f"{name[0]}=…", found[0]), message)
-    return _NAMED.sub(typed, message)
+    return head + _NAMED.sub(typed, message)
 
 
 FILE = click.Path(path_type=Path)
@@ -270,10 +341,14 @@ def files(context: click.Context, parameter: click.Parameter, typed: str) -> lis
 def refuse(when: str, names: Iterable[str]) -> None:
     """Raise if one of these options was given."""
     context = click.get_current_context()
+    given = {name: f"--set {name}" for name in context.params.get("advanced", ())}
     for one in context.command.params:
         source = context.get_parameter_source(one.name or "")
-        if one.name in names and source is not None and source.name != "DEFAULT":
-            raise CurvaeError(f"{one.opts[0]} has no meaning {when}; leave it out")
+        if source is not None and source.name != "DEFAULT":
+            given[one.name or ""] = one.opts[0]
+    for name, typed in given.items():
+        if name in names:
+            raise CurvaeError(f"{typed} has no meaning {when}; leave it out")
 
 
 def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
@@ -385,3 +460,18 @@ SHARED: dict[str, click.Parameter] = {
     "help": option("-h", "--help", **printed(click.Context.get_help), help="Show this message and exit."),
 }
 """parameters that several commands have, called as the library calls them where it has them"""
+
+
+def setting_options(action: str, *kinds: type[Settings]) -> list[click.Option]:
+    """The options of a command for the settings of some kinds of models, and `--set` for all others.
+
+    Arguments:
+        action: name of the command. A comparison has no settings that it chooses itself.
+        kinds: whose settings; those of several are joined.
+    """
+    known = {name: one for kind in reversed(kinds) for name, one in described(kind).items()}
+    names = [name for name, one in known.items() if one.compared or action != "compare"]
+    rest = [SettingOption(kinds, name) for name in names if name not in OPTIONS[action]]
+    shared: Mapping[str, Any] = {**SHARED, "missing": SHARED["missing_features"]}
+    reading = [shared[name] for name in READING.get(action, ())]
+    return [*(SettingOption(kinds, name) for name in OPTIONS[action]), SetOption([*rest, *reading])]

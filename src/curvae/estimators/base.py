@@ -6,11 +6,11 @@ import math
 import os
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..maps.embedding import Embedding, by_factor
 from ..nn import Space
-from ..settings import require_choice
+from ..settings import described, require_choice
 from ..training.config import Settings, choose_device, require_count
 from ..training.fitted import FittedModel
 from ..training.storage import load_fitted, save_fitted
@@ -33,7 +33,6 @@ __all__ = [
     "Array",
     "MapEstimator",
     "Output",
-    "config_of",
     "coordinates",
     "nearest",
     "plain",
@@ -45,7 +44,6 @@ __all__ = [
 
 Array = NDArray[Any]
 Output = Literal["auto", "ball", "tangent", "lorentz"]
-Kind = TypeVar("Kind", bound=Settings)
 
 # Names of the estimators' parameters that settings call otherwise.
 _RENAMED = {"n_components": "dim"}
@@ -58,37 +56,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(plain(entry) for entry in value)
     return value
-
-
-def config_of(kind: type[Kind], params: Mapping[str, Any]) -> Kind:
-    """The settings that the parameters of an estimator stand for."""
-    seed = params["random_state"]
-    if not isinstance(seed, int | np.integer):
-        seed = check_random_state(seed).randint(2**31 - 1)
-    names = {field.name for field in fields(kind)}
-    given = {_RENAMED.get(name, name): value for name, value in params.items()}
-    values = {name: plain(value) for name, value in given.items() if name in names}
-    if isinstance(values["hidden"], int):
-        values["hidden"] = (values["hidden"],)
-    try:
-        return kind(**values, seed=int(seed))
-    except CurvaeError as error:  # in the words of the estimator
-        raise CurvaeError(re.sub(r"\bdim\b", "n_components", str(error))) from None
-
-
-def _parameters(
-    names: Sequence[str], config: Settings, description: Mapping[str, Any], extra: Sequence[str], path: Any
-) -> dict[str, Any]:
-    """The parameters of an estimator from what `save` wrote: those of its settings, and those that are its own."""
-    settings = config.flat()
-    if config.space is not None:  # which says it all
-        settings |= {name: getattr(type(config)(), name) for name in ("dim", "curvature", "learn_curvature")}
-    own = description.get("estimator", {})
-    if not isinstance(own, dict):
-        raise CurvaeError(f"{path} holds no parameters of an estimator but {own!r}; train again")
-    found = {name: settings[_RENAMED.get(name, name)] for name in names if _RENAMED.get(name, name) in settings}
-    found |= {name: own[name] for name in extra if name in own}
-    return {**found, "hidden": config.hidden, "random_state": config.seed}
 
 
 def require(output: Any, **counts: Any) -> None:
@@ -182,16 +149,20 @@ def nearest(table: Array, k: int, own: bool) -> tuple[Array, Array]:
     return np.take_along_axis(table, index, 1), index
 
 
-def _unknown(estimator: type[BaseEstimator], params: Mapping[str, Any]) -> str:
+def _unknown(estimator: type[MapEstimator], params: Mapping[str, Any]) -> str:
     """Say which parameters do not exist, and which were probably meant; "" if all exist."""
     known = estimator._get_param_names()
-    unknown = [name for name in params if name.partition("__")[0] not in known]
-    if not unknown:
+    unknown = next((name for name in params if name.partition("__")[0] not in known), None)
+    if unknown is None:
         return ""
-    renamed = [own for own, name in _RENAMED.items() if name == unknown[0]]
-    near = renamed or get_close_matches(unknown[0], known, 1)
+    renamed = [own for own, name in _RENAMED.items() if name == unknown]
+    near = renamed or get_close_matches(unknown, known, 1)
     hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-    return f"{estimator.__name__} has no parameter {unknown[0]!r}; {hint}"
+    if unknown == "learn_curvature":
+        hint = 'use curvature="learn"'
+    elif unknown in estimator._advanced_names():
+        hint = f'use advanced={{"{unknown}": …}}'
+    return f"{estimator.__name__} has no parameter {unknown!r}; {hint}"
 
 
 def _empty_folder(path: str | os.PathLike[str]) -> Path:
@@ -209,8 +180,12 @@ class MapEstimator(BaseEstimator):
     _extra: ClassVar[tuple[str, ...]]
     """parameters that a configuration does not hold; where to compute is a matter of the machine, and not stored"""
 
+    _own_settings: ClassVar[Mapping[str, Any]] = {}
+    """settings of the estimator itself that `advanced` takes, with their defaults"""
+
     output: Output
     device: str
+    advanced: Mapping[str, Any] | None
 
     def __new__(cls, *args: Any, **params: Any) -> Self:
         """Refuse an unknown parameter; `__init__` keeps the signature that scikit-learn reads."""
@@ -223,6 +198,48 @@ class MapEstimator(BaseEstimator):
         if hint := _unknown(type(self), params):
             raise CurvaeError(hint)
         return super().set_params(**params)
+
+    @classmethod
+    def _advanced_names(cls) -> list[str]:
+        """The settings that `advanced` takes: those that are no parameters."""
+        own = {_RENAMED.get(name, name) for name in (*cls._get_param_names(), "seed")}
+        return [*(name for name in described(cls._kind.settings) if name not in own), *cls._own_settings]
+
+    def _advanced(self) -> dict[str, Any]:
+        """The settings in `advanced`, with all that are the estimator's own."""
+        if not isinstance(self.advanced, Mapping | None):
+            raise CurvaeError(
+                f'advanced must give settings by name, such as {{"cooldown": 0.3}}; got {self.advanced!r}'
+            )
+        return {**self._own_settings, **{name: plain(value) for name, value in (self.advanced or {}).items()}}
+
+    def _config(self) -> Any:
+        """The settings that the parameters stand for."""
+        params, advanced = self.get_params(deep=False), self._advanced()
+        if twice := sorted(params.keys() & advanced.keys()):
+            raise CurvaeError(f"{twice[0]} is a parameter of {type(self).__name__}; give {twice[0]}=…, not in advanced")
+        seed, known = params["random_state"], described(self._kind.settings)
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        given = {_RENAMED.get(name, name): plain(value) for name, value in params.items()}
+        values = {name: value for name, value in given.items() if name in known}
+        values |= {name: value for name, value in advanced.items() if name not in self._own_settings}
+        if isinstance(values["hidden"], int):
+            values["hidden"] = (values["hidden"],)
+        try:
+            return self._kind.settings.from_json({**values, "seed": int(seed)})
+        except CurvaeError as error:  # in the words of the estimator
+            raise CurvaeError(re.sub(r"\bdim\b", "n_components", str(error))) from None
+
+    @classmethod
+    def _parameters(cls, config: Settings, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of an estimator from its settings and from what else `save` stored."""
+        own = {name: stored[name] for name in cls._extra if name in stored}
+        advanced = config.given() | {name: own.pop(name) for name in cls._own_settings if name in own}
+        names = [(name, _RENAMED.get(name, name)) for name in cls._get_param_names()]
+        found = {name: advanced.pop(setting) for name, setting in names if setting in advanced}
+        seed = advanced.pop("seed", config.seed)
+        return {**found, **own, "random_state": seed, "advanced": advanced or None}
 
     def plot(self, labels: ArrayLike | None = None, ax: Any = None) -> Any:
         """Draw the map: every row or node of `embedding_` on the Poincaré disc, or at curvature 0 on the plane.
@@ -275,14 +292,18 @@ class MapEstimator(BaseEstimator):
         """Write a run folder (JSON and safetensors), which `load` and the command line read."""
         check_is_fitted(self)
         description, data = self._described()
-        own = {"estimator": {name: plain(getattr(self, name)) for name in self._extra}}
+        values = self.get_params(deep=False) | self._advanced()
+        own = {"estimator": {name: plain(values[name]) for name in self._extra}}
         save_fitted(_empty_folder(path), self._fitted, self._embedding, {**description, **own}, data)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """A model from a run folder, of `save` or of the command line. Cannot run code, whatever the files hold."""
         fitted, embedding, description, data = load_fitted(Path(path), cls._kind)
-        new = cls(**_parameters(list(cls().get_params()), fitted.config, description, cls._extra, path))
+        stored = description.get("estimator", {})
+        if not isinstance(stored, dict):
+            raise CurvaeError(f"{path} holds no parameters of an estimator but {stored!r}; train again")
+        new = cls(**cls._parameters(fitted.config, stored))
         new._restore(fitted, data, description)
         fitted.model.to(choose_device(new.device))
         new._take(fitted, embedding)

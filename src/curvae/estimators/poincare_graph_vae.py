@@ -16,13 +16,13 @@ from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..maps.embedding import Embedding
-from ..settings import DistributionKind, EdgeKind, EncoderKind, PairKind, PopularityKind
-from ..training.config import GraphConfig, choose_device
+from ..settings import DistributionKind, EdgeKind, EncoderKind, PopularityKind
+from ..training.config import choose_device
 from ..training.evaluate import map_health
 from ..training.graph_evaluate import embed_graph, judge_split, missing_links
 from ..training.graph_fitting import fit_graph, fit_graphs
 from ..training.graph_problem import FittedGraph
-from .base import Array, MapEstimator, Output, config_of, nearest, plain, require
+from .base import Array, MapEstimator, Output, nearest, plain, require
 
 __all__ = ["PoincareGraphVAE"]
 
@@ -32,7 +32,8 @@ class PoincareGraphVAE(MapEstimator):
 
     Arguments:
         n_components: dimension of the latent space.
-        curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary variational graph auto-encoder.
+        curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary variational graph auto-encoder; "learn"
+            trains c, starting at 1.
         space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
         posterior: distribution of posterior and prior, "wrapped" or "riemannian".
         prior_scale: standard deviation of the prior. Unlike in `PoincareVAE` it is a parameter beside the curvature.
@@ -42,26 +43,18 @@ class PoincareGraphVAE(MapEstimator):
             "learned" with "fermi_dirac" edges. It helps where some nodes have many edges.
         directed: keep the direction of edges, from the first node to the second. Nodes then have two popularities, as
             senders and as receivers.
-        pairs: pairs of nodes that are fitted, "all" or "balanced": the edges and as many random pairs without one.
-        hide: share of the edges that each step hides from the encoder, and fits all the same.
-        weight: how often the likelihood counts every pair of nodes, beside one divergence a node.
         hidden: widths of the hidden layers.
         encoder: "convolutions" of the edges and features, or "free", a vector a node: it fits the edges most closely.
         output: coordinates of `embedding_`: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for other
             estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent". Of a
             product those of its factors one after the other.
         epochs: steps, each over the whole graph.
-        learning_rate, adam_beta2: of Adam.
-        cooldown: share of the steps, at the end, over which the learning rate falls to 0.
+        learning_rate: of Adam.
         patience: in `link_prediction`, steps without progress on validation edges after which a training ends, with the
             best weights; None never.
-        learn_curvature, learn_prior_scale: train them, starting from their values above.
-        diagonal: one posterior standard deviation for each axis (wrapped only).
-        samples, beta: draws a step, weight of the divergence; "auto" is 0.1 divided by the dimension and at least 0.01,
-            which it is for all pairs and for free vectors.
-        tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         random_state: seed, generator or None.
+        advanced: all other settings, by name, such as {"cooldown": 0.3}; see the page Advanced settings.
 
     Attributes:
         embedding_: nodes in the coordinates of `output`, in the order of `nodes_`.
@@ -85,32 +78,22 @@ class PoincareGraphVAE(MapEstimator):
         self,
         n_components: int = 2,
         *,
-        curvature: float = 1.0,
+        curvature: float | Literal["learn"] = 1.0,
         space: str | None = None,
         posterior: DistributionKind = "wrapped",
         prior_scale: float | Literal["auto"] = 1.0,
         edges: EdgeKind = "fermi_dirac",
         popularity: PopularityKind = "auto",
         directed: bool = False,
-        pairs: PairKind = "balanced",
-        hide: float = 0.5,
-        weight: float = 1.0,
         hidden: tuple[int, ...] = (32,),
         encoder: EncoderKind = "convolutions",
         output: Output = "auto",
         epochs: int = 400,
         learning_rate: float = 1e-2,
-        adam_beta2: float = 0.999,
-        cooldown: float = 0.0,
         patience: int | None = 200,
-        learn_curvature: bool = False,
-        learn_prior_scale: bool = False,
-        diagonal: bool = False,
-        samples: int = 1,
-        beta: float | Literal["auto"] = "auto",
-        tf32: bool = True,
         device: str = "auto",
         random_state: Any = None,
+        advanced: Mapping[str, Any] | None = None,
     ) -> None:
         self.n_components = n_components
         self.curvature = curvature
@@ -120,25 +103,15 @@ class PoincareGraphVAE(MapEstimator):
         self.edges = edges
         self.popularity = popularity
         self.directed = directed
-        self.pairs = pairs
-        self.hide = hide
-        self.weight = weight
         self.hidden = hidden
         self.encoder = encoder
         self.output = output
         self.epochs = epochs
         self.learning_rate = learning_rate
-        self.adam_beta2 = adam_beta2
-        self.cooldown = cooldown
         self.patience = patience
-        self.learn_curvature = learn_curvature
-        self.learn_prior_scale = learn_prior_scale
-        self.diagonal = diagonal
-        self.samples = samples
-        self.beta = beta
-        self.tf32 = tf32
         self.device = device
         self.random_state = random_state
+        self.advanced = advanced
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -151,7 +124,7 @@ class PoincareGraphVAE(MapEstimator):
                 features or weights, read it first: `load_graph(edges, nodes=table, features=["age"])`.
         """
         require(self.output)
-        config, graph = config_of(GraphConfig, self.get_params()), self._graph(X)
+        config, graph = self._config(), self._graph(X)
         fitted = fit_graph(config, graph, device=choose_device(self.device)).double()
         self.graph_, self.nodes_ = graph, graph.names
         self._take(fitted, embed_graph(fitted, graph).require_finite(graph.names, "node"))
@@ -190,7 +163,7 @@ class PoincareGraphVAE(MapEstimator):
             "degree product", "common neighbours" and "singular vectors" under their names.
         """
         require(self.output, n_splits=n_splits)
-        config, graph = config_of(GraphConfig, self.get_params()), self._graph(X)
+        config, graph = self._config(), self._graph(X)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(n_splits)]
         splits = [split_edges(graph, seed=one.seed) for one in configs]
         found = fit_graphs(configs, graph, splits=splits, device=choose_device(self.device), jobs=1)

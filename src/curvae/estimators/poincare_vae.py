@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -24,26 +24,14 @@ from ..hierarchy.drivers import Drivers, explain
 from ..maps.embedding import Embedding, require_finite
 from ..models.likelihoods import choose_likelihood
 from ..nn.networks import DecoderKind, NetworkKind
-from ..settings import DistributionKind, InitKind, NeighbourKind, require_choice
+from ..settings import DistributionKind, NeighbourKind, require_choice
 from ..training.config import Config, choose_device, require_count
 from ..training.evaluate import embed, health, impute, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
 from ..training.rows import HeldOut, layout_of, random_split
 from ..training.streamed import sample_rows
-from .base import (
-    Array,
-    MapEstimator,
-    Output,
-    config_of,
-    coordinates,
-    nearest,
-    plain,
-    require,
-    row_shape,
-    space_parts,
-    weighted,
-)
+from .base import Array, MapEstimator, Output, coordinates, nearest, plain, require, row_shape, space_parts, weighted
 from .inputs import read_rows, restore_columns, restore_dtypes
 
 __all__ = ["PoincareVAE", "fit_stream", "refuse_stream"]
@@ -100,12 +88,14 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     Arguments:
         n_components: dimension of the latent space.
-        curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE.
+        curvature: c ≥ 0, the space having curvature −c; 0 is the ordinary VAE; "learn" trains c, starting at 1.
         space: in their place, the factors of a latent space: "h2:1.2", "h2:learn" or "h2,e3", h hyperbolic and e flat.
         posterior: distribution of posterior and prior, "riemannian" or "wrapped".
-        decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         prior_scale: standard deviation of the prior, or "auto": what suits curvature and dimension. Only
             curvature·prior_scale² is identifiable.
+        decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
+        network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
+        image_shape: (height, width) of these images; None takes them to be square.
         likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
             and 1 as binary, the others as numbers).
         missing: what to do about NaN, infinite and masked values. "error" refuses them. "model" leaves them out of the
@@ -114,52 +104,27 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             such rows.
         categorical: columns that hold categories, by name or position; "auto" takes those of a data frame that hold
             text or pandas categories, None takes none. In a data frame, booleans and columns of 0 and 1 are binary.
-        network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
-        image_shape: (height, width) of these images; None takes them to be square.
+        covariates: columns of X that are not features but given to the decoder, such as the batch, so that the map need
+            not show them; by name if X is a data frame, by position otherwise. Texts and pandas categories are
+            categories, other columns numbers. Rows can be embedded without them, unless they are given to the encoder.
         hidden: widths of the hidden layers, or the width of a single one; with "conv", of the dense ones. None takes
             200, and from 1,000 training rows on (200, 200); where neighbours count, from 400 on (200, 200, 200, 200).
+        neighbours: hold the map to the neighbourhoods of the data: "near", who is near whom; "far", how far apart rows
+            are; "both", or True; "off", or False. "auto" is "both" for an MLP in two or three dimensions, and "off"
+            otherwise, with covariates, for more than 100,000 rows and for rows that are read in pieces.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
-        epochs: passes over the data; None makes so many `steps`.
-        steps: of a training without `epochs`; "auto" makes 1,500, in large tables 5 passes of up to 10,000 steps.
-        epoch_steps: steps of an epoch at most; None makes it a whole pass, or without `epochs` at most 100 steps.
-        batch_size, learning_rate, adam_beta2: of Adam.
-        cooldown: share of the steps, at the end, over which the learning rate falls to 0.
-        dropout: share of the units of the encoder's dense layers that are left out in a step, which makes an encoder
-            that serves new rows better. "auto" is, where neighbours count, 0.03 from 400 training rows on and 0.05
-            from 2,000 on, else 0.
-        weight_decay: of the encoder, for the same end: a step shrinks its weights by so many times the learning rate.
-            "auto" is 1, or 0.3 where dropout is on by default, and less in large tables.
-        noise_rate: learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of
-            all else.
+        epochs: passes over the data; None makes 1,500 steps, in large tables 5 passes of up to 10,000 steps.
+        batch_size, learning_rate: of Adam.
         validation: share of rows held out to watch the training.
         patience: after so many epochs without progress on them, go back to the best weights, let the learning rate fall
             and stop; "auto" suits the steps of an epoch, and without such rows the last weights are kept. None trains
             to the end and keeps the last.
-        learn_curvature, learn_prior_scale: train one of the two, starting from its value above.
-        diagonal: one posterior standard deviation for each axis (wrapped only).
-        covariates: columns of X that are not features but given to the decoder, such as the batch, so that the map need
-            not show them; by name if X is a data frame, by position otherwise. Texts and pandas categories are
-            categories, other columns numbers. Rows can be embedded without them, unless they are given to the encoder.
-        encode_covariates: give the covariates to the encoder too.
-        standardise: centre and scale columns (only those with a Gaussian likelihood).
-        objective, samples, beta: "elbo" or "iwae", draws a row and step, weight of the divergence.
-        neighbours: hold the map to the neighbourhoods of the data: "near", who is near whom; "far", how far apart rows
-            are; "both", or True; "off", or False. "auto" is "both" for an MLP in two or three dimensions, and "off"
-            otherwise, with covariates, for more than 100,000 rows and for rows that are read in pieces.
-        neighbours_weight: how much that counts, in nats a row; by default 0.3 for every column, of up to 50.
-        n_neighbours: nearest neighbours of a row in the data.
-        jitter: show the encoder rows of tables of more than 1,024 training rows moved towards a near neighbour or away
-            from it, by up to this share of the way, so that it places new rows better. "auto" is 0.5 where near
-            neighbours count from 2,000 training rows on, else 0.
-        init: "random", or "pca" to start with the first principal components of the rows as their places; "auto" is
-            "pca" where neighbours count and the network is an MLP.
-        tf32: on CUDA, matrix products of the training with TF32 inputs, several times faster.
         n_init: trainings with different seeds, all at once; the one with the best validation ELBO is kept.
-        importance_samples: draws a row for `score_samples`.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         random_state: seed, generator or None.
+        advanced: all other settings, by name, such as {"cooldown": 0.3}; see the page Advanced settings.
 
     Attributes:
         embedding_: training rows in the coordinates of `output`; of those read in pieces only a sample.
@@ -183,6 +148,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     _kind = Fitted
     _extra = ("output", "importance_samples", "n_init", "covariates", "categorical", "missing")
+    _own_settings: ClassVar[Mapping[str, Any]] = {"importance_samples": 500}
     _from_table = False
     """whether it is a run of the command line on a table, which takes columns by name and ignores others"""
 
@@ -190,94 +156,54 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         self,
         n_components: int = 2,
         *,
-        curvature: float = 1.0,
+        curvature: float | Literal["learn"] = 1.0,
         space: str | None = None,
         posterior: DistributionKind = "riemannian",
+        prior_scale: float | Literal["auto"] = "auto",
         decoder: DecoderKind = "gyroplane",
         network: NetworkKind = "mlp",
         image_shape: tuple[int, int] | None = None,
-        prior_scale: float | Literal["auto"] = "auto",
         likelihood: str = "auto",
         missing: Missing = "error",
         categorical: Sequence[Any] | Literal["auto"] | None = "auto",
+        covariates: Sequence[Any] | None = None,
         hidden: int | tuple[int, ...] | None = None,
+        neighbours: NeighbourKind | bool = "auto",
         output: Output = "auto",
         epochs: int | None = None,
-        steps: int | Literal["auto"] | None = "auto",
-        epoch_steps: int | None = None,
         batch_size: int = 128,
         learning_rate: float = 2.8e-3,
-        adam_beta2: float = 0.99,
-        cooldown: float = 0.5,
-        dropout: float | Literal["auto"] = "auto",
-        weight_decay: float | Literal["auto"] = "auto",
-        noise_rate: float = 1.5,
         validation: float = 0.1,
         patience: int | Literal["auto"] | None = "auto",
-        learn_curvature: bool = False,
-        learn_prior_scale: bool = False,
-        diagonal: bool = False,
-        covariates: Sequence[Any] | None = None,
-        encode_covariates: bool = False,
-        standardise: bool = True,
-        objective: Literal["elbo", "iwae"] = "elbo",
-        samples: int = 1,
-        beta: float = 1.0,
-        neighbours: NeighbourKind | bool = "auto",
-        neighbours_weight: float | None = None,
-        n_neighbours: int = 15,
-        jitter: float | Literal["auto"] = "auto",
-        init: InitKind = "auto",
-        tf32: bool = True,
         n_init: int = 1,
-        importance_samples: int = 500,
         device: str = "auto",
         random_state: Any = None,
+        advanced: Mapping[str, Any] | None = None,
     ) -> None:
         self.n_components = n_components
         self.curvature = curvature
         self.space = space
         self.posterior = posterior
+        self.prior_scale = prior_scale
         self.decoder = decoder
         self.network = network
         self.image_shape = image_shape
-        self.prior_scale = prior_scale
         self.likelihood = likelihood
         self.missing = missing
         self.categorical = categorical
+        self.covariates = covariates
         self.hidden = hidden
+        self.neighbours = neighbours
         self.output = output
         self.epochs = epochs
-        self.steps = steps
-        self.epoch_steps = epoch_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.adam_beta2 = adam_beta2
-        self.cooldown = cooldown
-        self.dropout = dropout
-        self.weight_decay = weight_decay
-        self.noise_rate = noise_rate
         self.validation = validation
         self.patience = patience
-        self.learn_curvature = learn_curvature
-        self.learn_prior_scale = learn_prior_scale
-        self.diagonal = diagonal
-        self.covariates = covariates
-        self.encode_covariates = encode_covariates
-        self.standardise = standardise
-        self.objective = objective
-        self.samples = samples
-        self.beta = beta
-        self.neighbours = neighbours
-        self.neighbours_weight = neighbours_weight
-        self.n_neighbours = n_neighbours
-        self.jitter = jitter
-        self.init = init
-        self.tf32 = tf32
         self.n_init = n_init
-        self.importance_samples = importance_samples
         self.device = device
         self.random_state = random_state
+        self.advanced = advanced
 
     # --- scikit-learn -----------------------------------------------------------------------------------------------
 
@@ -292,9 +218,6 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def _n_features_out(self) -> int:
         return self._embedding.dim
 
-    def _config(self) -> Config:
-        return config_of(Config, self.get_params())
-
     def _rows(self, X: Any, decode: bool = False) -> Arrays:
         """Read features and covariates of new rows; covariates may be absent where neither the encoder nor, to
         `decode`, the decoder needs them."""
@@ -307,7 +230,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             raise CurvaeError(
                 f'X has {error.found}; leave these rows out, or fit with missing="mean" or missing="model"'
             ) from None
-        if self.covariates_ and data.context is None and (decode or self.encode_covariates):
+        if self.covariates_ and data.context is None and (decode or self._fitted.config.encode_covariates):
             names = quoted(column.name for column in self.covariates_)
             raise CurvaeError(f"X needs the covariates that the model was trained with: {names}; add them")
         if self._schema.blocks:
@@ -362,7 +285,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     def _check(self) -> None:
         """Raise for parameters that no configuration holds."""
-        require(self.output, n_init=self.n_init, importance_samples=self.importance_samples)
+        require(self.output, n_init=self.n_init, importance_samples=self._advanced()["importance_samples"])
         require_choice("missing", self.missing, get_args(Missing))
         if isinstance(self.categorical, str) and self.categorical != "auto":
             raise CurvaeError(f'categorical is the text {self.categorical!r}; give a list of columns, "auto" or None')
@@ -420,7 +343,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
         Of a row with missing values, that of the values that are there.
         """
-        found = likelihoods(self._fitted, self._rows(X, decode=True), self.importance_samples, shared=True)
+        samples = self._advanced()["importance_samples"]
+        found = likelihoods(self._fitted, self._rows(X, decode=True), samples, shared=True)
         return found.require_finite().original.log_prob
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
@@ -433,7 +357,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         check_is_fitted(self)
         if self.missing == "mean" and has_missing(read_rows(self, X, self._schema).x):
             raise CurvaeError('the model was fitted with missing="mean", so it knows no gaps; use missing="model"')
-        filled = impute(self._fitted, self._rows(X, decode=True), self.importance_samples)
+        filled = impute(self._fitted, self._rows(X, decode=True), self._advanced()["importance_samples"])
         return self._restored(filled, X.index if isinstance(X, pd.DataFrame) else None)
 
     def sample(self, n_samples: int = 1, random_state: Any = 0, covariates: Mapping[str, Any] | None = None) -> Any:

@@ -28,25 +28,27 @@ from ..maps.orientation import align_maps, principal_scores
 from ..models.likelihoods import choose_likelihood
 from ..plotting import project_from
 from ..report import Picture, Section
+from ..settings import choose_neighbours
 from ..settings.configs import DEFAULT_STEPS
-from ..training import Config, Embedding, Fitted, Split, fit, fit_many, impute, random_split
+from ..training import Config, Embedding, Fitted, Split, impute, random_split
 from ..training.build import require_buildable
 from ..training.comparison import (
     FEWEST_COMPARED,
     SAMPLES,
     Comparison,
     Repeat,
-    compare,
+    compare_planned,
     faithfulness_criterion,
-    plan,
+    plan_comparison,
     recovery_criterion,
     require_recoverable,
 )
 from ..training.config import require_count
 from ..training.evaluate import Likelihoods, embed, health, likelihoods, stability
+from ..training.fitting import train_many, train_one
 from ..training.portable import Part, portable
 from ..training.rows import HeldOut, judged_rows, layout_of
-from ..training.rows_problem import choose_neighbours, resolve
+from ..training.rows_problem import RowsProblem, RowsTask, plan_rows
 from ..training.storage import write_bytes
 from ..training.streamed import IN_PIECES, held_out_rows, plan_stream, sample_rows
 from . import pages
@@ -656,10 +658,11 @@ class RowsRun(Run):
             raise CurvaeError(
                 f"nothing varies in {self.source.path}: every column is constant, so there is nothing to learn"
             )
-        reason = self._plan(before, processes)
+        self.problem, self.tasks = self._plan(before, processes)
+        self.config, self.layout = self.tasks[0].config, self.tasks[0].layout
         neighbours_reason = choose_neighbours(config, self.layout, self._train_rows, self.hindrance)[1]
         require_buildable(self.config, self.layout)
-        self.reason = before.get("likelihood_reason", reason)
+        self.reason = before.get("likelihood_reason", self.tasks[0].reason)
         self.neighbours_reason = before.get("data", {}).get("neighbours_reason", neighbours_reason)
         self.plan_text = (
             f"{self.data_size}; likelihood {self.config.likelihood}: {self.reason}; "
@@ -688,8 +691,8 @@ class RowsRun(Run):
     def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return extremes(self.data.x)
 
-    def _plan(self, before: Mapping[str, Any], processes: int) -> str:
-        """Split the rows and make "auto" choices; returns why this likelihood."""
+    def _plan(self, before: Mapping[str, Any], processes: int) -> tuple[RowsProblem, Sequence[RowsTask]]:
+        """Split the rows and resolve the settings."""
         data, config = self.data, self.config
         split, self.test = (
             partial(random_split, len(data), config.validation),
@@ -700,16 +703,12 @@ class RowsRun(Run):
             self.test, self.split = 0.0, split(0.0, config.seed, data.groups)
         if processes > 1:
             self.hindrance = "several processes share every batch, and it compares all rows of one"
-        self.config, self.layout, reason = resolve(config, data, self.split, self.hindrance)
-        return reason
+        seeds = [replace(config, seed=config.seed + i) for i in range(self.repeats)]
+        return plan_rows(seeds, data, splits=[self.split] * self.repeats, hindrance=self.hindrance)
 
     @property
     def _train_rows(self) -> int:
         return len(self.split.train)
-
-    def _fit(self, **where: Any) -> Fitted:
-        """Train a single model."""
-        return fit(self.config, self.data, split=self.split, **where)
 
     def _scored(self) -> tuple[NDArray[np.int64], str]:
         """Rows whose likelihood the report tells, and what they are: "test", "validation" or "train"."""
@@ -717,15 +716,15 @@ class RowsRun(Run):
         return next(held, (self.split.train, "train"))
 
     def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
-        config, split, repeats, jobs = self.config, self.split, self.repeats, min(place.jobs, self.repeats)
-        where: dict[str, Any] = {"device": place.device, "folder": place.folder, "resume": place.resume}
+        split, repeats, jobs = self.split, self.repeats, min(place.jobs, self.repeats)
+        problem = replace(self.problem, asked=place.device)
+        where: dict[str, Any] = {"folder": place.folder, "resume": place.resume}
         if repeats == 1:
-            found = [self._fit(**where, processes=place.processes, progress=progress)]
+            found = [train_one(problem, self.tasks, **where, processes=place.processes, progress=progress)]
         else:
-            found = fit_many(
-                [replace(config, seed=config.seed + i) for i in range(repeats)],
-                self.data,
-                splits=[split] * repeats,
+            found = train_many(
+                problem,
+                self.tasks,
                 **where,
                 jobs=jobs,
                 progress=lambda done, total: reporter.progress("training", done, total, f"{repeats} models"),
@@ -839,8 +838,8 @@ class RowsRun(Run):
         if before is not None and config.likelihood == "auto":
             chosen = before.get("likelihood", likelihood)
             self.config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
-        values, self.splits = plan(self.config, data, curvatures, repeats, data.groups)
-        self.trainings = len(values) * len(self.splits)
+        self.plan = plan_comparison(self.config, data.arrays, curvatures, repeats, data.groups)
+        self.splits, self.trainings = self.plan.splits, len(self.plan.tasks)
         sizes = {"rows": len(data), "features": int(data.x.shape[1])}
         return {"fingerprint": data.fingerprint, **sizes, "likelihood": likelihood}
 
@@ -849,7 +848,7 @@ class RowsRun(Run):
         require_recoverable(self.tree[1].node, self.splits)
 
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
-        found = compare(self.config, self.data, curvatures, repeats, groups=self.data.groups, **where)
+        found = compare_planned(self.plan, **where)
         splits = {self.config.seed + i: split for i, split in enumerate(self.splits)}
         criteria = [faithfulness_criterion(filled_rows(self.data), found, splits)]
         if self.tree is not None:
@@ -1005,17 +1004,12 @@ class StreamRun(RowsRun):
     def _extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.stream.known.low, self.stream.known.high
 
-    def _plan(self, before: Mapping[str, Any], processes: int) -> str:
-        _, (task,) = plan_stream([self.config], self.stream, self.held_out)
-        self.config, self.layout = task.config, task.layout
-        return task.reason
+    def _plan(self, before: Mapping[str, Any], processes: int) -> tuple[RowsProblem, Sequence[RowsTask]]:
+        return plan_stream([self.config], self.stream, self.held_out)
 
     @property
     def _train_rows(self) -> int:
         return self.held_out.counts[0]
-
-    def _fit(self, **where: Any) -> Fitted:
-        return fit(self.config, self.stream, split=self.held_out, **where)
 
     def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
         found = super().outcome(place, named, seconds, reporter)

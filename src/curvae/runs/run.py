@@ -323,14 +323,9 @@ def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple
 
 
 def given(config: Settings) -> dict[str, Any]:
-    """Settings that differ from the default; of a product, `space` says it all of the latent space."""
+    """Settings that differ from the default, with the words that stand for values."""
     known = described(type(config))
-    default, implied = type(config)(), () if config.space is None else ("dim", "curvature", "learn_curvature")
-    return {
-        name: known[name].written(value)
-        for name, value in vars(config).items()
-        if value != getattr(default, name) and name not in implied
-    }
+    return {name: known[name].written(value) for name, value in config.given().items()}
 
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:

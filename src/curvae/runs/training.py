@@ -206,6 +206,8 @@ def _require_same_request(
         ) from error
     before = {**vars(config), **vars(known), **others, "space": _space(config)}
     now = {**settings, **source.options, **{name: value for name, value in asked.items() if value is not None}}
+    if now.get("curvature") == "learn":
+        now |= {"curvature": described(configs)["curvature"].default, "learn_curvature": True}
     if now.get("space") is not None:  # which can be written in several ways
         now["space"] = _space(configs(space=now["space"]))
     other = [

@@ -2,6 +2,7 @@
 
 from .configs import (
     ADDED,
+    COMPONENTS,
     DrawSettings,
     EdgeSettings,
     GraphSettings,
@@ -15,8 +16,10 @@ from .configs import (
     SpaceSettings,
     StepSettings,
     TrainingSettings,
+    choose_neighbours,
+    epochs_per_pass,
     flattened,
-    rounds,
+    resolve_defaults,
 )
 from .factors import FactorSettings, parse_space
 from .setting import (
@@ -40,6 +43,7 @@ from .setting import (
 
 __all__ = [
     "ADDED",
+    "COMPONENTS",
     "LIKELIHOODS",
     "DecoderKind",
     "DistributionKind",
@@ -67,10 +71,12 @@ __all__ = [
     "SpaceSettings",
     "StepSettings",
     "TrainingSettings",
+    "choose_neighbours",
     "described",
+    "epochs_per_pass",
     "flattened",
     "parse_space",
     "require_choice",
     "require_count",
-    "rounds",
+    "resolve_defaults",
 ]

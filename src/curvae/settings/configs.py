@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from ..errors import CurvaeError
 from .factors import FactorSettings, parse_space
@@ -36,6 +36,7 @@ from .setting import (
 
 __all__ = [
     "ADDED",
+    "COMPONENTS",
     "DEFAULT_STEPS",
     "DrawSettings",
     "EdgeSettings",
@@ -54,27 +55,19 @@ __all__ = [
     "SpaceSettings",
     "StepSettings",
     "TrainingSettings",
+    "choose_neighbours",
+    "epochs_per_pass",
     "flattened",
-    "rounds",
+    "resolve_defaults",
 ]
 
 
 # The parts of a configuration: names, defaults, help and checks of all settings.
 
-# Steps of a training by default: so many; in large tables so many passes, but no more steps than the last.
-DEFAULT_STEPS, _PASSES, _MOST_STEPS = 1500, 5, 10_000
-_MOST = 1000  # epochs, unless they are asked for
-_ROUND = 100  # steps of an epoch at most, unless epochs are asked for
-# Without progress for so many steps, passes and epochs, a training ends.
-_PATIENCE, _PATIENT_PASSES, _LEAST = 400, 5, 5
-# Weight decay by default, and the steps of a pass from which on it is less, such that weights shrink as much in a pass.
-_DECAY, _DECAY_STEPS = 1.0, 40
+DEFAULT_STEPS = 1500
+"""of a training of a small table"""
 
 _NARROW = (200,)  # hidden layers by default, unless there are many rows
-
-# Files of before there was a number of steps: unset epochs made about this many steps in so many passes.
-_OLD_STEPS = 8000
-_OLD_FEWEST = 20
 
 _CURVATURE = Rule(NOT_NEGATIVE.holds, "be c ≥ 0, the space having curvature −c; got")
 _SHARE = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the rows, from 0 to below 1; got")
@@ -97,7 +90,12 @@ class SpaceSettings(Part):
     )
     dim: int = setting(2, "Dimension of the latent space.", flags=("-d",))
     curvature: float = setting(
-        1.0, "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE.", flags=("-c",), rule=_CURVATURE, compared=False
+        1.0,
+        "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE; learn trains c.",
+        flags=("-c",),
+        rule=_CURVATURE,
+        words={"learn": "learn"},
+        compared=False,
     )
     learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
     posterior: DistributionKind = setting("riemannian", "Distribution of posterior and prior.")
@@ -108,6 +106,9 @@ class SpaceSettings(Part):
     learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.curvature, str) and self.curvature == "learn":
+            object.__setattr__(self, "curvature", described(type(self))["curvature"].default)
+            object.__setattr__(self, "learn_curvature", True)
         if self.space is not None:
             self._take(parse_space(self.space))
         super().__post_init__()
@@ -315,8 +316,8 @@ class TrainingSettings(StepSettings):
     validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
     patience: int | Literal["auto"] | None = setting(
         "auto",
-        "After so many epochs without progress on them, go back to the best weights, let the learning rate fall and "
-        "stop; or never, and keep the last weights.",
+        "After so many epochs without progress on validation rows, go back to the best weights, let the learning rate "
+        "fall and stop; or never, and keep the last weights.",
         words={"auto": "auto", "never": None},
         shown="auto: 400 steps, at least 5 passes",
     )
@@ -325,42 +326,6 @@ class TrainingSettings(StepSettings):
         super().check()
         if whole(self.patience) and self.validation == 0:
             raise CurvaeError("early stopping needs validation rows: set validation to 0.1, say, or drop patience")
-
-    def lasting(self, rows: int, watched: int) -> Self:
-        """The same with the epochs, their steps, the patience and the weight decay that suit so many training and
-        validation rows.
-
-        An epoch is a pass; of a number of steps in large tables a part of one. Without validation rows there is no
-        early stopping.
-        """
-        a_pass, steps, most = math.ceil(rows / self.batch_size), self.steps, self.epoch_steps
-        if self.epochs is not None:
-            epochs = self.epochs
-        elif steps is None:  # as it was before there was such a number
-            epochs = min(_MOST, max(_OLD_FEWEST, math.ceil(_OLD_STEPS / a_pass)))
-        else:
-            steps = min(max(DEFAULT_STEPS, _PASSES * a_pass), _MOST_STEPS) if steps == "auto" else steps
-            most = _ROUND if most is None else most
-            epochs = min(_MOST, math.ceil(steps / rounds(a_pass, most)[1]))
-        most = None if most is None or most >= a_pass else most
-        patience = self.patience
-        if patience == "auto":
-            waited = max(_PATIENCE, _PATIENT_PASSES * a_pass)
-            waited = max(_LEAST, math.ceil(waited / rounds(a_pass, most)[1]))
-            patience = min(waited, max(_LEAST, epochs)) if watched else None
-        decay = _DECAY * min(1.0, _DECAY_STEPS / a_pass) if self.weight_decay == "auto" else self.weight_decay
-        return replace(self, epochs=epochs, epoch_steps=most, patience=patience, weight_decay=decay)
-
-
-def rounds(a_pass: int, most: int | None) -> tuple[int, int]:
-    """In how many epochs of at most so many steps a pass is cut, and the steps of each but the last.
-
-    Example:
-        >>> rounds(28, None), rounds(1000, 400)
-        ((1, 28), (3, 334))
-    """
-    count = 1 if most is None else math.ceil(a_pass / most)
-    return count, math.ceil(a_pass / count)
 
 
 # --- graphs ---------------------------------------------------------------------------------------------------------
@@ -452,18 +417,12 @@ class GraphStepSettings(StepSettings):
     )
 
 
+Rows = TypeVar("Rows", bound="RowSettings")
+
+
 ADDED: Mapping[str, Any] = {}
 """settings introduced after the first release, with the value that reproduces runs that were written before them"""
 
-
-# Hidden layers by default from so many training rows on.
-_MANY, _MANY_ROWS = 1000, (200, 200)
-# An encoder that keeps neighbourhoods has more to learn. From so many training rows on: hidden layers, dropout, and the
-# weight decay beside it over that of others.
-_SOME, _DEEP, _DROPOUT, _DECAY_BESIDE = 400, (200, 200, 200, 200), 0.03, 0.3
-# And from so many training rows on: dropout, and jitter if it is held to near neighbours. In smaller tables jitter
-# costs it some of these.
-_LARGE, _MORE_DROPOUT, _JITTER = 2000, 0.05, 0.5
 
 # β of a model of a graph with balanced pairs: divided by the dimension, and the least.
 _BETA_BY_DIMENSION, _LEAST_BETA = 0.1, 0.01
@@ -474,11 +433,6 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
     """What the settings of all kinds of models have in common."""
 
     parts: ClassVar[Mapping[str, type[Part]]]
-
-    @classmethod
-    def part_of(cls, name: str) -> str:
-        """The part that a setting belongs to."""
-        return next(part for part, kind in cls.parts.items() if name in described(kind))
 
     @property
     def architecture(self) -> Self:
@@ -501,6 +455,15 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
     def noise_pace(self) -> float:
         """The learning rate of the noise of columns, over that of all else."""
         return 1.0
+
+    def given(self) -> dict[str, Any]:
+        """Settings that differ from their defaults; of a product, `space` says it all of the latent space."""
+        default, implied = vars(type(self)()), () if self.space is None else ("dim", "curvature", "learn_curvature")
+        found = {n: value for n, value in vars(self).items() if value != default[n] and n not in implied}
+        if found.get("learn_curvature") and "curvature" not in found:
+            del found["learn_curvature"]
+            found["curvature"] = "learn"
+        return found
 
     def flat(self) -> dict[str, Any]:
         """As one dictionary of JSON values, by name."""
@@ -555,7 +518,7 @@ class RowSettings(
         super().check()
         if self.learn_prior_scale and any(factor.learned for factor in self.factors):
             raise CurvaeError(
-                "learn_curvature and learn_prior_scale cannot be combined: only c·σ0² is identifiable; drop one"
+                'curvature="learn" and learn_prior_scale cannot be combined: only c·σ0² is identifiable; drop one'
             )
         if self.init == "pca" and self.network != "mlp":
             raise CurvaeError(f'init="pca" needs network="mlp", not {self.network}; use init="random"')
@@ -573,38 +536,6 @@ class RowSettings(
     def keeps_neighbours(self) -> bool:
         """Whether an MLP is held to the neighbourhoods of the data: by default it starts with PCA."""
         return self.uses_neighbours and self.network == "mlp"
-
-    def _deep(self, rows: int) -> bool:
-        """Whether a deeper encoder with dropout is the default."""
-        return self.keeps_neighbours and rows >= _SOME
-
-    def layered(self, rows: int) -> Self:
-        """The same with the hidden layers, dropout and jitter that suit so many training rows, unless given."""
-        hidden, dropout, jitter = self.layers, self.dropout, self.jitter
-        deep, large = self._deep(rows), rows >= _LARGE
-        if self.hidden is None and (deep or rows >= _MANY):
-            hidden = _DEEP if deep else _MANY_ROWS
-        if dropout == "auto":
-            dropout = (_MORE_DROPOUT if large else _DROPOUT) if deep else 0.0
-        if jitter == "auto":
-            jitter = _JITTER if deep and large and self.neighbours != "far" else 0.0
-        return dataclasses.replace(self, hidden=hidden, dropout=dropout, jitter=jitter)
-
-    def lasting(self, rows: int, watched: int) -> Self:
-        found = super().lasting(rows, watched)
-        if self.weight_decay != "auto" or not self._deep(rows):
-            return found
-        return dataclasses.replace(found, weight_decay=_DECAY_BESIDE * found.encoder_decay)
-
-    @property
-    def dropped(self) -> float:
-        """The share of the units of the encoder that are left out in a step; 0 while nothing is known of the rows."""
-        return 0.0 if self.dropout == "auto" else self.dropout
-
-    @property
-    def moved(self) -> float:
-        """The share of the way to a neighbour by which rows are moved, at most; 0 while nothing is known of them."""
-        return 0.0 if self.jitter == "auto" else self.jitter
 
     @property
     def encoder_decay(self) -> float:
@@ -647,3 +578,156 @@ class GraphSettings(
             return self.beta
         held_back = self.pairs == "balanced" and self.encoder == "convolutions"
         return max(_LEAST_BETA, _BETA_BY_DIMENSION / self.dim) if held_back else _LEAST_BETA
+
+
+# --- defaults of rows -------------------------------------------------------------------------------------------------
+
+# Neighbourhoods are kept by default in spaces of so many dimensions, and of so many training rows.
+_MAP_DIMENSIONS, _FEWEST_ROWS, _MOST_ROWS = (2, 3), 3, 100_000
+_NEIGHBOURS_WEIGHT = 0.3  # in nats a row, for every column by which rows are near each other
+COMPONENTS = 50
+"""principal components at most by which rows are near each other"""
+
+# Hidden layers from so many training rows on.
+_MANY_ROWS, _WIDE = 1000, (200, 200)
+# An encoder that keeps neighbourhoods has more to learn. From so many training rows on: hidden layers, dropout, and the
+# weight decay over that of other encoders.
+_DEEP_ROWS, _DEEP, _DROPOUT, _DEEP_DECAY = 400, (200, 200, 200, 200), 0.03, 0.3
+# From so many training rows on: dropout, and jitter if it keeps near neighbours. In smaller tables jitter costs some.
+_LARGE, _LARGE_DROPOUT, _JITTER = 2000, 0.05, 0.5
+
+# Large tables get so many passes, but no more steps than the last.
+_PASSES, _MOST_STEPS = 5, 10_000
+_MOST_EPOCHS, _EPOCH_STEPS = 1000, 100  # unless epochs are asked for
+# A training ends without progress for so many steps and passes, and at least so many epochs.
+_PATIENCE, _PATIENT_PASSES, _LEAST_PATIENCE = 400, 5, 5
+# Weight decay, and the steps of a pass from which on it is less, such that weights shrink as much in a pass.
+_DECAY, _DECAY_STEPS = 1.0, 40
+# Without a number of steps, as in the first files: unset epochs made about this many steps in at least so many passes.
+_OLD_STEPS, _OLD_FEWEST = 8000, 20
+
+
+class Columns(Protocol):
+    """What defaults depend on besides the number of rows: see `curvae.models.Layout`."""
+
+    @property
+    def features(self) -> int: ...
+    @property
+    def covariates(self) -> int: ...
+    @property
+    def size(self) -> bool: ...
+
+
+def epochs_per_pass(steps: int, max_steps: int | None) -> tuple[int, int]:
+    """Divide a pass into epochs of at most so many steps; returns their number, and the steps of each but the last.
+
+    Example:
+        >>> epochs_per_pass(28, None), epochs_per_pass(1000, 400)
+        ((1, 28), (3, 334))
+    """
+    count = 1 if max_steps is None else math.ceil(steps / max_steps)
+    return count, math.ceil(steps / count)
+
+
+def choose_neighbours(
+    config: RowSettings, columns: Columns, rows: int, hindrance: str = ""
+) -> tuple[NeighbourKind, str]:
+    """Choose whether the map is held to the neighbourhoods of the data, and say why.
+
+    Arguments:
+        config: settings.
+        columns: of the data.
+        rows: number of training rows.
+        hindrance: why it cannot be.
+
+    Example:
+        >>> from curvae.models import Layout
+        >>> choose_neighbours(RowSettings(), Layout(4), 100)
+        ('both', 'the default in 2 dimensions')
+        >>> choose_neighbours(RowSettings(dim=5), Layout(4), 100)
+        ('off', 'the dimension is 5, not that of a map, 2 or 3')
+        >>> choose_neighbours(RowSettings(neighbours="near"), Layout(4), 100)
+        ('near', 'as asked')
+    """
+    if config.neighbours != "auto":
+        return config.neighbours, "as asked"
+    given = [name for name, has in (("covariates", columns.covariates), ("an exposure", columns.size)) if has]
+    reasons = {
+        hindrance: bool(hindrance),
+        f"the dimension is {config.dim}, not that of a map, 2 or 3": config.dim not in _MAP_DIMENSIONS,
+        "the network is convolutional": config.network != "mlp",
+        f"rows have {' and '.join(given)}, whose effects are to stay out of the map": bool(given),
+        f"neighbours among more than {_MOST_ROWS:,} rows take long to find": rows > _MOST_ROWS,
+        f"fewer than {_FEWEST_ROWS} rows have no neighbourhoods": rows < _FEWEST_ROWS,
+    }
+    found = next((reason for reason, holds in reasons.items() if holds), None)
+    return ("both", f"the default in {config.dim} dimensions") if found is None else ("off", found)
+
+
+def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Columns, hindrance: str = "") -> Rows:
+    """Replace every default that depends on the data by a value; settings that were given stay as they are.
+
+    The likelihood, which depends on the values themselves, is chosen before.
+
+    Arguments:
+        config: settings.
+        rows: numbers of training and validation rows.
+        columns: of the data.
+        hindrance: why the map cannot be held to the neighbourhoods of the data.
+
+    Example:
+        >>> from curvae.models import Layout
+        >>> found = resolve_defaults(RowSettings(), (640, 64), Layout(4))
+        >>> found.epochs, found.patience, found.neighbours, found.hidden, found.weight_decay
+        (300, 80, 'both', (200, 200, 200, 200), 0.3)
+    """
+    train, _ = rows
+    config = dataclasses.replace(config, neighbours=choose_neighbours(config, columns, train, hindrance)[0])
+    deep, large = config.keeps_neighbours and train >= _DEEP_ROWS, train >= _LARGE
+    decay = _DECAY * min(1.0, _DECAY_STEPS / math.ceil(train / config.batch_size))
+    weight = _NEIGHBOURS_WEIGHT * min(columns.features, COMPONENTS)
+    values: dict[str, Any] = {
+        "hidden": _DEEP if deep else _WIDE if train >= _MANY_ROWS else config.layers,
+        "dropout": (_LARGE_DROPOUT if large else _DROPOUT) if deep else 0.0,
+        "jitter": _JITTER if deep and large and config.neighbours != "far" else 0.0,
+        "weight_decay": _DEEP_DECAY * decay if deep else decay,
+        "init": "pca" if config.keeps_neighbours else "random",
+        "neighbours_weight": weight if config.uses_neighbours else None,
+    }
+    values = {name: value for name, value in values.items() if getattr(config, name) in ("auto", None)}
+    found = dataclasses.replace(config, **values, **_schedule(config, *rows))
+    if found.encoder_decay * found.learning_rate >= 1:
+        raise CurvaeError(
+            f"with weight_decay={found.encoder_decay:g} and learning_rate={found.learning_rate:g} the weights of the "
+            "encoder would vanish or change their sign in a step; lower one, such that their product is below 1"
+        )
+    return found
+
+
+def _schedule(config: RowSettings, train: int, validation: int) -> dict[str, Any]:
+    """Choose the epochs, their steps and the patience for so many rows.
+
+    An epoch is a pass; of a number of steps in large tables a part of one. Without validation rows there is no early
+    stopping.
+    """
+    if isinstance(config.patience, int) and not validation:
+        raise CurvaeError(
+            f"early stopping needs validation rows, and a share of {config.validation:g} of {train} rows holds none; "
+            "hold out a larger share, or drop patience"
+        )
+    a_pass, steps, most = math.ceil(train / config.batch_size), config.steps, config.epoch_steps
+    if config.epochs is not None:
+        epochs = config.epochs
+    elif steps is None:
+        epochs = min(_MOST_EPOCHS, max(_OLD_FEWEST, math.ceil(_OLD_STEPS / a_pass)))
+    else:
+        steps = min(max(DEFAULT_STEPS, _PASSES * a_pass), _MOST_STEPS) if steps == "auto" else steps
+        most = _EPOCH_STEPS if most is None else most
+        epochs = min(_MOST_EPOCHS, math.ceil(steps / epochs_per_pass(a_pass, most)[1]))
+    most = None if most is None or most >= a_pass else most
+    patience = config.patience
+    if patience == "auto":
+        waited = max(_PATIENCE, _PATIENT_PASSES * a_pass)
+        waited = max(_LEAST_PATIENCE, math.ceil(waited / epochs_per_pass(a_pass, most)[1]))
+        patience = min(waited, max(_LEAST_PATIENCE, epochs)) if validation else None
+    return {"epochs": epochs, "epoch_steps": most, "patience": patience}

@@ -158,12 +158,14 @@ def build(
     layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
     require_buildable(config, layout)
     network, shape = NETWORKS[config.network], _shape(layout)
+    # Of defaults that are not resolved, where nothing is known of the rows, none.
+    dropout, jitter = (0.0 if share == "auto" else share for share in (config.dropout, config.jitter))
     with seeded(config.seed):
         space = make_space(config)
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
         dense = partial(decoder, config.decoder, space, config.layers[::-1])
         encoding, decoding = network.make(shape, layout.inputs, config.layers, likelihood.outputs, dense)
-        drop_units(encoding, config.dropped)
+        drop_units(encoding, dropout)
         context = layout.covariates
         model = VAE(
             _conditioned(encoding, context, config.layers[0]) if config.encode_covariates else encoding,
@@ -171,7 +173,7 @@ def build(
             Posterior(config.layers[-1], space),
             likelihood,
             layout.missing,
-            jitter=config.moved,
+            jitter=jitter,
         )
     if mean is not None:
         with torch.no_grad():

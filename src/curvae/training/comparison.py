@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from .evaluate import Stability, stability
 from .fitting import train_many
 from .problems import Judged, Listener, Problem, Task, Warn
 from .rows import Data, Split, random_split
-from .rows_problem import SAMPLES, plan_rows, resolve, scaling_for
+from .rows_problem import SAMPLES, plan_rows, scaling_for
 from .stacks import train_stack
 from .workers import default_jobs
 
@@ -43,6 +43,7 @@ __all__ = [
     "FEWEST_COMPARED",
     "SAMPLES",
     "Comparison",
+    "ComparisonPlan",
     "Criterion",
     "Outcome",
     "Paired",
@@ -50,10 +51,11 @@ __all__ = [
     "best_curvature",
     "by_split",
     "compare",
+    "compare_planned",
     "compare_splits",
     "curved_values",
     "faithfulness_criterion",
-    "plan",
+    "plan_comparison",
     "recovery_criterion",
     "require_recoverable",
 ]
@@ -139,7 +141,7 @@ def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -
         raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
     if any(factor.learned for factor in config.factors):
         raise CurvaeError(
-            "a comparison chooses among fixed curvatures; drop learn_curvature, or write h2 for h2:learn in the space"
+            'a comparison chooses among fixed curvatures; drop curvature="learn", or write h2 for h2:learn in the space'
         )
     if config.space is not None and all(factor.flat for factor in config.factors):
         raise CurvaeError(
@@ -456,59 +458,111 @@ def compare(
         progress: called with the epochs done and to do, counted over all models.
         warn: called with one line for every model that failed.
     """
-    data = Arrays.of(x, blocks)
-    if config.neighbours == "auto":
-        config = replace(config, neighbours="off")
-    values, splits = plan(config, data, curvatures, repeats, groups)
-    # A training that goes on to the end still keeps the weights that were best on its validation rows.
-    patience = config.patience or config.lasting(len(splits[0].train), 1).epochs
-    config = replace(config, patience=patience, validation=_VALIDATION)
-    plan_tasks = partial(plan_rows, data=data, asked=device, samples=samples)
-    found, task = compare_splits(
-        Comparison,
-        plan_tasks,
-        config,
-        values,
-        splits,
+    planned = plan_comparison(config, Arrays.of(x, blocks), curvatures, repeats, groups, samples)
+    return compare_planned(
+        planned,
+        device,
         folder=folder,
         resume=resume,
         jobs=jobs,
         progress=progress,
         warn=warn,
     )
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What `compare` trains.
+
+    Arguments:
+        config: settings shared by all models; its seed is the first repeat's.
+        values: of c, 0 among them.
+        splits: of the data, one a repeat.
+        problem, tasks: a task for every value of every split in turn.
+    """
+
+    config: Any
+    values: Sequence[float]
+    splits: Sequence[Any]
+    problem: Problem[Any, Any]
+    tasks: Sequence[Any]
+
+    @classmethod
+    def make(
+        cls,
+        plan_tasks: Callable[..., tuple[Problem[Any, Any], Sequence[Any]]],
+        config: Any,
+        values: Sequence[float],
+        splits: Sequence[Any],
+    ) -> Self:
+        """Plan with `plan_tasks`, which makes a problem and its tasks of configurations and `splits`."""
+        cells = [(i, c) for i in range(len(splits)) for c in values]
+        configs = [replace(config.with_curvature(c), seed=config.seed + i) for i, c in cells]
+        return cls(config, values, splits, *plan_tasks(configs, splits=[splits[i] for i, _ in cells]))
+
+
+def plan_comparison(
+    config: Config,
+    data: Arrays,
+    curvatures: Sequence[float],
+    repeats: int,
+    groups: NDArray[Any] | None = None,
+    samples: int = SAMPLES,
+) -> ComparisonPlan:
+    """Split the rows and resolve the settings of every model; raises for what cannot be compared."""
+    values = curved_values(curvatures, repeats, config)
+    splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
+    if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
+        raise CurvaeError(
+            f"{len(data)} rows are too few for a comparison; at least {FEWEST_COMPARED} rows (or groups) are needed"
+        )
+    config = replace(
+        config,
+        neighbours="off" if config.neighbours == "auto" else config.neighbours,
+        validation=_VALIDATION,
+    )
+    plan_tasks = partial(plan_rows, data=data, samples=samples)
+    planned = ComparisonPlan.make(plan_tasks, config, values, splits)
+    for task in planned.tasks[: len(values)]:
+        require_buildable(task.config, task.layout)
+    # A training that goes on to the end still keeps the weights that were best on its validation rows.
+    configs = [replace(task.config, patience=task.config.patience or task.config.epochs) for task in planned.tasks]
+    return replace(planned, tasks=[replace(t, config=c) for t, c in zip(planned.tasks, configs, strict=True)])
+
+
+def compare_planned(planned: ComparisonPlan, device: str = "auto", **training: Any) -> Comparison:
+    """Train and judge the models of a plan; further arguments as of `compare`."""
+    problem, task = replace(planned.problem, asked=device), planned.tasks[0]
+    found = compare_splits(Comparison, replace(planned, problem=problem), **training)
     judged = [
-        replace(one, pca=_pca(data, splits[one.seed - config.seed], task.config, task.layout)) for one in found.repeats
+        replace(
+            one,
+            pca=_pca(problem.sources[0], planned.splits[one.seed - planned.config.seed], task.config, task.layout),
+        )
+        for one in found.repeats
     ]
-    return replace(found, repeats=judged, config=replace(task.config, space=config.space), reason=task.reason)
+    return replace(found, repeats=judged, config=replace(task.config, space=planned.config.space), reason=task.reason)
 
 
 def compare_splits(
     kind: type[Kind],
-    plan_tasks: Callable[..., tuple[Problem[Any, Any], Sequence[Any]]],
-    config: Any,
-    values: Sequence[float],
-    splits: Sequence[Any],
+    planned: ComparisonPlan,
     *,
     jobs: int | None = None,
     warn: Warn = lambda text: None,
     **training: Any,
-) -> tuple[Kind, Any]:
-    """Compare curvatures on splits of data of any kind; returns the comparison, and the first of the tasks.
+) -> Kind:
+    """Compare curvatures on splits of data of any kind.
 
     Arguments:
         kind: of comparison.
-        plan_tasks: makes a problem and its tasks of configurations and `splits`.
-        config: settings shared by all models; its seed is the first repeat's.
-        values: of c, 0 among them.
-        splits: of the data, one a repeat.
-        jobs: as of `compare`.
-        warn, training: as of `train_many`.
+        planned: what to train.
+        jobs: see `compare`.
+        warn, training: see `train_many`.
     """
-    cells = [(i, c) for i in range(len(splits)) for c in values]
-    configs = [replace(config.with_curvature(c), seed=config.seed + i) for i, c in cells]
-    problem, tasks = plan_tasks(configs, splits=[splits[i] for i, _ in cells])
-    jobs = jobs or default_jobs(problem.asked)
-    results = train_many(problem, tasks, jobs=jobs, warn=warn, work=_judged, **training)
+    config, values, splits = planned.config, planned.values, planned.splits
+    jobs = jobs or default_jobs(planned.problem.asked)
+    results = train_many(planned.problem, planned.tasks, jobs=jobs, warn=warn, work=_judged, **training)
     kept = by_split(results, values, config.seed, warn)
     repeats = [
         Repeat(config.seed + i, {c: r.validation for c, r in mine.items()}, {c: r.test for c, r in mine.items()})
@@ -516,7 +570,7 @@ def compare_splits(
     ]
     maps = {c: [mine[c].embedding for mine in kept.values()] for c in values}
     ratio = fmean(len(split.test) / len(split.train) for split in splits)
-    return kind(repeats, ratio, {c: stability(m) for c, m in maps.items()}, maps, config), tasks[0]
+    return kind(repeats, ratio, {c: stability(m) for c, m in maps.items()}, maps, config)
 
 
 def _judged(
@@ -524,27 +578,6 @@ def _judged(
 ) -> list[Judged]:
     """A stack, trained and judged where it was trained: only figures and maps travel."""
     return problem.judge(tasks, train_stack(problem, tasks, listener, folder=folder, resume=resume))
-
-
-def plan(
-    config: Config,
-    x: Data,
-    curvatures: Sequence[float],
-    repeats: int,
-    groups: NDArray[Any] | None = None,
-) -> tuple[list[float], list[Split]]:
-    """Values of c, 0 first, and the split of each repeat; raises for what cannot be compared."""
-    data = Arrays.of(x)
-    values = curved_values(curvatures, repeats, config)
-    splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
-    if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
-        raise CurvaeError(
-            f"{len(data)} rows are too few for a comparison; at least {FEWEST_COMPARED} rows (or groups) are needed"
-        )
-    resolved, layout, _ = resolve(config, data, splits[0])
-    for c in values:
-        require_buildable(resolved.with_curvature(c), layout)
-    return values, splits
 
 
 def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | None:

@@ -16,7 +16,7 @@ from torch.optim.adam import adam
 
 from ..models import VAE, Batch, MapTerms, Stack, Terms
 from ..models.stack import Stackable
-from ..settings import rounds
+from ..settings import epochs_per_pass
 from .config import Config, Settings
 from .fitted import Record
 from .row_sources import Stacked
@@ -448,7 +448,7 @@ class BatchEngine(Engine[VAE, Config]):
     stack as for one alone.
 
     Arguments:
-        models, configs: as of `Engine`.
+        models, configs: as of `Engine`; the configurations have their defaults resolved.
         train, validation: rows of every model.
     """
 
@@ -457,9 +457,7 @@ class BatchEngine(Engine[VAE, Config]):
     ) -> None:
         self.train = train
         self.validation = validation if validation is not None and len(validation) else None
-        watched = 0 if self.validation is None else len(self.validation)
-        # Those of a problem are settled, and stay as they are.
-        super().__init__(models, [config.lasting(len(train), watched) for config in configs])
+        super().__init__(models, configs)
         self.beta = self._weights(2)
         pulls = [config.neighbour_weights for config in configs]
         self.pull = torch.tensor(pulls, dtype=torch.float64, device=self.stack.device) if pulls[0] else None
@@ -473,17 +471,17 @@ class BatchEngine(Engine[VAE, Config]):
     @property
     def steps(self) -> int:
         """Steps of an epoch; the last of a pass may have fewer."""
-        return rounds(self._pass, self.config.epoch_steps)[1]
+        return epochs_per_pass(self._pass, self.config.epoch_steps)[1]
 
     @property
     def total(self) -> int:
-        count, steps = rounds(self._pass, self.config.epoch_steps)
+        count, steps = epochs_per_pass(self._pass, self.config.epoch_steps)
         passes, parts = divmod(self.config.epochs or 0, count)
         return passes * self._pass + parts * steps
 
     def _drawn(self, epoch: int) -> tuple[list[torch.Generator], list[torch.Generator], slice]:
         """Where the order and the noise of an epoch come from, and which rows of the order are its own."""
-        generators, (count, steps) = self._generators(epoch), rounds(self._pass, self.config.epoch_steps)
+        generators, (count, steps) = self._generators(epoch), epochs_per_pass(self._pass, self.config.epoch_steps)
         if count == 1:
             return generators, generators, slice(0, len(self.train))  # the order is taken first, then the noise
         passed, part = divmod(epoch, count)

@@ -19,7 +19,7 @@ from ..data.dataset import Scaling
 from ..errors import CurvaeError
 from ..models import FermiDirac, GraphVAE
 from ..models.graph_vae import exact, pair_count
-from .comparison import Comparison, compare_splits, curved_values
+from .comparison import Comparison, ComparisonPlan, compare_splits, curved_values
 from .config import GraphConfig
 from .fitting import train_many, train_one
 from .graph_evaluate import (
@@ -261,5 +261,5 @@ def compare_graph(
     """
     values = curved_values(curvatures, repeats, config)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
-    plan = partial(plan_graphs, graphs=graph, asked=device)
-    return compare_splits(GraphComparison, plan, config, values, splits, jobs=jobs, **training)[0]
+    planned = ComparisonPlan.make(partial(plan_graphs, graphs=graph, asked=device), config, values, splits)
+    return compare_splits(GraphComparison, planned, jobs=jobs, **training)

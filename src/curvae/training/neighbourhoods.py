@@ -19,11 +19,10 @@ from torch import Tensor
 from ..errors import CurvaeError
 from ..maps.statistics import Bridge, bridged, neighbour_graph, principal_axes
 from ..models import VAE, Batch, Likelihood
-from ..settings import NeighbourKind
+from ..settings import COMPONENTS, NeighbourKind
 from .rows import Rows
 
 __all__ = [
-    "COMPONENTS",
     "Neighbourhood",
     "Neighbourhoods",
     "Points",
@@ -185,8 +184,7 @@ def _with_squares(rows: Points) -> NDArray[np.float64]:
 _ALL_PAIRS, _DRAWS = 2048, 64
 _WIDER = 3  # times as many rows are looked at as count for neighbours, which come closer to all of their chances
 _LANDMARKS, _PATHS = 300, 30_000_000  # landmarks, and lengths of paths, at most
-# Principal components to which more columns are reduced, and numbers from which these are found.
-COMPONENTS, _SEEN = 50, 200_000_000
+_SEEN = 200_000_000  # numbers from which principal components are found, to which many columns are reduced
 _DENSE = 1000  # rows or columns up to which these are found from all products of them
 _BLOCK = 4096
 _LARGEST = 1e15  # value whose square may be summed in float32

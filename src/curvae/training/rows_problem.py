@@ -19,28 +19,26 @@ from ..errors import CurvaeError
 from ..maps.statistics import Principal, principal_axes
 from ..models import LIKELIHOODS, VAE, Layout
 from ..models.likelihoods import choose_likelihood
-from ..settings import NeighbourKind
+from ..settings import resolve_defaults
 from .build import Effects, build
 from .captured import Captured, SharedEngine
 from .config import Config
 from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
-from .neighbourhoods import COMPONENTS, Neighbourhood, Neighbourhoods, neighbourhood
+from .neighbourhoods import Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
 from .row_sources import Pool
-from .rows import Data, HeldOut, Rows, Split, layout_of, random_split
+from .rows import Data, Rows, Split, layout_of, random_split
 
 __all__ = [
     "SAMPLES",
     "RowsProblem",
     "RowsTask",
-    "choose_neighbours",
     "chosen_likelihood",
     "digest",
     "plan_rows",
-    "resolve",
-    "resolve_defaults",
+    "require_batch_memory",
     "scaling_digest",
     "scaling_for",
     "unexplained",
@@ -50,9 +48,6 @@ __all__ = [
 SAMPLES = 500
 """importance samples a row, by default, to judge a model in a comparison"""
 
-# Neighbourhoods are kept by default in spaces of so many dimensions, and of so many training rows.
-_MAP_DIMENSIONS, _FEWEST_ROWS, _MOST_ROWS = (2, 3), 3, 100_000
-_WEIGHT = 0.3  # of neighbourhoods, in nats a row for every column by which rows are near each other
 _CAPTURE = 200  # steps from which on capturing a CUDA graph pays
 _LOOK = 0.25  # validation rows over training rows of an epoch that is a part of a pass, at most
 _AXES_ROWS, _AXES_NUMBERS = 1000, 1 << 23  # of which principal components are found: rows at least, numbers about
@@ -72,15 +67,6 @@ class RowsTask(Task):
     @property
     def architecture(self) -> Any:
         return self.config.architecture, self.layout, (len(self.split.train), len(self.split.validation))
-
-
-def resolve(config: Config, data: Data, split: Split, hindrance: str = "") -> tuple[Config, Layout, str]:
-    """The configuration with its "auto" choices made for the data, their layout, and why this likelihood.
-
-    `hindrance` is as of `resolve_defaults`.
-    """
-    likelihood, layout, reason = chosen_likelihood(Arrays.of(data), config.likelihood)
-    return resolve_defaults(config, likelihood, split, layout, hindrance), layout, reason
 
 
 def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
@@ -107,77 +93,14 @@ def _weighted(arrays: Arrays) -> Arrays:
     return replace(arrays, weight=weight / weight.mean())
 
 
-def choose_neighbours(config: Config, layout: Layout, rows: int, hindrance: str = "") -> tuple[NeighbourKind, str]:
-    """Choose whether the map is held to the neighbourhoods of the data, and say why.
-
-    Arguments:
-        config: settings.
-        layout: of the data.
-        rows: that are trained on.
-        hindrance: why it cannot be.
-
-    Example:
-        >>> choose_neighbours(Config(), Layout(4), 100)
-        ('both', 'the default in 2 dimensions')
-        >>> choose_neighbours(Config(dim=5), Layout(4), 100)
-        ('off', 'the dimension is 5, not that of a map, 2 or 3')
-        >>> choose_neighbours(Config(neighbours="near"), Layout(4), 100)
-        ('near', 'as asked')
-    """
-    if config.neighbours != "auto":
-        return config.neighbours, "as asked"
-    told = [name for name, has in (("covariates", layout.covariates), ("an exposure", layout.size)) if has]
-    reasons = {
-        hindrance: bool(hindrance),
-        f"the dimension is {config.dim}, not that of a map, 2 or 3": config.dim not in _MAP_DIMENSIONS,
-        "the network is convolutional": config.network != "mlp",
-        f"rows have {' and '.join(told)}, whose effects are to stay out of the map": bool(told),
-        f"neighbours among more than {_MOST_ROWS:,} rows take long to find": rows > _MOST_ROWS,
-        f"fewer than {_FEWEST_ROWS} rows have no neighbourhoods": rows < _FEWEST_ROWS,
-    }
-    found = next((reason for reason, holds in reasons.items() if holds), None)
-    return ("both", f"the default in {config.dim} dimensions") if found is None else ("off", found)
-
-
-def resolve_defaults(
-    config: Config, likelihood: str, split: Split | HeldOut, layout: Layout, hindrance: str = ""
-) -> Config:
-    """Choose what follows from the likelihood, the layout of the data and the numbers of rows.
-
-    `hindrance` is why the map cannot be held to the neighbourhoods of the data.
-    """
-    train, validation = split.counts
-    features = layout.features
-    config = replace(config, neighbours=choose_neighbours(config, layout, train, hindrance)[0])
-    rows = min(config.batch_size, train)
-    # The outputs of a step with their gradients, or its noise: far from all that it takes.
+def require_batch_memory(config: Config, rows: int, features: int) -> None:
+    """Raise unless the outputs of a step with their gradients, or its noise, fit in memory: far from all it takes."""
+    rows = min(config.batch_size, rows)
     memory.require(
         8.0 * config.samples * rows * max(features, config.dim),
         f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
         fix="lower batch_size or samples",
     )
-    if isinstance(config.patience, int) and not validation:
-        rows = train + (len(split.test) if isinstance(split, Split) else 0)
-        raise CurvaeError(
-            f"early stopping needs validation rows, and a share of {config.validation:g} of {rows} rows holds "
-            "none; hold out a larger share, or drop patience"
-        )
-    config = config.lasting(train, validation)
-    if config.encoder_decay * config.learning_rate >= 1:
-        raise CurvaeError(
-            f"with weight_decay={config.encoder_decay:g} and learning_rate={config.learning_rate:g} the weights of the "
-            "encoder would vanish or change their sign in a step; lower one, such that their product is below 1"
-        )
-    if config.init == "auto":
-        config = replace(config, init="pca" if config.keeps_neighbours else "random")
-    if config.uses_neighbours and config.neighbours_weight is None:
-        config = replace(config, neighbours_weight=_weight(features))
-    return replace(config, likelihood=likelihood).layered(train)
-
-
-def _weight(features: int) -> float:
-    """How much neighbourhoods count by default: with the columns grows what the likelihood has to say."""
-    return _WEIGHT * min(features, COMPONENTS)
 
 
 def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
@@ -205,12 +128,14 @@ def plan_rows(
     blocks: tuple[int, ...] = (),
     splits: Sequence[Split] | None = None,
     scalings: Sequence[Scaling] | None = None,
+    hindrance: str = "",
     **problem: Any,
 ) -> tuple[RowsProblem, list[RowsTask]]:
     """A task for every configuration, with its "auto" choices made, and the problem that they belong to.
 
     Arguments:
         configs, data, blocks, splits, scalings: as of `curvae.training.fit_many`.
+        hindrance: why maps cannot be held to the neighbourhoods of the data.
         problem: further arguments of `RowsProblem`.
     """
     each: Sequence[Any] = data if isinstance(data, list | tuple) else [data] * len(configs)
@@ -239,11 +164,10 @@ def plan_rows(
         likelihood, layout, reason = once(
             partial(chosen_likelihood, arrays, config.likelihood), source, config.likelihood
         )
-        weight = arrays.weight
-        hindrance = (
-            "" if weight is None or weight.all() else "some rows have no weight, and would be neighbours all the same"
-        )
-        config = resolve_defaults(config, likelihood, split, layout, hindrance)
+        weightless = arrays.weight is not None and not arrays.weight.all()
+        why = "some rows have no weight, and would be neighbours all the same" if weightless else hindrance
+        require_batch_memory(config, len(split.train), layout.features)
+        config = resolve_defaults(replace(config, likelihood=likelihood), split.counts, layout, why)
         scaling = (
             once(
                 partial(scaling_for, config, layout, sources[source], split),

@@ -30,6 +30,7 @@ from ..data.memory import size_text
 from ..data.streams.stream import Moments
 from ..errors import CurvaeError
 from ..models import VAE, Batch, Layout
+from ..settings import resolve_defaults
 from .build import Effects
 from .captured import Captured, SharedEngine
 from .config import Config
@@ -43,7 +44,7 @@ from .rows_problem import (
     RowsTask,
     chosen_likelihood,
     digest,
-    resolve_defaults,
+    require_batch_memory,
     scaling_digest,
     unexplained,
     watched_rows,
@@ -366,7 +367,8 @@ def plan_stream(
             )
         held = held_out_rows(config, stream) if split is None else split
         likelihood, layout, reason = chosen_likelihood(stream.examples, config.likelihood)
-        config = resolve_defaults(config, likelihood, held, layout, IN_PIECES)
+        require_batch_memory(config, held.counts[0], layout.features)
+        config = resolve_defaults(replace(config, likelihood=likelihood), held.counts, layout, IN_PIECES)
         own = _scaling(config.scaled(layout), stream) if scaling is None else scaling
         name = Task.label(place, len(configs), config)
         tasks.append(StreamTask(place, name, config, 0, held, own, layout, reason))
