@@ -40,12 +40,13 @@ SMALL = ("--hidden", "8", "--epochs", "2", "--batch-size", "16")
 def undrawn() -> Iterator[None]:
     """Reports of runs with pictures that cost nothing."""
     charts = ("beside_surrogates", "curves", "dendrogram", "radius_histogram", "reconstructions")
-    names = ("Figure", "latent_map", "mosaic", "sample_grid", *charts)
-    drawn = {name: mock.Mock() for name in names} | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
-    spread = {name: mock.Mock() for name in ("geodesics", "latent_map")}
+    names = ("Figure", "geodesics", "latent_map", "mosaic", "sample_grid", *charts)
+    drawn = {name: mock.MagicMock() for name in names} | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
+    drawn["Figure"].return_value.subplots = lambda rows=1, columns=1, **_: mock.MagicMock(
+        __iter__=lambda axes: iter([mock.MagicMock()] * rows * columns)
+    )
     with (
         mock.patch.multiple("curvae.runs.pages", **drawn),
-        mock.patch.multiple("curvae.runs.pages", **spread),
         mock.patch("curvae.runs.graph_pages.graph_map"),
     ):
         yield

@@ -1,4 +1,4 @@
-"""Help that fits a narrow terminal, words that a shell completes, and names that were nearly right."""
+"""Help that fits a narrow console, words that a shell completes, and names that were nearly right."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 
 from curvae import __version__
-from curvae.cli import console as terminal
-from curvae.cli.commands import app, console
-from curvae.cli.commands import options as flags
+from curvae.cli import console
+from curvae.cli import options as flags
+from curvae.cli.commands import app
 from running import SMALL, curvae, refused, write_table
 
 COMMANDS = [(), *((name,) for name in app.commands)]
@@ -119,10 +119,10 @@ def test_commands_are_quoted_as_windows_takes_them():
 
 
 def test_a_reader_that_left_is_known_on_windows_too():
-    stream = terminal.SteadyStream(None)
+    stream = console.SteadyStream(None)
     stream.error = OSError(22, os.strerror(22))
     assert not stream.reader_left
-    with mock.patch.object(terminal.os, "name", "nt"):
+    with mock.patch.object(console.os, "name", "nt"):
         assert stream.reader_left
 
 

@@ -178,7 +178,7 @@ def test_new_rows_are_embedded_in_pieces(monkeypatch):
     monkeypatch.setattr("curvae.runs.rows_run.NEW_ROWS", 10)
     embedded = curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
     assert "new-embedding.parquet" in embedded and "next: curvae evaluate run new.parquet" in embedded
-    monkeypatch.setattr("curvae.runs.viewing.NEW_ROWS", 10)
+    monkeypatch.setattr("curvae.runs.trained.NEW_ROWS", 10)
     refused("view", "run", "--rows", "new.parquet", says=["a map marks at most 10; give fewer"])
     pd.testing.assert_frame_equal(table("new-embedding.parquet"), table("plain.csv"), rtol=1e-12)
 

@@ -56,7 +56,7 @@ def test_training_with_sparse_features_is_that_with_dense_ones(data: Graph, monk
     chosen = GraphConfig(epochs=5, hidden=(8,))
     sparse = embed_graph(fit_graph(chosen, data, dtype=torch.float64), data)
     dense = replace(data, features=data.features.toarray())  # type: ignore[union-attr]
-    monkeypatch.setattr("curvae.training.graphs.fitting.feature_scaling", lambda _: feature_scaling(data.features))
+    monkeypatch.setattr("curvae.training.graph_fitting.feature_scaling", lambda _: feature_scaling(data.features))
     np.testing.assert_allclose(
         sparse.space, embed_graph(fit_graph(chosen, dense, dtype=torch.float64), dense).space, atol=1e-9
     )
