@@ -83,7 +83,11 @@ class ColumnAdvice:
         """
         cells = {name: texts_of(frame[name], strip=True) for name in offenders}
         absent = {name: np.isin(texts, list(MISSING)) for name, texts in cells.items()}
-        wrong = [name for name, texts in cells.items() if _holds_numbers(texts[~absent[name]])]
+        wrong = []  # columns in which half of the texts or more are numbers, or meant to be
+        for name, texts in cells.items():
+            known = pd.Series(texts[~absent[name]], dtype=str)
+            if 2 * known.str.fullmatch(f"{NUMBER}|{_MEANT}").sum() >= len(known):
+                wrong.append(name)
         distinct = {name: len(np.unique(texts[~absent[name]])) for name, texts in cells.items() if name not in wrong}
         unique = [name for name, number in distinct.items() if number == len(frame)]
         if unique and not self.has_id:
@@ -176,11 +180,6 @@ def is_identifier(name: str, values: NDArray[Any], rows: int) -> bool:
     return bool(consecutive or _IDENTIFIER.search(name)) and np.unique(values).size == values.size
 
 
-def _holds_numbers(texts: NDArray[np.str_]) -> bool:
-    """Whether half of the texts or more are numbers, or meant to be."""
-    return bool(2 * pd.Series(texts, dtype=str).str.fullmatch(f"{NUMBER}|{_MEANT}").sum() >= len(texts))
-
-
 # From what a reader found to a data set: the steps that all kinds of data share.
 
 _TRANSPOSED = 5  # columns per row above which a table looks transposed
@@ -236,7 +235,7 @@ class RawData:
         if self.kind == "matrix":  # numbers of tables are checked when they are read
             require_sums(self.x, self.columns, self.source)
         schema = given or self.fit(missing)
-        x, kept = self._resolved(schema, missing)
+        x, features, kept = self._resolve(schema, missing)
         ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         rows: dict[str, Any] = {
@@ -252,7 +251,7 @@ class RawData:
             self._require_rows(2, x.shape[0])
             self.judge(x, x.shape[0])
         return Dataset(
-            x=self._features(x, schema),
+            x=features,
             names=schema.names,
             shape=schema.shape,
             **rows,
@@ -267,24 +266,21 @@ class RawData:
 
     def arrays(self, schema: Schema, missing: Missing) -> Arrays:
         """The inputs of a model alone, without ids and labels."""
-        x, kept = self._resolved(schema, missing)
+        _, features, kept = self._resolve(schema, missing)
         others = {"context": self.context, "size": self.exposure}
         if kept is not None:
             others = {name: None if values is None else values[kept] for name, values in others.items()}
         shape = schema.shape if len(schema.shape) > 1 else ()
-        x = self._features(x, schema)
-        return Arrays(x, **others, blocks=schema.blocks, shape=shape, missing=missing == "model")
+        return Arrays(features, **others, blocks=schema.blocks, shape=shape, missing=missing == "model")
 
-    def _resolved(self, schema: Schema, missing: Missing) -> tuple[Any, NDArray[np.bool_] | None]:
-        """The numbers, with missing ones dealt with, and a mask of the rows that were kept, or None if all were."""
+    def _resolve(self, schema: Schema, missing: Missing) -> tuple[Any, Any, NDArray[np.bool_] | None]:
+        """Deal with missing values; return the numbers, the features that they become, and a mask of the rows that
+        were kept, or None if all were."""
         x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages, self.choices)
         if missing == "model" and (empty := empty_rows(x)).size:
             names = empty if self.ids is None else self.ids[empty]
             raise CurvaeError(f"{self.source} has rows without a single value: {quoted(names)}; remove them")
-        return x, kept
-
-    def _features(self, x: Any, schema: Schema) -> Any:
-        return one_hot(x, schema.columns, self.source) if schema.categorical else x
+        return x, one_hot(x, schema.columns, self.source) if schema.categorical else x, kept
 
     def _require_rows(self, least: int, rows: int | None = None) -> None:
         rows = self.x.shape[0] if rows is None else rows
@@ -326,10 +322,13 @@ class RawData:
             binary = find_binary(self.x if missing != "drop" else np.delete(self.x, places(self.x)[0], 0))
         if missing == "mean":  # the mean is neither 0 nor 1
             binary &= missing_counts(self.x) == 0
+        fills = np.where(binary, np.round(means), means)
+        for j, column in enumerate(self.columns):
+            if column.categories is not None and typical is None:
+                codes = self.x[:, j]
+                fills[j] = np.argmax(np.bincount(codes[np.isfinite(codes)].astype(np.intp)))
         columns = tuple(
-            replace(column, fill=float(round(means[j]) if binary[j] else means[j]), binary=bool(binary[j]))
-            if column.categories is None
-            else replace(column, fill=_most_frequent(self.x[:, j]) if typical is None else float(means[j]))
+            replace(column, fill=float(fills[j]), binary=bool(binary[j] and column.categories is None))
             for j, column in enumerate(self.columns)
         )
         width = sum(len(column.features) for column in columns)
@@ -355,16 +354,10 @@ class RawData:
             )
         if self.kind == "table":
             for j in np.flatnonzero(low < high):
-                self._judge_identifier(self.columns[int(j)], x[:, j], rows)
-
-    def _judge_identifier(self, column: Column, values: NDArray[np.float64], rows: int) -> None:
-        if is_identifier(column.name, values, rows):
-            how = "a different category in every row" if column.categories else "a different integer in every row"
-            self.messages.warn(
-                f"column {column.name!r} looks like an identifier ({how}) and is used as a feature; "
-                f"use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
-            )
-
-
-def _most_frequent(codes: Any) -> float:
-    return float(np.argmax(np.bincount(codes[np.isfinite(codes)].astype(np.intp))))
+                column = self.columns[int(j)]
+                if is_identifier(column.name, x[:, j], rows):
+                    value = "category" if column.categories else "integer"
+                    self.messages.warn(
+                        f"column {column.name!r} looks like an identifier (a different {value} in every row) and is "
+                        f"used as a feature; use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
+                    )

@@ -403,7 +403,7 @@ class Dataset:
         digest = hashlib.sha256()
         for sizes in (self.x.shape, self.shape):
             digest.update(json.dumps(sizes).encode() + b"\n")
-        for texts in (self.names, *map(_listed, (self.ids, self.labels, self.groups))):
+        for texts in (self.names, self.ids, self.labels, self.groups):
             _hash_texts(texts, digest)
         hash_rows(self.x, digest)
         if self.exposure is not None:
@@ -437,20 +437,16 @@ def _nonzero(x: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     return np.diff(x.indptr), x.indices, x.data
 
 
-def _hash_texts(texts: Sequence[str] | None, digest: hashlib._Hash) -> None:
+def _hash_texts(texts: Sequence[str] | NDArray[np.str_] | None, digest: hashlib._Hash) -> None:
     """Add texts to a hash as one line of JSON, in chunks to save memory."""
     if texts is None:
         digest.update(b"null\n")
         return
     digest.update(b"[")
     for start in range(0, len(texts), _TEXTS):
-        part = json.dumps(texts[start : start + _TEXTS])[1:-1]
+        part = json.dumps(list(texts[start : start + _TEXTS]))[1:-1]
         digest.update(f"{', ' if start else ''}{part}".encode())
     digest.update(b"]\n")
-
-
-def _listed(texts: NDArray[np.str_] | None) -> list[str] | None:
-    return None if texts is None else texts.tolist()
 
 
 def as_matrix(x: Any, what: str = "x") -> Matrix:
@@ -561,6 +557,16 @@ class Column:
             return (self.name,)
         return tuple(f"{self.name}={category}" for category in self.categories)
 
+    def to_json(self) -> dict[str, Any]:
+        """Convert to plain values for JSON."""
+        return {
+            "name": self.name,
+            "fill": self.fill,
+            **({} if self.scale == 1 else {"scale": self.scale}),
+            **({} if self.categories is None else {"categories": list(self.categories)}),
+            **({"binary": True} if self.binary else {}),
+        }
+
 
 Item = TypeVar("Item")
 
@@ -568,12 +574,13 @@ Item = TypeVar("Item")
 class _Made(Sequence[Item]):
     """A sequence that makes its items on access, since millions of stored objects would take gigabytes."""
 
-    def _item(self, place: int) -> Item:
+    def make(self, index: int) -> Item:
+        """Make one item."""
         raise NotImplementedError
 
-    def __getitem__(self, place: Any) -> Any:
-        places = range(len(self))[place]
-        return tuple(map(self._item, places)) if isinstance(places, range) else self._item(places)
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(len(self))[index]
+        return tuple(map(self.make, chosen)) if isinstance(chosen, range) else self.make(chosen)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
@@ -595,8 +602,8 @@ class PixelNames(_Made[str]):
     def __len__(self) -> int:
         return self.height * self.width
 
-    def _item(self, place: int) -> str:
-        row, column = divmod(place, self.width)
+    def make(self, index: int) -> str:
+        row, column = divmod(index, self.width)
         return f"r{row + 1}c{column + 1}"
 
 
@@ -614,8 +621,8 @@ class NumberColumns(_Made[Column]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def _item(self, place: int) -> Column:
-        return Column(self.names[place], fill=0.0 if self.fills is None else float(self.fills[place]))
+    def make(self, index: int) -> Column:
+        return Column(self.names[index], fill=0.0 if self.fills is None else float(self.fills[index]))
 
 
 @dataclass(frozen=True)
@@ -702,8 +709,8 @@ class Schema:
             "id": self.id,
             "group": self.group,
             **({} if self.exposure is None else {"exposure": self.exposure}),
-            "columns": [_column_to_json(column) for column in self.columns],
-            **({"covariates": [_column_to_json(column) for column in self.covariates]} if self.covariates else {}),
+            "columns": [column.to_json() for column in self.columns],
+            **({"covariates": [column.to_json() for column in self.covariates]} if self.covariates else {}),
         }
 
     @classmethod
@@ -796,16 +803,6 @@ def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
     return found
 
 
-def _column_to_json(column: Column) -> dict[str, Any]:
-    return {
-        "name": column.name,
-        "fill": column.fill,
-        **({} if column.scale == 1 else {"scale": column.scale}),
-        **({} if column.categories is None else {"categories": list(column.categories)}),
-        **({"binary": True} if column.binary else {}),
-    }
-
-
 def _column_from_json(entry: Any, place: int) -> Column:
     _expect(isinstance(entry, dict) and isinstance(entry.get("name"), str), f"column {place} has no name")
     fill, scale, categories = entry.get("fill"), entry.get("scale", 1.0), entry.get("categories")
@@ -851,13 +848,7 @@ class Scaling:
             found = cls.standard(sparse.csr_array(x.multiply(1 / unit)) if sparse.issparse(x) else x / unit)
             scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
             return cls(found.shift * unit, scale, found.constant)
-        if sparse.issparse(x):
-            mean, deviation = _sparse_moments(sparse.csr_array(x))
-        elif has_missing(x):
-            mean, deviation = _present_moments(x)
-        else:
-            mean = x.mean(0, dtype=np.float64)
-            deviation = x.std(0, dtype=np.float64)
+        mean, deviation = _moments(sparse.csr_array(x) if sparse.issparse(x) else x)
 
         def values() -> NDArray[Any]:
             first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]
@@ -922,21 +913,19 @@ def _units(x: Any) -> NDArray[np.float64] | None:
     return np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0) if far.any() else None
 
 
-def _sparse_moments(x: sparse.csr_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of the columns, in two passes: E[x²] − E[x]² would cancel."""
-    if not x.has_canonical_format:
+def _moments(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of the values of each column that are present; 0 where there are none."""
+    if not issparse(x) and not has_missing(x):
+        return x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
+    if issparse(x) and not x.has_canonical_format:
         x = x.copy()
         x.sum_duplicates()
     rows, features = x.shape
     mean = column_means(x)
-    zeros = rows - np.bincount(x.indices, minlength=features)
-    squares = (x.data - mean[x.indices]) ** 2
-    square = np.bincount(x.indices, np.where(np.isnan(squares), 0.0, squares), features) + zeros * mean**2
-    return mean, np.sqrt(square / np.maximum(rows - missing_counts(x), 1))
-
-
-def _present_moments(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of the values of each column that are there; 0 where there are none."""
-    mean = column_means(x)
-    square = np.sum((x - mean) ** 2, axis=0, where=np.isfinite(x))
-    return mean, np.sqrt(square / np.maximum(len(x) - missing_counts(x), 1))
+    if issparse(x):  # in two passes: E[x²] − E[x]² would cancel
+        zeros = rows - np.bincount(x.indices, minlength=features)
+        squares = (x.data - mean[x.indices]) ** 2
+        total = np.bincount(x.indices, np.where(np.isnan(squares), 0.0, squares), features) + zeros * mean**2
+    else:
+        total = np.sum((x - mean) ** 2, axis=0, where=np.isfinite(x))
+    return mean, np.sqrt(total / np.maximum(rows - missing_counts(x), 1))

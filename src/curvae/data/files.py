@@ -206,12 +206,8 @@ def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | Non
 # A text is guarded if it starts like a formula, possibly after apostrophes. Writing adds one apostrophe and reading
 # removes one, so that every text comes back unchanged. Numbers such as −1 are not formulas and stay as they are.
 
-_FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@])")
-_NUMBER = re.compile(r"'*\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
-
-
-def _is_formula(text: str) -> bool:
-    return _FORMULA.match(text) is not None and _NUMBER.fullmatch(text) is None
+_NUMBER = r"'*\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*"
+_FORMULA = re.compile(rf"(?!{_NUMBER}\Z)'*(?:[\t\r\n]|\s*[=+\-@])")
 
 
 def guard(text: str) -> str:
@@ -221,12 +217,12 @@ def guard(text: str) -> str:
         >>> [guard(text) for text in ("=1+1", "'=1+1", "-1.5", "T cell")]
         ["'=1+1", "''=1+1", '-1.5', 'T cell']
     """
-    return f"'{text}" if _is_formula(text) else text
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def unguard(text: str) -> str:
     """Inverse of `guard`."""
-    return text[1:] if text.startswith("'") and _is_formula(text) else text
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def is_embedding(names: Sequence[str]) -> bool:

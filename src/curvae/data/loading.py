@@ -107,12 +107,15 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None, missing: Miss
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
         require_file(path)
-    if _is_graph(path) if exists else str(source) in BUILT_IN_GRAPHS:
+    endings = (*TABLES, *MATRICES)
+    graphs = tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in endings)
+    is_graph = path.name.lower().removesuffix(".gz").endswith(graphs) if exists else str(source) in BUILT_IN_GRAPHS
+    if is_graph:
         raise CurvaeError(
             f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
         )
     if not exists and str(source) not in BUILT_IN:
-        raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {_endings()}")
+        raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {', '.join(endings)}")
     if path.is_file() and path.name.lower().endswith(tuple(TABLES)):
         return read_table(path, roles, schema, missing)
     if roles.asked:
@@ -126,13 +129,7 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None, missing: Miss
     for suffix, reader in MATRICES.items():
         if path.name.lower().endswith(suffix):
             return reader(path)
-    raise CurvaeError(f"{path.name} has an unknown file extension; use one of {_endings()}")
-
-
-def _is_graph(path: Path) -> bool:
-    """Whether the name of a file says that it holds a graph and nothing else."""
-    name = path.name.lower().removesuffix(".gz")
-    return name.endswith(tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in {*MATRICES, *TABLES}))
+    raise CurvaeError(f"{path.name} has an unknown file extension; use one of {', '.join(endings)}")
 
 
 def _read_directory(path: Path) -> RawData:
@@ -143,10 +140,6 @@ def _read_directory(path: Path) -> RawData:
     if (raw := read_folder(path)) is None:
         raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
     return raw
-
-
-def _endings() -> str:
-    return ", ".join((*TABLES, *MATRICES))
 
 
 def _check_kind(raw: RawData, schema: Schema) -> None:

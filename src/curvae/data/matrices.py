@@ -78,17 +78,18 @@ def read_folder(folder: Path) -> RawData | None:
     names = _find(folder, messages)
     if not names:
         return None
-    width, height = _size(folder, names[0])
+    width, height = _load_image(folder, names[0]).size
     memory.require(4 * len(names) * width * height, f"{folder.name} ({len(names):,} images of {width} × {height})")
     pixels = np.empty((len(names), height, width), dtype=np.float32)
     coloured = 0
     for place, name in enumerate(names):
-        if (size := _size(folder, name)) != (width, height):
+        image = _load_image(folder, name)
+        if image.size != (width, height):
             raise CurvaeError(
                 f"images of different sizes in {folder}: {names[0]} is {width} × {height} and "
-                f"{name} {size[0]} × {size[1]} pixels; resize them to one size"
+                f"{name} {image.width} × {image.height} pixels; resize them to one size"
             )
-        pixels[place], colour = _grey(folder, name)
+        pixels[place], colour = _grey(image)
         coloured += colour
     messages.note("grey levels of the image files were scaled to 0 to 1.")
     if coloured:
@@ -123,45 +124,34 @@ def _find(folder: Path, messages: Messages) -> list[str]:
     return sorted(names)
 
 
-def _size(folder: Path, name: str) -> tuple[int, int]:
-    with _open(folder, name) as image:
-        return image.size
-
-
-def _grey(folder: Path, name: str) -> tuple[NDArray[np.float32], bool]:
-    """Read one image with grey levels from 0 to 1, and whether it was in colour."""
-    with _open(folder, name) as image:
-        try:
-            image.load()
-        except (OSError, ValueError, SyntaxError, IndexError, struct.error) as error:
-            raise _broken(name, error) from error
-        if image.mode.startswith("I"):
-            return np.divide(np.asarray(image), 65535, dtype=np.float32, casting="unsafe"), False
-        if image.mode in _GREY_MODES:
-            return np.divide(np.asarray(image.convert("L")), 255, dtype=np.float32), False
-        # A palette may hold transparency.
-        colours = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
-        red, green, blue = np.moveaxis(np.asarray(colours), 2, 0)
-        coloured = bool(((red != green) | (red != blue)).any())
-        return np.divide(np.asarray(colours.convert("L")), 255, dtype=np.float32), coloured
-
-
-def _open(folder: Path, name: str) -> Image.Image:
+def _load_image(folder: Path, name: str) -> Image.Image:
     require_file(folder / name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        try:
-            return Image.open(folder / name, formats=_FORMATS)
-        except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-            raise CurvaeError(
-                f"{name} unpacks to more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels; shrink or remove it"
-            ) from error
-        except (OSError, ValueError, SyntaxError, struct.error) as error:
-            raise _broken(name, error) from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(folder / name, formats=_FORMATS)
+        with image:
+            image.load()
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise CurvaeError(
+            f"{name} unpacks to more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels; shrink or remove it"
+        ) from error
+    except (OSError, ValueError, SyntaxError, IndexError, struct.error) as error:
+        raise CurvaeError(f"{name} cannot be read as an image: {one_line(error)}; repair or remove it") from error
+    return image
 
 
-def _broken(name: str, error: Exception) -> CurvaeError:
-    return CurvaeError(f"{name} cannot be read as an image: {one_line(error)}; repair or remove it")
+def _grey(image: Image.Image) -> tuple[NDArray[np.float32], bool]:
+    """Convert an image to grey levels from 0 to 1, (height, width); also return whether it was in colour."""
+    if image.mode.startswith("I"):
+        return np.divide(np.asarray(image), 65535, dtype=np.float32, casting="unsafe"), False
+    if image.mode in _GREY_MODES:
+        return np.divide(np.asarray(image.convert("L")), 255, dtype=np.float32), False
+    # A palette may hold transparency.
+    colours = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+    red, green, blue = np.moveaxis(np.asarray(colours), 2, 0)
+    coloured = bool(((red != green) | (red != blue)).any())
+    return np.divide(np.asarray(colours.convert("L")), 255, dtype=np.float32), coloured
 
 
 Split: TypeAlias = Literal["train", "test", "all"]
@@ -191,7 +181,7 @@ def mnist(split: Split = "train", directory: str | Path | None = None) -> Datase
 
 def has_mnist(folder: Path) -> bool:
     """Whether a folder contains any of the IDX files."""
-    return any(_file(folder, name.removesuffix(".gz")) is not None for name in _CHECKSUMS)
+    return any(_find_idx(folder, name.removesuffix(".gz")) is not None for name in _CHECKSUMS)
 
 
 def read_mnist(split: Split, folder: Path | None = None) -> RawData:
@@ -201,11 +191,11 @@ def read_mnist(split: Split, folder: Path | None = None) -> RawData:
     if folder is None:
         names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in _KINDS]
         # A download that broke off leaves only some of the files.
-        whole = (place for place in places("mnist") if all(_file(place, name) is not None for name in names))
+        whole = (place for place in places("mnist") if all(_find_idx(place, name) is not None for name in names))
         folder = next(whole, None) or fetch("mnist", _ADDRESS, _CHECKSUMS)
     images, labels = [], []
     for prefix in _PREFIXES[split]:
-        pair = [_require_file(folder, f"{prefix}-{kind}") for kind in _KINDS]
+        pair = [_require_idx(folder, f"{prefix}-{kind}") for kind in _KINDS]
         images.append(read_idx(pair[0], dimensions=3))
         labels.append(read_idx(pair[1], dimensions=1))
         if len(images[-1]) != len(labels[-1]):
@@ -249,12 +239,13 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(body, dtype=np.uint8).reshape(shape)
 
 
-def _file(folder: Path, name: str) -> Path | None:
+def _find_idx(folder: Path, name: str) -> Path | None:
+    """Find an IDX file, gzipped or not."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
-def _require_file(folder: Path, name: str) -> Path:
-    if (path := _file(folder, name)) is None:
+def _require_idx(folder: Path, name: str) -> Path:
+    if (path := _find_idx(folder, name)) is None:
         raise CurvaeError(f"no {name} or {name}.gz in {folder.name}; put all MNIST files into one folder")
     return path
 

@@ -87,10 +87,5 @@ def require(size: float, what: str, limit: int | None = None, fix: str = _FIX) -
     """  # noqa: E501 - an error is one line
     limit = available() if limit is None else limit
     if limit is not None and size > limit:
-        raise CurvaeError(
-            f"{what} needs about {_gigabytes(size)} GB of memory and {_gigabytes(limit)} GB are free; {fix}"
-        )
-
-
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:,.0f}" if size >= 1e10 else f"{size / 1e9:.2g}"
+        needed, free = (f"{n / 1e9:,.0f}" if n >= 1e10 else f"{n / 1e9:.2g}" for n in (size, limit))
+        raise CurvaeError(f"{what} needs about {needed} GB of memory and {free} GB are free; {fix}")
