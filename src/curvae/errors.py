@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-__all__ = ["CurvaeError", "Fix", "FixableError"]
+__all__ = ["CurvaeError", "Fix", "FixableError", "require"]
 
 Fix = Sequence[tuple[str, str]]
 """a parameter and its value that correct a mistake; alternatives follow, the best first"""
 
 _LISTS = ("categorical", "covariates")  # parameters that take several columns
+_EXTRAS = {"pooch": "data", "pyarrow": "parquet"}  # of this package, by what they install
 
 
 class CurvaeError(ValueError):
@@ -48,3 +51,28 @@ def _listed(fixes: Sequence[Fix]) -> str:
         f"{name}={json.dumps(given if name in _LISTS else given[0], ensure_ascii=False)}"
         for name, given in values.items()
     )
+
+
+def require(package: str, purpose: str, *submodules: str, otherwise: str = "") -> Any:
+    """Import an optional package and some of its submodules; raise an error that says what to install without it.
+
+    Arguments:
+        package: its name.
+        purpose: what it is needed for, such as "cells.parquet needs pyarrow to be read".
+        submodules: names within the package, such as "parquet".
+        otherwise: what can be done without the package, if anything.
+
+    Returns:
+        The package.
+
+    Example:
+        >>> require("xml", "a report needs xml to be read", "dom").dom.__name__
+        'xml.dom'
+    """
+    try:
+        for name in submodules:
+            import_module(f"{package}.{name}")
+        return import_module(package)
+    except ImportError as error:
+        install = f"pip install {package} or 'curvae[{_EXTRAS[package]}]'"
+        raise CurvaeError(f"{purpose}; {install}{otherwise and f', or {otherwise}'}") from error

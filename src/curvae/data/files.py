@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, require
 
 __all__ = [
     "BROKEN_GZIP",
@@ -184,12 +184,8 @@ def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | Non
     """
     what = what or name
     folder = places(name)[-1]
-    try:
-        import pooch
-    except ImportError as error:
-        raise CurvaeError(
-            f"{what} is neither in CURVAE_DATA nor in {folder.parent}; pip install pooch to download it"
-        ) from error
+    absent = f"{what} is neither in CURVAE_DATA nor in {folder.parent}"
+    pooch = require("pooch", f"{absent} and needs pooch to be downloaded")
     try:
         for file, checksum in checksums.items():
             pooch.retrieve(address + file, known_hash=f"sha256:{checksum}", fname=file, path=folder)

@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, require
 from . import memory
 from .columns import ColumnAdvice, RawData
 from .dataset import Column, Missing, Schema, has_missing, missing_by_column, one_hot
@@ -238,11 +237,9 @@ def read_table(path: Path, roles: Roles, schema: Schema | None, missing: Missing
     if schema is not None:
         if schema.kind == "images":
             raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
-        columns = [*schema.columns, *schema.covariates]
-        known |= {column.name for column in columns}
-        texts |= {column.name for column in columns if column.categories is not None}
-        texts |= {name for name in (schema.label, schema.id, schema.group) if name is not None}
-        known |= {name for name in (schema.exposure,) if name is not None}
+        trained = Roles.of(schema)
+        known |= {*schema.column_names, *trained.asked}
+        texts |= set(trained.texts)
     return sorted_columns(path, read_frame(path, known, texts, messages), roles, schema, messages, missing=missing)
 
 
@@ -260,13 +257,9 @@ def read_frame(
 @contextmanager
 def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
     """A `pyarrow.parquet.ParquetFile`, which takes further arguments, but whose errors are ours."""
+    arrow = require("pyarrow", f"{path.name} needs pyarrow to be read", "parquet")
     try:
-        arrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise CurvaeError(f"{path.name} needs pyarrow to be read; pip install pyarrow") from error
-    try:
-        with parquet.ParquetFile(path, **how) as file:
+        with arrow.parquet.ParquetFile(path, **how) as file:
             yield file
     except (arrow.ArrowException, OSError) as error:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
@@ -444,9 +437,11 @@ def _index_column(
     for name in nameless:
         place = list(frame.columns).index(name) + 1
         values = texts_of(frame[name], strip=True)
+        numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(np.float64)
+        fractions = np.isfinite(numbers) & (numbers != np.floor(numbers))
         if bool(np.isin(values, list(MISSING)).all()):
             messages.note(f"column {place} has neither name nor values; it is left out.")
-        elif np.unique(values).size < values.size or _has_fractions(values):
+        elif np.unique(values).size < values.size or fractions.any():
             raise CurvaeError(f"column {place} of {path.name} has no name; give it one in the header")
         elif has_ids or found is not None:
             messages.note(f"column {place} has no name and is left out, since the ids are in another column.")
@@ -454,11 +449,6 @@ def _index_column(
             found = name
             messages.note(f"column {place} has no name and a different value in every row; it is used as id.")
     return found
-
-
-def _has_fractions(values: NDArray[np.str_]) -> bool:
-    numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(np.float64)
-    return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
 
 
 def sort_features(

@@ -270,7 +270,10 @@ def read_text(
     """
     file = scan(path, messages=messages)
     head, separator, records, names, headed = read_head(file, known, messages)
-    blanks = _has_blanks(head, separator)
+    cells = [cell for record in split(head, separator, blanks=False) for cell in record[1:]]
+    # Blanks after separators belong to these if they follow each, or if a quote follows them.
+    spaced = bool(cells) and all(cell.startswith(" ") for cell in cells)
+    blanks = spaced or any(re.match(' +"', cell) for cell in cells)
     if len(records) > 1 and len(records[1]) > len(names):  # pandas would silently drop the rest of the first row
         check_widths(file, separator, len(names), blanks)
     # A frame of 8 bytes a cell, and the matrix made of it.
@@ -387,12 +390,6 @@ class _Table:
             skipinitialspace=blanks,
             **EXACT,
         )
-
-
-def _has_blanks(lines: list[str], separator: str) -> bool:
-    """Whether blanks after separators belong to them: they follow each, or a quote follows them."""
-    cells = [cell for record in split(lines, separator, blanks=False) for cell in record[1:]]
-    return bool(cells) and (all(cell.startswith(" ") for cell in cells) or any(re.match(' +"', cell) for cell in cells))
 
 
 def _header(path: Path, records: list[list[str]], known: Collection[str], messages: Messages) -> tuple[list[str], bool]:

@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,9 +19,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ...errors import CurvaeError
+from ...errors import CurvaeError, require
 from ..columns import RawData
-from ..dataset import Column, Kind, NumberColumns, Schema, as_matrix, feature_names
+from ..dataset import Kind, NumberColumns, Schema, as_matrix, feature_names
 from ..files import Messages, is_packed, one_line, places, quoted
 from ..matrices import map_npy, unreadable
 from ..tables import Roles, check_roles, opened_parquet, sorted_columns
@@ -60,11 +59,13 @@ class Blocks(ABC):
 
     Attributes:
         kind: of the data, "matrix" or "table".
+        roles: columns of a table with a role.
         names: of the columns that are features.
         sizes: rows of each block, (blocks,).
     """
 
     kind: Kind
+    roles = Roles()
     names: Sequence[str]
     sizes: NDArray[np.int64]
 
@@ -104,12 +105,7 @@ class Blocks(ABC):
     def mark(self) -> str:
         """SHA-256 of the places, sizes and times of the files: another one when a file is changed or moved."""
         files = [[str(file.resolve()), *stat] for file, stat in zip(self.files, self._stats, strict=True)]
-        return hashlib.sha256(json.dumps([files, list(self.names), self._told]).encode()).hexdigest()
-
-    @property
-    def _told(self) -> Any:
-        """What else decides how the columns are read."""
-        return None
+        return hashlib.sha256(json.dumps([files, list(self.names), astuple(self.roles)]).encode()).hexdigest()
 
     @contextmanager
     def unchanged(self, file: Path) -> Iterator[None]:
@@ -117,10 +113,8 @@ class Blocks(ABC):
         self._require_unchanged(file)
         try:
             yield
-        except Exception:
+        finally:
             self._require_unchanged(file)
-            raise
-        self._require_unchanged(file)
 
     def _require_unchanged(self, file: Path) -> None:
         if self._stat(file) != self._stats[self.files.index(file)]:
@@ -167,7 +161,6 @@ class NpyBlocks(Blocks):
             raise CurvaeError(f"{path.name} has shape {array.shape}; only rows × features can be read in pieces")
         self.shape, self.dtype = array.shape, array.dtype
         self.names = feature_names(self.shape[1])
-        self._columns = tuple(Column(name) for name in self.names)
         self._starts = block_starts(self.shape[0], self.shape[1], memory)
         self.sizes = np.diff([*self._starts, self.shape[0]])
 
@@ -182,7 +175,7 @@ class NpyBlocks(Blocks):
             array = map_npy(self.path)  # a map of its own: what was read of it is released with it
             x = as_matrix(np.array(array[start : start + int(self.sizes[block])]), self.path.name)
             del array
-        yield RawData(self.path.name, self.kind, x, self._columns)
+        yield RawData(self.path.name, self.kind, x, NumberColumns(self.names))
 
 
 # Parquet files and folders of them: a row group is a block, of which only the columns needed are decoded.
@@ -257,10 +250,6 @@ class ParquetBlocks(Blocks):
                 )
 
     @property
-    def _told(self) -> Any:
-        return astuple(self.roles)
-
-    @property
     def footprint(self) -> int:
         texts = len(self.roles.categorical)
         return len(self) * (_VALUE * (len(self.names) + len(self.roles.covariates)) + _TEXT * texts + _TABLE_ROW)
@@ -311,7 +300,8 @@ def _roles(file: Path, roles: Roles, present: Sequence[str], known: bool) -> Rol
 
 def _kind(type_: Any) -> str:
     """What values of a type of Arrow are: numbers, or their type as it is written."""
-    types: Any = import_module("pyarrow").types
+    from pyarrow import types
+
     if types.is_dictionary(type_) and _kind(type_.value_type) == "string":
         return "string"
     if types.is_string(type_) or types.is_large_string(type_):
@@ -340,15 +330,10 @@ class _Part(NamedTuple):
 def is_csr(path: Path) -> bool:
     """Whether a file holds a CSR matrix."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return bytes(_array(archive, "format").item()) == b"csr"
+        with np.load(path, allow_pickle=False) as arrays:
+            return bytes(arrays["format"].item()) == b"csr"
     except Exception:  # whoever reads all of it says what is wrong
         return False
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> Any:
-    with archive.open(f"{name}.npy") as member:
-        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 class CsrBlocks(Blocks):
@@ -367,10 +352,10 @@ class CsrBlocks(Blocks):
     def __init__(self, path: Path, memory: int) -> None:
         super().__init__(path, [path])
         try:
-            with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-                rows, columns = map(int, _array(archive, "shape"))
+            with np.load(path, allow_pickle=False) as arrays, path.open("rb") as file:
+                rows, columns = map(int, arrays["shape"])
                 self.shape = rows, columns
-                members = [archive.getinfo(f"{name}.npy") for name in _PARTS]
+                members = [arrays.zip.getinfo(f"{name}.npy") for name in _PARTS]
                 self.packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
                 self._bytes = sum(member.file_size for member in members)
                 if not self.packed:
@@ -490,7 +475,9 @@ class TextTable:
         return found
 
     def _convert(self, target: Path, counter: Counter) -> None:
-        arrow, parquet, text = _arrow(self.path)
+        needed = f"{self.path.name} needs pyarrow to be read in pieces"
+        arrow = require("pyarrow", needed, "csv", "parquet", otherwise="raise memory=…")
+        text = arrow.csv
         file, known = scan(self.path), {*self._roles.asked, *(self._columns or ())}
         head = read_head(file, known, Messages())
         if nameless := [place for place, name in enumerate(head.names, 1) if name.startswith(UNNAMED)]:
@@ -506,27 +493,23 @@ class TextTable:
         fixed = {name: arrow.string() for name in head.names if name in self._roles.texts}
         convert = {"null_values": sorted(MISSING), "decimal_point": "," if _has_commas(head) else "."}
         rows, advance = block_rows(len(head.names), self._memory), counter("converting", file.lines)
-        with _errors(self.path, arrow):
+        try:
             options = text.ConvertOptions(column_types=fixed, **convert)
             with text.open_csv(self.path, convert_options=options, **how) as one:
                 types = {field.name: _type(arrow, field.type) for field in one.schema}
             options = text.ConvertOptions(column_types=types, **convert)
             with (
                 text.open_csv(self.path, convert_options=options, **how) as reader,
-                parquet.ParquetWriter(target, arrow.schema(list(types.items()))) as writer,
+                arrow.parquet.ParquetWriter(target, arrow.schema(list(types.items()))) as writer,
             ):
                 for batch in reader:
                     writer.write_batch(batch, row_group_size=rows)
                     advance(len(batch))
-
-
-def _arrow(path: Path) -> tuple[Any, Any, Any]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet"), import_module("pyarrow.csv")
-    except ImportError as error:
-        raise CurvaeError(
-            f"{path.name} needs pyarrow to be read in pieces; pip install pyarrow, or raise memory=…"
-        ) from error
+        except arrow.ArrowInvalid as error:
+            raise CurvaeError(
+                f"{self.path.name} cannot be converted to Parquet: {one_line(error)}; correct it: a column holds "
+                f"values of one kind, missing ones are empty or {quoted(['NA'])}"
+            ) from error
 
 
 def _type(arrow: Any, found: Any) -> Any:
@@ -541,14 +524,3 @@ def _has_commas(head: Head) -> bool:
     rows = head.records[int(head.headed) :]
     columns = zip(*(row for row in rows if len(row) == len(head.names)), strict=True)
     return any(has_decimal_commas(pd.Series(cells, dtype=str), head.separator) for cells in columns)
-
-
-@contextmanager
-def _errors(path: Path, arrow: Any) -> Iterator[None]:
-    try:
-        yield
-    except arrow.ArrowInvalid as error:
-        raise CurvaeError(
-            f"{path.name} cannot be converted to Parquet: {one_line(error)}; correct it: a column holds values of one "
-            f"kind, missing ones are empty or {quoted(['NA'])}"
-        ) from error

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 
 from ...errors import CurvaeError
-from .. import memory
 from .. import memory as machine
 from ..columns import ColumnAdvice, RawData
 from ..dataset import Arrays, Column, Dataset, Missing, MissingValuesError, Schema, has_missing
@@ -38,13 +37,11 @@ from .blocks import Blocks, CsrBlocks, NpyBlocks, ParquetBlocks, TextTable, is_c
 
 __all__ = [
     "MOST",
-    "Described",
     "Moments",
     "Stream",
     "Summary",
     "Survey",
     "Tally",
-    "described",
     "find_blocks",
     "open_stream",
     "remembered",
@@ -195,11 +192,6 @@ class Summary:
         return self.mean + (self.offset - left.offset) * (left.present / present)
 
 
-def _arrays(x: Any) -> tuple[NDArray[Any], ...]:
-    """What a matrix is stored in."""
-    return (x.indptr, x.indices, x.data) if issparse(x) else (x,)
-
-
 def _is_other(x: NDArray[Any]) -> NDArray[np.bool_]:
     return (x != 0) & (x != 1) & np.isfinite(x)
 
@@ -222,9 +214,7 @@ def _one_of(x: NDArray[Any], holds: Callable[[NDArray[Any]], NDArray[np.bool_]])
     return found
 
 
-def summarised(
-    pieces: Iterable[NDArray[Any]], source: str, advance: Callable[[int], None], names: Sequence[str]
-) -> Summary:
+def summarised(pieces: Iterable[Any], source: str, advance: Callable[[int], None], names: Sequence[str]) -> Summary:
     """Summarise rows that come in pieces.
 
     Arguments:
@@ -236,7 +226,7 @@ def summarised(
     found: Summary | None = None
     digest = hashlib.sha256()
     for x in pieces:
-        for part in _arrays(x):
+        for part in (x.indptr, x.indices, x.data) if issparse(x) else (x,):
             digest.update(part.data)
         own = Summary.of(x, None if found is None else found.origin)
         found = own if found is None else found.merge(own)
@@ -296,6 +286,11 @@ class Tally:
             found[text] = found.get(text, 0) + number
         return found
 
+    def counts_of(self, categories: Iterable[str]) -> NDArray[np.float64]:
+        """Rows of each of these categories, (categories,)."""
+        texts = self.texts
+        return np.array([texts[category] for category in categories], np.float64)
+
 
 def _keys(distinct: Any) -> list[Any]:
     """Values as a tally has them; None for those that are missing."""
@@ -353,18 +348,14 @@ def surveyed(blocks: Blocks, advance: Callable[[int], None] = lambda rows: None,
         advance: told how many more rows were read.
         missing: what is going to be done about missing values, for advice about columns that need a role.
     """
-    found = remembered(
-        "summaries",
-        blocks.mark,
-        Survey.from_arrays,
-        lambda: (
-            _Pass(blocks, missing).made(advance) if isinstance(blocks, ParquetBlocks) else _of_matrix(blocks, advance)
-        ),
-        Survey.to_arrays,
-    )
-    if found.numbers.rows < 2:
-        raise CurvaeError(f"{blocks.path.name} has fewer than 2 rows to learn from; give more")
-    return found
+
+    def make() -> Survey:
+        if isinstance(blocks, ParquetBlocks):
+            return _Pass(blocks, missing).made(advance)
+        pieces = (raw.x for block in range(len(blocks.sizes)) for raw in blocks.read(block))
+        return Survey(summarised(pieces, blocks.path.name, advance, blocks.names))
+
+    return remembered("summaries", blocks.mark, Survey.from_arrays, make, Survey.to_arrays)
 
 
 def remembered(folder: str, mark: str, read: Callable[[dict[str, Any]], Any], make: Any, store: Any) -> Any:
@@ -389,11 +380,6 @@ def remembered(folder: str, mark: str, read: Callable[[dict[str, Any]], Any], ma
         np.savez(part, **store(found))
         part.replace(path)
     return found
-
-
-def _of_matrix(blocks: Blocks, advance: Callable[[int], None]) -> Survey:
-    pieces = (raw.x for block in range(len(blocks.sizes)) for raw in blocks.read(block))
-    return Survey(summarised(pieces, blocks.path.name, advance, blocks.names))
 
 
 class _Pass:
@@ -440,7 +426,12 @@ class _Pass:
             for path, frame, first in self._blocks.frames(block, self._blocks.columns()):
                 for name, tally in self._tallies.items():
                     tally.add(frame[name], self._digest)
-                    self._require_few(name, tally)
+                    most = _GROUPS if name == self._blocks.roles.group else MOST
+                    if len(tally.counts) > most:
+                        raise CurvaeError(
+                            f"column {name!r} of {self._blocks.path.name} has more than {most:,} different values; "
+                            "leave it out"
+                        )
                 yield self._numbers(path, frame, first)
 
     def _numbers(self, path: Path, frame: pd.DataFrame, first: int) -> NDArray[np.float64]:
@@ -457,13 +448,6 @@ class _Pass:
             parts.append(exposure_of(path, frame, exposure, self._messages)[:, np.newaxis])
         return parts[0] if len(parts) == 1 else np.hstack(parts)
 
-    def _require_few(self, name: str, tally: Tally) -> None:
-        most = _GROUPS if name == self._blocks.roles.group else MOST
-        if len(tally.counts) > most:
-            raise CurvaeError(
-                f"column {name!r} of {self._blocks.path.name} has more than {most:,} different values; leave it out"
-            )
-
     def _require_told(self) -> None:
         """Raise where a covariate or a group is missing."""
         roles, path = self._blocks.roles, self._blocks.path
@@ -479,18 +463,8 @@ class _Pass:
 # From what a pass over files found to the schema of their rows, and the figures of the features.
 
 
-@dataclass(frozen=True)
-class Described:
-    """Rows that are read in pieces: what their columns become, figures of the features, and what is to be said."""
-
-    schema: Schema
-    summary: Summary
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
-def described(blocks: Blocks, found: Survey, missing: Missing, bound: int) -> Described:
-    """What follows from a survey.
+def _describe(blocks: Blocks, found: Survey, missing: Missing, bound: int) -> Stream:
+    """Make a stream, but for its moments, from what a survey found.
 
     Arguments:
         blocks: the files.
@@ -500,15 +474,17 @@ def described(blocks: Blocks, found: Survey, missing: Missing, bound: int) -> De
     """
     messages = Messages(list(found.notes), list(found.warnings))
     rows, names = found.numbers.rows, [name for name in blocks.names if name not in found.left_out]
-    columns = [Column(name, _categories(found, name)) for name in names]
+    categories = {name: in_order(found.tallies[name].texts) for name in names if name in found.tallies}
+    columns = [Column(name, categories.get(name)) for name in names]
     examples, typical, gaps = _columns(found, columns)
+    roles = {role: getattr(blocks.roles, role) for role in ("label", "id", "group", "exposure")}
     raw = RawData(
         blocks.path.name,
         blocks.kind,
         examples,
         tuple(columns),
         covariates=_covariates(blocks, found, messages),
-        roles=_held(blocks),
+        roles=roles,
         left_out=dict(found.left_out),
         messages=messages,
     )
@@ -518,19 +494,18 @@ def described(blocks: Blocks, found: Survey, missing: Missing, bound: int) -> De
     if gaps.any():
         _resolve_gaps([names[j] for j in kept.tolist()], gaps, missing, messages)
     raw.judge(raw.x, rows)
-    messages.note(f"{count(rows, 'row')} are read in pieces, in {memory.size_text(bound)} of memory.")
-    return Described(schema, _of_features(found, schema, missing), tuple(messages.notes), tuple(messages.warnings))
-
-
-def _held(blocks: Blocks) -> dict[str, str | None]:
-    if not isinstance(blocks, ParquetBlocks):
-        return {}
-    return {role: getattr(blocks.roles, role) for role in ("label", "id", "group", "exposure")}
-
-
-def _categories(found: Survey, name: str) -> tuple[str, ...] | None:
-    tally = found.tallies.get(name)
-    return None if tally is None else in_order(tally.texts)
+    messages.note(f"{count(rows, 'row')} are read in pieces, in {machine.size_text(bound)} of memory.")
+    return Stream(
+        blocks,
+        schema,
+        bound,
+        missing,
+        _of_features(found, schema, missing),
+        tuple(messages.notes),
+        tuple(messages.warnings),
+        None if schema.exposure is None else float(found.numbers.mean[-1]),
+        None if schema.group is None else found.tallies[schema.group].texts,
+    )
 
 
 def _columns(found: Survey, columns: Sequence[Column]) -> tuple[Any, NDArray[np.float64], NDArray[np.float64]]:
@@ -542,26 +517,20 @@ def _columns(found: Survey, columns: Sequence[Column]) -> tuple[Any, NDArray[np.
     if found.names is None:
         return examples, mean, gaps
     places = {name: place for place, name in enumerate(found.names)}
-    each, typical, lacking = [], [], []
+    figures: list[tuple[Any, Any, Any]] = []
     for column in columns:
         if column.categories is None:
             place = places[column.name]
-            each.append(examples[:, place])
-            typical.append(mean[place])
-            lacking.append(gaps[place])
+            figures.append((examples[:, place], mean[place], gaps[place]))
+            continue
+        tally = found.tallies[column.name]
+        if column.categories:
+            extremes = np.array([0, len(column.categories) - 1, 0, 0])
+            figures.append((extremes, np.argmax(tally.counts_of(column.categories)), tally.gaps))
         else:
-            tally = found.tallies[column.name]
-            last = len(column.categories) - 1
-            each.append(np.array([0, last, 0, 0]) if last >= 0 else np.full(4, np.nan))
-            typical.append(float(np.argmax(_counts(tally, column))) if last >= 0 else 0.0)
-            lacking.append(tally.gaps)
+            figures.append((np.full(4, np.nan), 0, tally.gaps))
+    each, typical, lacking = zip(*figures, strict=True)
     return np.stack(each, 1).astype(np.float64), np.array(typical, np.float64), np.array(lacking, np.float64)
-
-
-def _counts(tally: Tally, column: Column) -> NDArray[np.float64]:
-    """Rows of each category, (categories,)."""
-    texts = tally.texts
-    return np.array([texts[category] for category in column.categories or ()], np.float64)
 
 
 def _of_features(found: Survey, schema: Schema, missing: Missing) -> Summary:
@@ -571,21 +540,19 @@ def _of_features(found: Survey, schema: Schema, missing: Missing) -> Summary:
         return numbers
     figures = {name: values for name, values in vars(numbers).items() if isinstance(values, np.ndarray)}
     places = {name: place for place, name in enumerate(found.names)}
-    parts: dict[str, list[Any]] = {name: [] for name in figures}
-    for column in schema.columns:
-        if column.categories is None:
-            one = {name: values[[places[column.name]]] for name, values in figures.items()}
-        else:
-            one = _of_categories(found.tallies[column.name], column, numbers.rows, missing == "mean")
-        for name, values in one.items():
-            parts[name].append(values)
-    joined: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
+    parts = [
+        {name: values[[places[column.name]]] for name, values in figures.items()}
+        if column.categories is None
+        else _of_categories(found.tallies[column.name], column, numbers.rows, missing == "mean")
+        for column in schema.columns
+    ]
+    joined: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in figures}
     return replace(numbers, **joined)
 
 
 def _of_categories(tally: Tally, column: Column, rows: int, filled: bool) -> dict[str, Any]:
     """Figures of the features of a column of categories, by name; missing values may be `filled` in."""
-    counts = _counts(tally, column)
+    counts = tally.counts_of(column.categories or ())
     if filled:
         counts[int(column.fill)] += rows - counts.sum()
     present = counts.sum()
@@ -604,8 +571,6 @@ def _of_categories(tally: Tally, column: Column, rows: int, filled: bool) -> dic
 
 
 def _covariates(blocks: Blocks, found: Survey, messages: Messages) -> tuple[Column, ...]:
-    if not isinstance(blocks, ParquetBlocks):
-        return ()
     places = {name: place for place, name in enumerate(found.names or ())}
     made = []
     for name in dict.fromkeys(blocks.roles.covariates):
@@ -620,7 +585,7 @@ def _covariates(blocks: Blocks, found: Survey, messages: Messages) -> tuple[Colu
     return tuple(made)
 
 
-def _counted(blocks: ParquetBlocks, tally: Tally, name: str) -> tuple[Column, Sequence[Any]]:
+def _counted(blocks: Blocks, tally: Tally, name: str) -> tuple[Column, Sequence[Any]]:
     """A covariate whose values were counted: categories, or numbers that are written as texts."""
     texts = tally.texts
     values: Any = pd.Series(list(texts), dtype=object)
@@ -941,23 +906,14 @@ def open_stream(
     roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
     blocks = source if isinstance(source, Blocks) else _blocks(source, bound, schema, roles)
     if schema is not None:
-        _require_columns(blocks, schema)
+        if blocks.kind != schema.kind or len(blocks.names) != len(schema.columns):
+            raise CurvaeError(
+                f"{blocks.path.name} is a {blocks.kind} of {len(blocks.names)} columns and the model was trained on a "
+                f"{schema.kind} of {len(schema.columns)}; give the same"
+            )
         return Stream(blocks, schema, bound, missing)
-    found = surveyed(blocks, advance, missing)
-    known = described(blocks, found, missing, bound)
-    group, exposure = known.schema.group, known.schema.exposure
-    stream = Stream(
-        blocks,
-        known.schema,
-        bound,
-        missing,
-        known.summary,
-        known.notes,
-        known.warnings,
-        None if exposure is None else float(found.numbers.mean[-1]),
-        None if group is None else found.tallies[group].texts,
-    )
-    return replace(stream, moments=_moments(stream, advance)) if known.schema.covariates else stream
+    stream = _describe(blocks, surveyed(blocks, advance, missing), missing, bound)
+    return replace(stream, moments=_moments(stream, advance)) if stream.schema.covariates else stream
 
 
 def _moments(stream: Stream, advance: Callable[[int], None]) -> Moments:
@@ -986,12 +942,3 @@ def _blocks(source: str | Path, memory: int, schema: Schema | None, roles: Roles
     if found.whole:
         raise CurvaeError(f"{found.whole}, or load it as a whole")
     return found.opened(lambda task, rows: lambda more: None)
-
-
-def _require_columns(blocks: Blocks, schema: Schema) -> None:
-    """Raise unless rows have the columns of a schema."""
-    if blocks.kind != schema.kind or len(blocks.names) != len(schema.columns):
-        raise CurvaeError(
-            f"{blocks.path.name} is a {blocks.kind} of {len(blocks.names)} columns and the model was trained on a "
-            f"{schema.kind} of {len(schema.columns)}; give the same"
-        )
