@@ -64,10 +64,6 @@ def require(package: str, purpose: str, *submodules: str, otherwise: str = "") -
 
     Returns:
         The package.
-
-    Example:
-        >>> require("xml", "a report needs xml to be read", "dom").dom.__name__
-        'xml.dom'
     """
     try:
         for name in submodules:

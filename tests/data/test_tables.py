@@ -466,7 +466,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parquet_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    assert "pip install pyarrow" in refusal(write(tmp_path, PLAIN, "t.parquet"))
+    assert "pip install pyarrow or 'curvae[parquet]'" in refusal(write(tmp_path, PLAIN, "t.parquet"))
 
 
 def test_a_format_of_tables_is_registered_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import eq
@@ -785,22 +785,18 @@ def source_columns(x: NDArray[np.float64], columns: Sequence[Column]) -> dict[st
 
 
 def _names(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Unique names of the features that columns become."""
+    """Unique names of the features that columns become: those of categories get a number where they are taken."""
     taken = {column.name for column in columns if column.categories is None}
     names: list[str] = []
     for column in columns:
-        names += column.features if column.categories is None else _unlike(taken, column.features)
+        if column.categories is None:
+            names.append(column.name)
+            continue
+        for name in column.features:
+            spellings = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
+            names.append(next(spelling for spelling in spellings if spelling not in taken))
+            taken.add(names[-1])
     return tuple(names)
-
-
-def _unlike(taken: set[str], names: Iterable[str]) -> list[str]:
-    """Append a number to names that are taken, and take them all."""
-    found = []
-    for name in names:
-        spellings = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
-        found.append(next(spelling for spelling in spellings if spelling not in taken))
-        taken.add(found[-1])
-    return found
 
 
 def _column_from_json(entry: Any, place: int) -> Column:

@@ -10,8 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 from xml.etree import ElementTree
@@ -25,6 +24,7 @@ from ...errors import CurvaeError
 from .. import memory
 from ..dataset import feature_names
 from ..files import BROKEN_GZIP, Messages, count, is_packed, one_line, open_file, quoted
+from ..matrices import read_sparse
 from ..tables import opened_parquet, require_column
 from ..text_tables import (
     BLANKS,
@@ -52,9 +52,9 @@ __all__ = [
     "Ends",
     "NotPlainError",
     "PlainCells",
+    "code_columns",
     "code_numbers",
     "code_texts",
-    "coded_arrays",
     "end_columns",
     "from_frame",
     "from_geometric",
@@ -65,8 +65,8 @@ __all__ = [
     "is_networkx",
     "looks_like_edges",
     "looks_like_header",
-    "name_nodes",
     "number_nodes",
+    "read_adjacency",
     "read_edge_list",
     "read_graphml",
     "read_parquet_edges",
@@ -95,13 +95,28 @@ class Coded:
     names: NDArray[np.str_]
     codes: NDArray[np.integer]
 
-    def after(self, rows: int) -> Coded:
-        """Without the first rows."""
-        return Coded(self.names, self.codes[:, rows:])
+
+def code_columns(left: Any, right: Any) -> Coded:
+    """Code the names of nodes in two columns of a frame: whole numbers, texts, or anything else as it is printed.
+
+    Example:
+        >>> coded = code_columns(pd.Series(["b", "c "]), pd.Series(["c", None]))
+        >>> coded.names.tolist(), coded.codes.tolist()
+        (['b', 'c', ''], [[0, 1], [1, 2]])
+    """
+    types = left.dtype, right.dtype
+    if all(isinstance(dtype, np.dtype) for dtype in types) and np.result_type(*types).kind in "iu":
+        numbers, codes = code_numbers(np.stack([left.to_numpy(), right.to_numpy()]))
+        return Coded(numbers.astype(np.str_), codes)
+    texts = [
+        side.fillna("") if pd.api.types.is_string_dtype(side) else pd.Series(texts_of(side, strip=True))
+        for side in (left, right)
+    ]
+    return code_texts(*texts)
 
 
 def code_texts(left: Any, right: Any) -> Coded:
-    """Of two series of texts."""
+    """Code the names of nodes in two series of texts."""
     codes, found = pd.factorize(pd.concat([left, right], ignore_index=True))
     # Names that differ only in blanks around them are the same.
     same, names = pd.factorize(pd.Series(found, dtype=object).str.strip())
@@ -151,12 +166,29 @@ def whole_numbers(texts: NDArray[np.str_]) -> NDArray[np.int64] | None:
     return numbers if printed or all(re.fullmatch(INTEGER, text) for text in texts.tolist()) else None
 
 
-def number_nodes(coded: Coded) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+def number_nodes(
+    source: str, coded: Coded, where: Callable[[int], str] | None = None, fix: str = "give two"
+) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     """List the names of all nodes that occur, (nodes,), and the links between their positions, (links, 2).
 
-    Nodes are ordered by number if all names are integers, else by first appearance.
+    Nodes are ordered by number if all names are integers, else by first appearance. Raises for an empty name.
+
+    Arguments:
+        source: name of the graph in messages.
+        coded: the names of the two nodes of each link.
+        where: says where the link with a given number is found; by default its row.
+        fix: what to do about an empty name.
+
+    Example:
+        >>> names, links = number_nodes("links.csv", code_texts(pd.Series(["b", "c "]), pd.Series(["c", "a"])))
+        >>> names.tolist(), links.tolist()
+        (['b', 'c', 'a'], [[0, 1], [1, 2]])
     """
     names, codes = coded.names, coded.codes
+    if (empty := (names == "")[codes].any(0)).any():
+        link = int(np.argmax(empty))
+        found = f"row {link + 1}" if where is None else where(link)
+        raise CurvaeError(f"{source}: {found} names only one node; {fix}")
     used = np.flatnonzero(np.bincount(codes.ravel(), minlength=len(names)))
     numbers = whole_numbers(names[used])
     order = used[np.argsort(numbers, kind="stable")] if numbers is not None else pd.unique(codes.T.ravel())
@@ -166,17 +198,6 @@ def number_nodes(coded: Coded) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     for side in (0, 1):
         links[:, side] = place[codes[side]]
     return names[order], links
-
-
-def name_nodes(left: Any, right: Any) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
-    """`number_nodes` of two series with the names of the two nodes of each link.
-
-    Example:
-        >>> names, links = name_nodes(pd.Series(["b", "c "]), pd.Series(["c", "a"]))
-        >>> names.tolist(), links.tolist()
-        (['b', 'c', 'a'], [[0, 1], [1, 2]])
-    """
-    return number_nodes(code_texts(left, right))
 
 
 # Large lists of edges in plain text, read in pieces by Arrow.
@@ -200,7 +221,6 @@ class PlainCells:
         records: its first edges, split.
         skipped: lines before these.
         ends: columns that may name nodes.
-        line: from the number of an edge to that of its line.
     """
 
     def __init__(
@@ -210,21 +230,29 @@ class PlainCells:
         records: Sequence[Sequence[str]],
         skipped: int,
         ends: Collection[int],
-        line: Callable[[int], int],
     ) -> None:
-        self.separator, self.records, self.line = separator, records, line
+        from pyarrow import chunked_array
+
+        self.separator, self.records = separator, records
         self._file, self._skipped, self._ends = file, skipped, sorted(ends)
         numbers = self._numbers(self._ends, _integers)
         if numbers is not None:
             found, self._codes = code_numbers(np.stack(numbers))
             self._names = found.astype(np.str_)
             return
-        arrow = import_module("pyarrow")
-        columns = [arrow.chunked_array(parts) for parts in zip(*self._pieces(self._ends), strict=True)]
-        self._names, self._codes = coded_arrays(columns)
+        texts = chunked_array([part for parts in zip(*self._pieces(self._ends), strict=True) for part in parts])
+        chunks = texts.dictionary_encode().chunks
+        same, names = pd.factorize(pd.Series(chunks[0].dictionary.to_pylist(), dtype=object).str.strip())
+        codes = np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
+        self._names = names.to_numpy(dtype=np.str_)
+        self._codes = small(same, len(names))[codes].reshape(len(self._ends), -1)
         odd = pd.Series(self._names, dtype=object).str.contains(r"^[#%]|^-0$|\s" if separator == " " else "^[#%]|^-0$")
         if odd.any() or self._names.dtype.itemsize > 4 * LONGEST:
             raise NotPlainError
+
+    def line(self, row: int) -> int:
+        """Number in the file, from 1, of the line with this edge."""
+        return _look(self._file).number(row)
 
     def coded(self, left: int, right: int) -> Coded:
         """The names in two columns, with those of the first line, which may be a header."""
@@ -237,18 +265,16 @@ class PlainCells:
 
     def weights(self, column: int, start: int) -> NDArray[np.float64]:
         """Positive numbers in a column, from a row on."""
-        found = self._numbers([column], _floats)
-        if found is None:
+        from pyarrow import array, string
+
+        first = _floats(array([] if start else [self.records[0][column]], string()))
+        rest = self._numbers([column], _floats)
+        if first is None or rest is None:
             raise NotPlainError
-        rest = found[0]
-        if not start:
-            first = _floats(import_module("pyarrow").array([self.records[0][column]]))
-            if first is None:
-                raise NotPlainError
-            rest = np.append(first, rest)
-        if not bool((np.isfinite(rest) & (rest > 0)).all()):  # the general reader says where
+        found = np.append(first, rest[0])
+        if not bool((np.isfinite(found) & (found > 0)).all()):  # the general reader says where
             raise NotPlainError
-        return rest
+        return found
 
     def _numbers(
         self, columns: Sequence[int], convert: Callable[[Any], NDArray[Any] | None]
@@ -266,42 +292,33 @@ class PlainCells:
 
     def _pieces(self, columns: Sequence[int]) -> Iterator[list[Any]]:
         """Texts of some columns in the lines after the first, a piece at a time."""
-        try:
-            arrow, text = import_module("pyarrow"), import_module("pyarrow.csv")
-        except ImportError:
-            raise NotPlainError from None
+        from pyarrow import ArrowInvalid, string
+        from pyarrow import csv as text
+
         names = [str(place) for place in range(len(self.records[0]))]
         wanted = [names[place] for place in columns]
         how = {
             "read_options": text.ReadOptions(block_size=_PIECE, column_names=names, skip_rows=self._skipped + 1),
             "parse_options": text.ParseOptions(delimiter=self.separator, quote_char=False),
             "convert_options": text.ConvertOptions(
-                column_types=dict.fromkeys(wanted, arrow.string()), include_columns=wanted, null_values=[]
+                column_types=dict.fromkeys(wanted, string()), include_columns=wanted, null_values=[]
             ),
         }
         try:
             with open_file(self._file.path) as stream, text.open_csv(stream, **how) as reader:
                 for batch in reader:
                     yield batch.columns
-        except arrow.ArrowInvalid:
+        except ArrowInvalid:
             raise NotPlainError from None
-
-
-def coded_arrays(columns: Sequence[Any]) -> tuple[NDArray[np.str_], NDArray[np.integer]]:
-    """Different names without blanks around them in chunked arrays of texts, and which are where, (columns, rows)."""
-    arrow = import_module("pyarrow")
-    chunks = arrow.chunked_array([chunk for column in columns for chunk in column.chunks]).dictionary_encode().chunks
-    same, names = pd.factorize(pd.Series(chunks[0].dictionary.to_pylist(), dtype=object).str.strip())
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
-    return names.to_numpy(dtype=np.str_), small(same, len(names))[codes].reshape(len(columns), -1)
 
 
 def _integers(texts: Any) -> NDArray[np.int64] | None:
     """The numbers that all texts of an array are, as they would be printed."""
-    arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+    from pyarrow import ArrowInvalid, compute, int64
+
     try:
-        numbers: NDArray[np.int64] = compute.cast(texts, arrow.int64()).to_numpy()
-    except arrow.ArrowInvalid:
+        numbers: NDArray[np.int64] = compute.cast(texts, int64()).to_numpy()
+    except ArrowInvalid:
         return None
     size = abs(numbers)
     largest = int(size.max(initial=0))
@@ -313,10 +330,11 @@ def _integers(texts: Any) -> NDArray[np.int64] | None:
 
 
 def _floats(texts: Any) -> NDArray[np.float64] | None:
-    arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+    from pyarrow import ArrowInvalid, compute, float64
+
     try:
-        return compute.cast(compute.utf8_trim_whitespace(texts), arrow.float64()).to_numpy()
-    except arrow.ArrowInvalid:
+        return compute.cast(compute.utf8_trim_whitespace(texts), float64()).to_numpy()
+    except ArrowInvalid:
         return None
 
 
@@ -344,6 +362,7 @@ _WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
 
 _WIDEST = 3  # columns of a list of edges: two nodes and a weight
 _WANTED = "two names a line, one line an edge"
+_LEFT_OUT = "left out: {} beside the names; use weighted=True to read weights."
 _ROWS, _REPEATED = 10_000, 0.1  # of a table that may list edges: rows to look at, share that may be repeated
 _STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
@@ -384,11 +403,13 @@ def _graph(
     columns = records[0] if header else None
     left, right = end_columns(path, columns, width, ends)
     skipped = int(header)
-    coded = cells.coded(left, right).after(skipped)
-    for side in (0, 1):
-        if (empty := (coded.names == "")[coded.codes[side]]).any():
-            line = cells.line(int(np.argmax(empty)) + skipped)
-            raise CurvaeError(f"{path.name}: line {line} names only one node; give {_WANTED}")
+
+    def where(row: int) -> str:
+        return f"line {cells.line(row + skipped)}"
+
+    coded = cells.coded(left, right)
+    coded = Coded(coded.names, coded.codes[:, skipped:])
+    names, links = number_nodes(path.name, coded, where, f"give {_WANTED}")
     if not any(re.search(r"\w", record[right]) for record in records):  # an arrow, or another format
         raise CurvaeError(f"{path.name} has {records[0][right]!r} instead of a second name; remove it")
     weights: Any = None
@@ -398,11 +419,10 @@ def _graph(
             messages.note("numbers were read with decimal commas.")
             weights = weights.str.replace(",", ".")
     elif width > 2:
-        messages.note(f"left out: {count(width - 2, 'column')} beside the names; use weighted=True to read weights.")
-    names, links = number_nodes(coded)
+        messages.note(_LEFT_OUT.format(count(width - 2, "column")))
     named = () if columns is None else (columns[left], columns[right])
     raw = RawGraph(path.name, names, links, header=doubtful if header else (), ends=named, messages=messages)
-    raw.set_weights(weights, weighted, lambda row: f"line {cells.line(row + skipped)}")
+    raw.set_weights(weights, weighted, where)
     return raw
 
 
@@ -430,7 +450,7 @@ class _Frame:
 
 def _plain(file: TextFile, ends: Ends | None) -> PlainCells:
     """The cells of a large file without quotes and comments after its first edge, which may be a header."""
-    if file.path.stat().st_size < LARGE or file.encoding != "utf-8-sig":
+    if file.path.stat().st_size < LARGE or file.encoding != "utf-8-sig" or find_spec("pyarrow") is None:
         raise NotPlainError
     lines = _look(file, whole=False)
     separator, records = _sniff(lines)
@@ -444,12 +464,7 @@ def _plain(file: TextFile, ends: Ends | None) -> PlainCells:
     about = f"{file.path.name} ({file.lines:,} lines)"
     memory.require(64 * file.lines * len(records[0]), about, fix="use fewer edges")
     likely = {0, 1, *_likely_ends(records[0], ends)}
-    place = partial(_line, file)
-    return PlainCells(file, " " if spaced else separator, records, len(lines.skipped), likely, place)
-
-
-def _line(file: TextFile, row: int) -> int:
-    return _look(file).number(row)
+    return PlainCells(file, " " if spaced else separator, records, len(lines.skipped), likely)
 
 
 @dataclass(frozen=True)
@@ -503,7 +518,9 @@ def _look(file: TextFile, whole: bool = True) -> _Lines:
 
 def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:
     """Find the separator and the first records, all of one width of two or more."""
-    separator, records = sniff(lines.head, (*_separators(lines.file.path), BLANKS))
+    # In a .csv file bars and tabs rather belong to names.
+    likely = (";", ",", "\t", "|") if lines.file.path.name.lower().endswith((".csv", ".csv.gz")) else SEPARATORS
+    separator, records = sniff(lines.head, (*likely, BLANKS))
     if separator == "," and _commas_are_decimal(spaced := split(lines.head, BLANKS)):
         separator, records = BLANKS, spaced
     widths = {len(record) for record in records}
@@ -551,16 +568,6 @@ def _parse(lines: _Lines, separator: str, width: int) -> pd.DataFrame:
     return frame
 
 
-def _ending(path: Path) -> str:
-    """How the name of a file ends, before .gz."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
-def _separators(path: Path) -> tuple[str, ...]:
-    """Separators, the likeliest first: in a .csv file bars and tabs rather belong to names."""
-    return (";", ",", "\t", "|") if _ending(path) == ".csv" else SEPARATORS
-
-
 def _detect_header(
     path: Path, records: Sequence[Sequence[str]], coded: Coded, ends: Ends | None
 ) -> tuple[bool, tuple[str, ...]]:
@@ -572,7 +579,7 @@ def _detect_header(
     """
     names, codes = coded.names, coded.codes
     first = str(names[codes[0, 0]]), str(names[codes[1, 0]])
-    if ends == first and not _are_numbers(ends):
+    if ends == first and not all(end.isdecimal() for end in ends):
         return True, ()
     marked = np.zeros(len(names), dtype=bool)
     marked[codes[:, 0]] = True
@@ -584,7 +591,7 @@ def _detect_header(
     numbers = any(re.fullmatch(NUMBER, name) for name in first)
     if numbers or len(alone) < 3 or not alone[0] or alone[1:].mean() >= 0.5:
         return False, ()
-    return _ending(path) in (".csv", ".tsv"), first
+    return path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")), first
 
 
 def _tell(header: bool, first: Sequence[str], doubtful: Sequence[str], messages: Messages) -> None:
@@ -607,14 +614,11 @@ def _named_ends(cells: Sequence[str]) -> tuple[int, int] | None:
     return next(((folded.index(a), folded.index(b)) for a, b in _ENDS if a in folded and b in folded), None)
 
 
-def _are_numbers(ends: Ends) -> bool:
-    return all(end.isdecimal() for end in ends)
-
-
 def _likely_ends(first: Sequence[str], ends: Ends | None) -> tuple[int, int]:
     """Find the columns that name nodes before it is known whether the first record is a header."""
     if ends is not None:
-        columns = [str(number + 1) for number in range(len(first))] if _are_numbers(ends) else list(first)
+        numbered = all(end.isdecimal() for end in ends)
+        columns = [str(number + 1) for number in range(len(first))] if numbered else list(first)
         if set(ends) <= set(columns):
             return columns.index(ends[0]), columns.index(ends[1])
     return _named_ends(first) or (0, 1)
@@ -634,6 +638,8 @@ def end_columns(
         (0, 1)
     """
     path, columns = Path(source), list(header or (str(number + 1) for number in range(width)))
+    if width < 2:
+        raise CurvaeError(f"{path.name} has one column or none; give two that name nodes")
     if ends is not None:
         for role, name in zip(("source_column", "target_column"), ends, strict=True):
             require_column(path, role, name, columns)
@@ -832,23 +838,24 @@ def from_matrix(source: str, matrix: Any, weighted: bool, first: int = 0) -> Raw
     return raw
 
 
+def read_adjacency(path: Path, weighted: bool) -> RawGraph:
+    """Read an adjacency matrix: a .npz file of scipy, or a Matrix Market file, which counts nodes from 1."""
+    return from_matrix(path.name, read_sparse(path), weighted, first=0 if path.suffix.lower() == ".npz" else 1)
+
+
 def from_frame(
     frame: pd.DataFrame, weighted: bool, source: str = "the frame of edges", ends: Ends | None = None
 ) -> RawGraph:
     """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
     header = [str(name) for name in frame.columns]
-    if len(header) < 2:
-        raise CurvaeError(f"{source} has one column or none; give two that name nodes")
     a, b = end_columns(source, header, len(header), ends)
-    left, right = (pd.Series(texts_of(frame.iloc[:, column], strip=True)) for column in (a, b))
-    _check_names(source, left, right)
-    raw = RawGraph(source, *name_nodes(left, right), ends=(header[a], header[b]))
+    coded = code_columns(frame.iloc[:, a], frame.iloc[:, b])
+    raw = RawGraph(source, *number_nodes(source, coded), ends=(header[a], header[b]))
     if weighted or len(header) == 3:
         weights = frame.iloc[:, weight_column(source, header, len(header), (a, b))]
         raw.set_weights(weights, weighted, lambda row: f"row {row + 1}")
     elif len(header) > 3:
-        left_out = count(len(header) - 2, "column")
-        raw.messages.note(f"left out: {left_out} beside the names; use weighted=True to read weights.")
+        raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
     return raw
 
 
@@ -870,19 +877,9 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
             raise CurvaeError(f"{what} has {why}")
     if pairs.dtype.kind == "f" and bool((pairs % 1 == 0).all()):
         pairs = pairs.astype(np.int64)
-    if pairs.dtype.kind in "iu":
-        numbers, places = code_numbers(pairs)
-        return RawGraph(what, numbers.astype(np.str_), places.astype(np.int64))
-    if pairs.dtype.kind not in "UO":
+    if pairs.dtype.kind not in "iuUO":
         raise CurvaeError(f"{what} holds {pairs.dtype}; give whole numbers or texts")
-    left, right = (pd.Series(texts_of(pd.Series(column, dtype=object), strip=True)) for column in pairs.T)
-    _check_names(what, left, right)
-    return RawGraph(what, *name_nodes(left, right))
-
-
-def _check_names(source: str, left: Any, right: Any) -> None:
-    if (empty := ((left == "") | (right == "")).to_numpy(bool)).any():
-        raise CurvaeError(f"{source}: row {int(np.argmax(empty)) + 1} names only one node; give two")
+    return RawGraph(what, *number_nodes(what, code_columns(*(pd.Series(column) for column in pairs.T))))
 
 
 _CHUNK = 2**20
@@ -1006,47 +1003,14 @@ def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> 
     """Read a list of edges, one a row; columns are found by their names as in a text file with a header."""
     with opened_parquet(path) as file:
         header = [str(name) for name in file.schema_arrow.names if not name.startswith("__index_level")]
-        if len(header) < 2:
-            raise CurvaeError(f"{path.name} has one column or none; give two that name nodes")
         left, right = end_columns(path, header, len(header), ends)
-        wanted = [header[left], header[right]]
-        if weighted:
-            wanted.append(header[weight_column(path.name, header, len(header), (left, right))])
+        ends = header[left], header[right]
+        weights = [header[weight_column(path.name, header, len(header), (left, right))]] if weighted else []
+        wanted = [*ends, *weights]
         rows = file.metadata.num_rows
         memory.require(64 * rows * len(wanted), f"{path.name} ({rows:,} edges)", fix="use fewer edges")
-        table = file.read(wanted).select(wanted)
-    coded = _coded(path, table)
-    if coded is None:
-        raw = from_frame(table.to_pandas(), weighted, path.name, (header[left], header[right]))
-    else:
-        raw = RawGraph(path.name, *number_nodes(coded), ends=(header[left], header[right]))
-        if weighted:
-            raw.set_weights(table.column(2).to_pandas(), weighted, lambda row: f"row {row + 1}")
+        frame = file.read(wanted).select(wanted).to_pandas(ignore_metadata=True)
+    raw = from_frame(frame, weighted, path.name, ends)
     if not weighted and len(header) > 2:
-        left_out = count(len(header) - 2, "column")
-        raw.messages.note(f"left out: {left_out} beside the names; use weighted=True to read weights.")
+        raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
     return raw
-
-
-def _coded(path: Path, table: Any) -> Coded | None:
-    """The names in the first two columns, if both are whole numbers or both are texts."""
-    types = import_module("pyarrow").types
-    ends = [table.column(place) for place in (0, 1)]
-    for side in ends:
-        if side.null_count:
-            row = int(np.argmax(np.concatenate([_gaps(chunk) for chunk in side.chunks])))
-            raise CurvaeError(f"{path.name}: row {row + 1} names only one node; give two")
-    if all(types.is_integer(side.type) and side.type != "uint64" for side in ends):
-        numbers, codes = code_numbers(np.stack([side.to_numpy() for side in ends]))
-        return Coded(numbers.astype(np.str_), codes)
-    if not all(types.is_string(side.type) or types.is_large_string(side.type) for side in ends):
-        return None
-    names, codes = coded_arrays([side.cast("string") for side in ends])
-    for side in codes:
-        if (empty := (names == "")[side]).any():
-            raise CurvaeError(f"{path.name}: row {int(np.argmax(empty)) + 1} names only one node; give two")
-    return Coded(names, codes)
-
-
-def _gaps(chunk: Any) -> NDArray[np.bool_]:
-    return np.asarray(chunk.is_null())

@@ -13,7 +13,6 @@ from scipy.sparse import issparse
 
 from ...errors import CurvaeError
 from ..files import BROKEN_GZIP, fetch, not_found, open_file, places, require_file
-from ..matrices import read_sparse
 from .edgelist import (
     Ends,
     from_frame,
@@ -23,6 +22,7 @@ from .edgelist import (
     from_pairs,
     is_geometric,
     is_networkx,
+    read_adjacency,
     read_edge_list,
     read_graphml,
     read_parquet_edges,
@@ -36,21 +36,17 @@ _FOLDER = "graphs"
 _ADDRESS = "https://raw.githubusercontent.com/HazyResearch/hyperbolics/"
 
 
-def _read_matrix(path: Path, weighted: bool) -> RawGraph:
-    """Read an adjacency matrix. Matrix Market files count from 1."""
-    return from_matrix(path.name, read_sparse(path), weighted, first=0 if path.suffix.lower() == ".npz" else 1)
-
-
 # How the names of graph files end, before .gz, and what reads them; others are lists of edges.
-GRAPH_FILES: dict[str, Callable[[Path, bool], RawGraph]] = {
-    ".npz": _read_matrix,
-    ".mtx": _read_matrix,
+GRAPH_FILES: dict[str, Callable[..., RawGraph]] = {
+    ".npz": read_adjacency,
+    ".mtx": read_adjacency,
     ".graphml": read_graphml,
     ".parquet": read_parquet_edges,
 }
 
 # Which objects of other libraries are read by what; others are pairs of nodes.
-_OBJECTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, bool], RawGraph]], ...] = (
+_OBJECTS: tuple[tuple[Callable[[Any], bool], Callable[..., RawGraph]], ...] = (
+    (lambda source: isinstance(source, pd.DataFrame), from_frame),
     (is_networkx, from_networkx),
     (issparse, partial(from_matrix, "the matrix")),
     (is_geometric, from_geometric),
@@ -159,52 +155,40 @@ def load_graph(
 
 def _read(source: Any, weighted: bool, header: bool | None, ends: Ends | None) -> RawGraph:
     if isinstance(source, str | Path):
-        return _read_file(_find(source), weighted, header, ends)
-    _refuse_header("the graph", header)
-    if isinstance(source, pd.DataFrame):
-        return from_frame(source, weighted, ends=ends)
-    _refuse_ends("the graph", ends)
-    reader = next((reader for fits, reader in _OBJECTS if fits(source)), from_pairs)
+        source = _find(source)
+        name, reader = source.name, _file_reader(source)
+        if reader is read_edge_list:
+            return read_edge_list(source, weighted, header, ends)
+    else:
+        name = "the graph"
+        reader = next((reader for fits, reader in _OBJECTS if fits(source)), from_pairs)
+    if header is not None:
+        raise CurvaeError(f"{name} is no list of edges in a text file, which alone has a header; leave out header=…")
+    if reader in (from_frame, read_parquet_edges):
+        return reader(source, weighted, ends=ends)
+    if ends is not None:
+        raise CurvaeError(f"{name} is no table of edges; leave out source_column=… and target_column=…")
     return reader(source, weighted)
 
 
-def _refuse_header(source: str, header: bool | None) -> None:
-    if header is not None:
-        raise CurvaeError(f"{source} is no list of edges in a text file, which alone has a header; leave out header=…")
-
-
-def _refuse_ends(source: str, ends: Ends | None) -> None:
-    if ends is not None:
-        raise CurvaeError(f"{source} is no table of edges; leave out source_column=… and target_column=…")
-
-
-def _read_file(path: Path, weighted: bool, header: bool | None, ends: Ends | None) -> RawGraph:
+def _file_reader(path: Path) -> Callable[..., RawGraph]:
+    """Choose what reads a file, by its name or else by how it starts."""
     name = path.name.lower().removesuffix(".gz")
-    reader = next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)
-    if reader is None and name.endswith(_UNREAD):
+    if (known := next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)) is not None:
+        return known
+    if name.endswith(_UNREAD):
         raise CurvaeError(
             f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
         )
-    reader = reader or _reader_by_content(path)
-    if reader is None:
-        return read_edge_list(path, weighted, header, ends)
-    _refuse_header(path.name, header)
-    if reader is read_parquet_edges:
-        return read_parquet_edges(path, weighted, ends)
-    _refuse_ends(path.name, ends)
-    return reader(path, weighted)
-
-
-def _reader_by_content(path: Path) -> Callable[[Path, bool], RawGraph] | None:
-    """What reads a file by how it starts. As a list of edges the sizes of a matrix would be an edge."""
     try:
         with open_file(path) as stream:
             start = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     except BROKEN_GZIP:  # the reader raises the error
-        return None
+        return read_edge_list
+    # As a list of edges the sizes of a matrix would be an edge.
     if start.startswith(b"%%matrixmarket"):
-        return _read_matrix
-    return read_graphml if start.startswith((b"<?xml", b"<graphml")) else None
+        return read_adjacency
+    return read_graphml if start.startswith((b"<?xml", b"<graphml")) else read_edge_list
 
 
 def _find(source: str | Path) -> Path:

@@ -46,7 +46,6 @@ __all__ = [
     "is_table",
     "matrix_rows",
     "names_nodes",
-    "number_columns",
     "read_matrix",
     "table_features",
 ]
@@ -62,12 +61,6 @@ _DENSE = 0.25  # share of values that are not 0 from which a sparse matrix is no
 
 
 # --- columns of a table ---------------------------------------------------------------------------------------------
-
-
-def number_columns(frame: pd.DataFrame, left_out: Sequence[str]) -> list[str]:
-    """Columns of numbers, true and false, with a value at least, that are not to be left out."""
-    named = [str(name) for name in frame.columns if name not in left_out and not str(name).startswith(UNNAMED)]
-    return [name for name in named if not is_text(frame[name]) and bool(frame[name].notna().any())]
 
 
 def table_features(
@@ -104,18 +97,13 @@ def table_features(
     for place, values in enumerate(texts.values(), len(numbers)):
         codes = found[:, [place]]
         parts.append(np.where(np.isfinite(codes), codes == np.arange(len(values)), np.nan))
-    return _fill(source.name, np.concatenate(parts, axis=1), names, missing, messages), tuple(names)
-
-
-def _fill(
-    source: str, x: NDArray[np.float64], names: Sequence[str], missing: Filling, messages: Messages
-) -> NDArray[np.float64]:
+    x = np.concatenate(parts, axis=1)
     counts, where = missing_counts(x), missing_by_column(x, names)
     if counts.any() and missing == "error":
-        raise CurvaeError(f'{source} has missing values of nodes, counted by column: {where}; use missing="mean"')
+        raise CurvaeError(f'{source.name} has missing values of nodes, counted by column: {where}; use missing="mean"')
     if (counts == len(x)).any():
-        raise CurvaeError(f"{source} has columns without a single value: {where}; leave them out of features=…")
-    return resolve(x, names, column_means(x), missing, messages)[0]
+        raise CurvaeError(f"{source.name} has columns without a single value: {where}; leave them out of features=…")
+    return resolve(x, names, column_means(x), missing, messages)[0], tuple(names)
 
 
 # --- matrices -------------------------------------------------------------------------------------------------------
@@ -256,7 +244,10 @@ class RawGraph:
             raise CurvaeError(f"the edges of {self.source} have no direction; leave out directed=True")
         if directed and self.ends:
             self.messages.note("edges lead from {!r} to {!r}.".format(*self.ends))
-        links, weights = self._without_loops()
+        keep = self.links[:, 0] != self.links[:, 1]
+        if loops := int((~keep).sum()):
+            self.messages.note(f"left out: {count(loops, 'self loop')}.")
+        links, weights = self.links[keep], None if self.weights is None else self.weights[keep]
         if not len(links):
             others = " between different nodes" if len(self.links) else ""
             raise CurvaeError(f"{self.source} has no edges{others}; give at least one")
@@ -274,12 +265,6 @@ class RawGraph:
         self._judge(graph)
         return replace(graph, notes=tuple(self.messages.notes), warnings=tuple(self.messages.warnings))
 
-    def _without_loops(self) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-        keep = self.links[:, 0] != self.links[:, 1]
-        if loops := int((~keep).sum()):
-            self.messages.note(f"left out: {count(loops, 'self loop')}.")
-        return self.links[keep], None if self.weights is None else self.weights[keep]
-
     def _merge(
         self, links: NDArray[np.int64], weights: NDArray[np.float64] | None, directed: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
@@ -292,7 +277,7 @@ class RawGraph:
         if self.directed is False:
             links = np.sort(links, axis=1)
         arcs, place = _distinct(links[:, 0] * nodes + links[:, 1], weights is not None)
-        summed = None if weights is None else _sums(place, weights)
+        summed: Any = None if weights is None else np.bincount(place, weights)
         tail, head = np.divmod(arcs, nodes)
         keys, place = _distinct(np.minimum(tail, head) * nodes + np.maximum(tail, head), weights is not None)
         pairs = len(arcs) - len(keys)  # that have an arc each way
@@ -306,7 +291,7 @@ class RawGraph:
         edges = np.stack(np.divmod(keys, nodes), axis=1)
         if summed is None or symmetric:
             return edges, None if summed is None else summed[tail < head]
-        return edges, _sums(place, summed)
+        return edges, np.bincount(place, summed).astype(np.float64)
 
     def _tell(self, repeated: int, arcs: int, pairs: int, symmetric: bool, directed: bool) -> None:
         summed = ", weights summed" if self.weights is not None else ""
@@ -350,10 +335,6 @@ def _distinct(keys: NDArray[np.int64], placed: bool) -> tuple[NDArray[np.int64],
     fresh = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
     return keys if fresh.all() else keys[fresh], np.empty(0, np.intp)
-
-
-def _sums(place: NDArray[np.intp], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.bincount(place, weights).astype(np.float64)
 
 
 def _number(value: Any) -> float:
@@ -471,8 +452,11 @@ def _add_columns(raw: RawGraph, table: _Table, asked: NodeRequest, automatic: bo
 
 def _automatic(raw: RawGraph, table: _Table, asked: NodeRequest) -> list[str]:
     usual = [str(name) for name in table.frame.columns if str(name).casefold() in _NAMES]
-    taken = [name for name in (table.key, asked.label, *usual, *asked.categorical) if name is not None]
-    found, gaps = number_columns(table.frame, taken), asked.missing == "error"
+    taken = {table.key, asked.label, *usual, *asked.categorical}
+    names = [name for name in map(str, table.frame.columns) if name not in taken and not name.startswith(UNNAMED)]
+    columns = {name: table.frame[name] for name in names}
+    found = [name for name, column in columns.items() if not is_text(column) and bool(column.notna().any())]
+    gaps = asked.missing == "error"
     if found and gaps and (table.rows < 0).any():
         raw.messages.note(f"columns of {table.source.name} are no features, for some nodes lack a row.")
         return []

@@ -35,7 +35,6 @@ __all__ = [
     "ParquetBlocks",
     "TextTable",
     "block_rows",
-    "block_starts",
     "is_csr",
 ]
 
@@ -134,16 +133,6 @@ def block_rows(columns: int, memory: int) -> int:
     return max(1, min(_BYTES, memory // _SHARE) // (8 * columns))
 
 
-def block_starts(rows: int, columns: int, memory: int) -> NDArray[np.int64]:
-    """The first row of every block of a matrix, (blocks,).
-
-    Arguments:
-        rows, columns: of the matrix.
-        memory: bytes that rows may take at a time, of which a block takes little.
-    """
-    return np.arange(0, rows, block_rows(columns, memory))
-
-
 class NpyBlocks(Blocks):
     """A .npy array of two dimensions, of which a block at a time is mapped into memory and copied.
 
@@ -161,7 +150,7 @@ class NpyBlocks(Blocks):
             raise CurvaeError(f"{path.name} has shape {array.shape}; only rows × features can be read in pieces")
         self.shape, self.dtype = array.shape, array.dtype
         self.names = feature_names(self.shape[1])
-        self._starts = block_starts(self.shape[0], self.shape[1], memory)
+        self._starts = np.arange(0, self.shape[0], block_rows(self.shape[1], memory))
         self.sizes = np.diff([*self._starts, self.shape[0]])
 
     @property
@@ -365,7 +354,7 @@ class CsrBlocks(Blocks):
         except Exception as error:  # a broken file can make the reader raise anything
             raise unreadable(path, "a matrix of scipy.sparse.save_npz", error) from error
         self.names = feature_names(self.shape[1])
-        self._starts = block_starts(*self.shape, memory)
+        self._starts = np.arange(0, rows, block_rows(columns, memory))
         self.sizes = np.diff([*self._starts, self.shape[0]])
 
     @property
