@@ -168,7 +168,7 @@ def packages(tree: ast.AST) -> tuple[set[str], set[str]]:
                 found |= {alias.name.split(".")[0] for alias in names}
             case ast.ImportFrom(str(module), _, 0):
                 found.add(module.split(".")[0])
-            case ast.Call(ast.Name("import_module"), [ast.Constant(str(module))]):
+            case ast.Call(ast.Name("import_module" | "require"), [ast.Constant(str(module)), *_]):
                 found.add(module.split(".")[0])
             case ast.FunctionDef():
                 found = later
