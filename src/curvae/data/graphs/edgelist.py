@@ -877,7 +877,10 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
             raise CurvaeError(f"{what} has {why}")
     if pairs.dtype.kind == "f" and bool((pairs % 1 == 0).all()):
         pairs = pairs.astype(np.int64)
-    if pairs.dtype.kind not in "iuUO":
+    if pairs.dtype.kind in "iu":
+        numbers, places = code_numbers(pairs)
+        return RawGraph(what, numbers.astype(np.str_), places.astype(np.int64))
+    if pairs.dtype.kind not in "UO":
         raise CurvaeError(f"{what} holds {pairs.dtype}; give whole numbers or texts")
     return RawGraph(what, *number_nodes(what, code_columns(*(pd.Series(column) for column in pairs.T))))
 
