@@ -14,5 +14,5 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name in __all__:
-            return getattr(import_module(".view", __name__), name)
+            return getattr(import_module(f"{__name__}.view"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
