@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from curvae.models import VAE, Gaussian, Posterior, Stack
-from curvae.nn import Factor, Space, decoder
+from curvae.nn import HyperbolicFactor, Space, decoder
 from curvae.training import Config, build
 
 __all__ = [
@@ -80,7 +80,7 @@ def assert_as_alone(given, x, noise, tolerance=1e-10):
 
 def custom(encoder, curvature=None, seed=0, width=6):
     torch.manual_seed(seed)
-    space = Space([Factor(2, curvature or 1.3)])
+    space = Space([HyperbolicFactor(2, curvature or 1.3)])
     decoding = decoder("gyroplane", space, (6,), FEATURES)
     return VAE(encoder(), decoding, Posterior(width, space), Gaussian(FEATURES)).double()
 

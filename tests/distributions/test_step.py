@@ -16,7 +16,7 @@ from curvae.distributions import step
 from curvae.distributions.step import _composed, draw_and_divergence
 from curvae.distributions.table import lookup
 from curvae.models import Posterior
-from curvae.nn import Curvature, Factor, Space
+from curvae.nn import Curvature, HyperbolicFactor, Space
 from oracles import (
     ball_dist,
     ball_exp,
@@ -136,7 +136,7 @@ def test_divergence_from_oneself_is_zero_in_mean(law, other):
     """With the entropy in closed form single draws differ from 0; with another law for the prior the mean does too."""
     dim, count = 3, 40_000
     name, its = ("wrapped", "riemannian") if law is WrappedNormal else ("riemannian", "wrapped")
-    factor = Factor(dim, 0.7, distribution=its if other else name, prior_scale=1.2)
+    factor = HyperbolicFactor(dim, 0.7, distribution=its if other else name, prior_scale=1.2)
     q, p = law.centred(tensor(1.2), factor.curvature.lorentz(dim)), factor.prior()
     kl = -q.entropy() - p.log_prob(q.transform(torch.randn(count, dim)))
     error = kl.std() / math.sqrt(count)
@@ -149,10 +149,10 @@ def test_divergence_from_oneself_is_zero_in_mean(law, other):
 def test_a_prior_beyond_the_reach_of_coordinates_is_refused(law, dim, c, scale):
     name = "wrapped" if law is WrappedNormal else "riemannian"
     if law is WrappedNormal:
-        assert Factor(dim, c, distribution=name, prior_scale=scale).identifiable() == c * scale**2
+        assert HyperbolicFactor(dim, c, distribution=name, prior_scale=scale).identifiable() == c * scale**2
         scale *= 10
     with pytest.raises(ValueError, match=f"in {dim} dimensions.*lower the curvature or the prior's scale") as error:
-        Factor(dim, c, distribution=name, prior_scale=scale)
+        HyperbolicFactor(dim, c, distribution=name, prior_scale=scale)
     assert "\n" not in str(error.value)
 
 
@@ -298,7 +298,7 @@ def test_stacked_modules(law):
     class Drawn(torch.nn.Module):
         def __init__(self, c):
             super().__init__()
-            self.posterior = Posterior(5, Space([Factor(2, c, distribution=name)]))
+            self.posterior = Posterior(5, Space([HyperbolicFactor(2, c, distribution=name)]))
 
         def forward(self, features, noise):
             return self.posterior.draw(features, noise)

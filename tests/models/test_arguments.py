@@ -18,9 +18,9 @@ from curvae.models import VAE, Gaussian, GeodesicEdges, GraphBatch, GraphVAE, Po
 from curvae.nn import (
     Curvature,
     ExpMap0,
-    Factor,
     GraphEncoder,
     Gyroplane,
+    HyperbolicFactor,
     LogMap0,
     MobiusLinear,
     Space,
@@ -101,7 +101,7 @@ def test_curvature_of_a_model_is_not_looked_at_in_a_step(monkeypatch):
     for law in ("wrapped", "riemannian"):
         for learned in (False, True):
             c = Curvature(0.7, learnable=learned)
-            space = Space([Factor(2, c, distribution=law)])
+            space = Space([HyperbolicFactor(2, c, distribution=law)])
             kinds = ExpMap0(c), decoder("mobius", space, (8,), 5)
             model = VAE(mlp(5, 8), kinds[1], Posterior(8, space), Gaussian(5))
             with monkeypatch.context() as patch:

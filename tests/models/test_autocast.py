@@ -13,9 +13,9 @@ from curvae.models import VAE, Bernoulli, FermiDirac, GeodesicEdges, GraphVAE, P
 from curvae.nn import (
     Curvature,
     ExpMap0,
-    Factor,
     GraphEncoder,
     Gyroplane,
+    HyperbolicFactor,
     LogMap0,
     MobiusLinear,
     Space,
@@ -98,7 +98,7 @@ def test_geometry_of_far_points_stays_in_full_precision():
     ),
 )
 def test_vae(dtype, learned, law, kind):
-    space = Space([Factor(2, 0.7, learned, *law)])
+    space = Space([HyperbolicFactor(2, 0.7, learned, *law)])
     model = VAE(mlp(20, 16), decoder(kind, space, (16,), 20), Posterior(16, space), Bernoulli(20))
     x, noise = torch.rand(8, 20), torch.randn(2, 8, 2)
     compare(model, lambda: model.elbo(x, noise=noise), dtype, 0.1)
@@ -130,7 +130,7 @@ def test_products(dtype, space, law):
 )
 def test_graph_vae(dtype, learned, law, edge_model, dense):
     edges = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]])
-    model = GraphVAE(GraphEncoder(7), Posterior(32, Space([Factor(2, 0.7, learned, law)])), edge_model())
+    model = GraphVAE(GraphEncoder(7), Posterior(32, Space([HyperbolicFactor(2, 0.7, learned, law)])), edge_model())
     noise = torch.randn(3, 7, 2)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
@@ -142,7 +142,7 @@ def test_graph_vae(dtype, learned, law, edge_model, dense):
 @pytest.mark.parametrize("law", ["wrapped", "riemannian"])
 def test_stack_agrees_with_its_models(learned, law):
     def make():
-        space = Space([Factor(2, 0.7, learned, law)])
+        space = Space([HyperbolicFactor(2, 0.7, learned, law)])
         return VAE(mlp(20, 16), decoder("gyroplane", space, (16,), 20), Posterior(16, space), Bernoulli(20))
 
     models = [make(), make()]

@@ -19,7 +19,7 @@ from curvae.geometry import pairs as geometry
 from curvae.geometry.pairs import distances, sum_over_pairs
 from curvae.models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, Pairs, PairSampler, Posterior
 from curvae.models import graph_vae as sampling
-from curvae.nn import Factor, GraphConv, GraphEncoder, Space, normalised_adjacency, undirected
+from curvae.nn import GraphConv, GraphEncoder, HyperbolicFactor, Space, normalised_adjacency, undirected
 from oracles import ball_dist, lorentz_to_ball, mpf, random_directions, relative, vector
 
 # torch.compile instantiates Function classes, which torch.autograd warns about.
@@ -49,7 +49,7 @@ def edges(request):
 
 
 def model(c=1.0, law="wrapped", edges=None, nodes=NODES, learn=False, diagonal=False, weight=2.0, features=None, dim=3):
-    posterior = Posterior(8, Space([Factor(dim, c, learn, law, diagonal)]))
+    posterior = Posterior(8, Space([HyperbolicFactor(dim, c, learn, law, diagonal)]))
     return GraphVAE(GraphEncoder(features or nodes, (8,)), posterior, edges or GeodesicEdges(FLOOR), weight)
 
 

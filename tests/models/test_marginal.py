@@ -19,7 +19,7 @@ from scipy.stats import multivariate_normal
 from torch import nn
 
 from curvae.models import VAE, Bernoulli, Gaussian, Posterior, marginal, marginal_likelihood
-from curvae.nn import Factor, Space, decoder, mlp
+from curvae.nn import HyperbolicFactor, Space, decoder, mlp
 
 PRIOR_SCALE = 0.9
 LOADINGS = np.array([[0.9, -0.4], [0.3, 0.8], [-0.5, 0.6]])
@@ -51,7 +51,7 @@ class Toy:
 
     def model(self) -> VAE:
         diagonal = len(self.deviations) > 1
-        factor = Factor(self.dim, self.c, False, self.law, diagonal, PRIOR_SCALE, prior=self.prior_law)
+        factor = HyperbolicFactor(self.dim, self.c, False, self.law, diagonal, PRIOR_SCALE, prior=self.prior_law)
         posterior = Posterior(3, Space([factor]))
         with torch.no_grad():
             posterior.head.weight.zero_()

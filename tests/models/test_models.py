@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from curvae.errors import CurvaeError
 from curvae.models import VAE, Bernoulli, Categorical, Gaussian, Layout, Posterior
-from curvae.nn import Curvature, Factor, Gyroplane, Layers, Space, decoder, mlp
+from curvae.nn import Curvature, Gyroplane, HyperbolicFactor, Layers, Space, decoder, mlp
 from curvae.settings import resolve_defaults
 from curvae.training import Config, build
 
@@ -27,7 +27,7 @@ HALF_LOG_2PI = math.log(2 * math.pi) / 2
 
 def vae(law="wrapped", c=1.0, kind="gyroplane", dim=2, features=5, learn=None, scale=1.0, likelihood=None) -> VAE:
     both = learn == "both"
-    space = Space([Factor(dim, c, both or learn == "curvature", law, False, scale, both or learn == "scale")])
+    space = Space([HyperbolicFactor(dim, c, both or learn == "curvature", law, False, scale, both or learn == "scale")])
     networks = mlp(features, 8), decoder(kind, space, (8,), features)
     return VAE(*networks, Posterior(8, space), likelihood or Gaussian(features))
 
@@ -240,11 +240,11 @@ def test_refusals():
         vae("wrapped", 0.8, "gyroplane", learn="both")
     for scale in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="positive number"):
-            Factor(2, prior_scale=scale)
+            HyperbolicFactor(2, prior_scale=scale)
     with pytest.raises(ValueError, match="riemannian, wrapped, or a class; got 'gaussian'"):
-        Factor(2, distribution="gaussian")
+        HyperbolicFactor(2, distribution="gaussian")
     with pytest.raises(ValueError, match='distribution="wrapped"'):
-        Factor(2, diagonal=True)
+        HyperbolicFactor(2, diagonal=True)
     with pytest.raises(ValueError, match="gyroplane, gyroplane_scalar, log_mlp, mlp, mobius; got 'linear'"):
         decoder("linear", Space("h2"), (3,), 4)
     with pytest.raises(ValueError, match="at least one hidden layer"):

@@ -31,7 +31,7 @@ from curvae.models import (
     Stack,
     marginal_likelihood,
 )
-from curvae.nn import Factor, GraphEncoder, Gyroplane, Layers, Space, decoder, mlp, normalised_adjacency
+from curvae.nn import GraphEncoder, Gyroplane, HyperbolicFactor, Layers, Space, decoder, mlp, normalised_adjacency
 from curvae.training import Config, GraphConfig, build
 from curvae.training.graph_problem import require_buildable_graph
 from oracles import ball_dist, lorentz_to_ball, mpf, relative, vector
@@ -191,10 +191,10 @@ def test_samples():
 
 
 def test_one_of_curvature_and_scale_is_learned_in_each_factor():
-    own = [Factor(2, learn_curvature=True), Factor(2, learn_prior_scale=True)]
+    own = [HyperbolicFactor(2, learn_curvature=True), HyperbolicFactor(2, learn_prior_scale=True)]
     assert vae(Space(own)).space.learned
     with pytest.raises(ValueError, match="not both"):
-        vae(Space([own[0], Factor(2, learn_curvature=True, learn_prior_scale=True)]))
+        vae(Space([own[0], HyperbolicFactor(2, learn_curvature=True, learn_prior_scale=True)]))
 
 
 # --- many models ----------------------------------------------------------------------------------------------------

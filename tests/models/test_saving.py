@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from curvae.models import VAE, Gaussian, GeodesicEdges, GraphVAE, Posterior
-from curvae.nn import Curvature, Factor, GraphEncoder, Layers, LogMap0, MobiusLinear, Space, decoder, mlp
+from curvae.nn import Curvature, GraphEncoder, HyperbolicFactor, Layers, LogMap0, MobiusLinear, Space, decoder, mlp
 from curvae.training import Config, build
 from curvae.training.fitted import restored_model
 
@@ -17,7 +17,7 @@ LEARNED = pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learn
 
 
 def vae(learned, kind="mobius", c=0.7):
-    space = Space([Factor(2, c, learned)])
+    space = Space([HyperbolicFactor(2, c, learned)])
     return VAE(mlp(5, 8), decoder(kind, space, (8,), 5), Posterior(8, space), Gaussian(5))
 
 
@@ -25,11 +25,11 @@ def shared(learned, c=0.7):
     """A model with layers that own the curvature of the space."""
     curvature = Curvature(c, learnable=learned)
     layers = MobiusLinear(2, 8, curvature), LogMap0(curvature), torch.nn.ReLU(), torch.nn.Linear(8, 5)
-    return VAE(mlp(5, 8), Layers(*layers), Posterior(8, Space([Factor(2, curvature)])), Gaussian(5))
+    return VAE(mlp(5, 8), Layers(*layers), Posterior(8, Space([HyperbolicFactor(2, curvature)])), Gaussian(5))
 
 
 def graph(learned, c=0.7):
-    return GraphVAE(GraphEncoder(7), Posterior(32, Space([Factor(2, c, learned)])), GeodesicEdges())
+    return GraphVAE(GraphEncoder(7), Posterior(32, Space([HyperbolicFactor(2, c, learned)])), GeodesicEdges())
 
 
 MAKERS = pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_fixed_and_learned_curvature_load_into_each_other(make, learned, state):
 
 def test_prior_scale_likewise_and_a_flat_space_cannot_be_learned():
     for learned in (False, True):
-        factor = Factor(2, 0.7, learn_prior_scale=not learned)
-        factor.load_state_dict(Factor(2, 0.7, prior_scale=1.5, learn_prior_scale=learned).state_dict())
+        factor = HyperbolicFactor(2, 0.7, learn_prior_scale=not learned)
+        factor.load_state_dict(HyperbolicFactor(2, 0.7, prior_scale=1.5, learn_prior_scale=learned).state_dict())
         torch.testing.assert_close(factor.scale().detach(), torch.tensor(1.5))
     with pytest.raises(RuntimeError, match="a learned curvature must start above 0"):
         Curvature(1.0, learnable=True).load_state_dict(Curvature(0.0).state_dict())

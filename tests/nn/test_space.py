@@ -10,7 +10,7 @@ import torch
 from another_distribution import HeavyTailed
 from curvae.distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, WrappedNormal
 from curvae.errors import CurvaeError
-from curvae.nn import Curvature, Factor, Space
+from curvae.nn import Curvature, HyperbolicFactor, Space
 from curvae.settings import FactorSettings, parse_space
 from curvae.training import Config
 from curvae.training.config import GraphConfig
@@ -121,10 +121,10 @@ def test_one_factor_is_its_short_form(kind):
 def test_a_product_is_a_text_and_a_dimension(kind):
     config = kind(space=" h2:1.0, e3,h2:learn ")
     assert config.space == "h2,e3,h2:learn" and config.dim == 7
-    assert [(one.kind, one.dim, one.flat) for one in config.factors] == [
-        ("h", 2, False),
-        ("e", 3, True),
-        ("h", 2, False),
+    assert [(one.kind, one.dim, one.curved) for one in config.factors] == [
+        ("h", 2, True),
+        ("e", 3, False),
+        ("h", 2, True),
     ]
     assert kind.from_json(config.to_json()) == config and kind(space="h2,e3", dim=5).dim == 5
     assert config.with_curvature(0.5).space == "h2:0.5,e3,h2:learn"
@@ -168,14 +168,20 @@ def test_every_parameter_has_one_name():
 
 def test_factors_may_be_given_as_modules():
     shared = Curvature(0.7)
-    space = Space([Factor(2, shared, prior_scale=0.5), Factor(3, 0.0, distribution="wrapped"), FactorSettings(1)])
+    space = Space(
+        [
+            HyperbolicFactor(2, shared, prior_scale=0.5),
+            HyperbolicFactor(3, 0.0, distribution="wrapped"),
+            FactorSettings(1),
+        ]
+    )
     assert [(f.name, f.dim, f.prior_scale) for f in space.figures()] == [("h1", 2, 0.5), ("e2", 3, 1.0), ("h3", 1, 1.0)]
     assert next(iter(space)).curvature is shared and float(next(iter(space)).identifiable()) == pytest.approx(0.175)
 
 
 def test_a_prior_of_another_kind():
     """Posteriors of one kind and a prior of another go through their own methods."""
-    space = Space([Factor(2, 0.7, distribution="wrapped", prior="riemannian"), Factor(1, 0.0)])
+    space = Space([HyperbolicFactor(2, 0.7, distribution="wrapped", prior="riemannian"), HyperbolicFactor(1, 0.0)])
     outputs, noise = torch.randn(4, space.outputs, dtype=F64), torch.randn(2, 4, 3, dtype=F64)
     z, kl = space.draw(outputs, noise, F64)
     q, p = space.posterior(outputs), space.prior()
@@ -196,16 +202,16 @@ def test_spaces_that_cannot_be_are_refused():
 
 def test_options_are_not_for_factors_that_are_modules():
     with pytest.raises(TypeError, match="give prior_scale to each Factor"):
-        Space([Factor(2)], prior_scale=2.0)
+        Space([HyperbolicFactor(2)], prior_scale=2.0)
 
 
 def test_a_distribution_says_whether_it_can_be_diagonal():
     class Own(WrappedNormal):
         _diagonal = False
 
-    assert Factor(2, distribution="wrapped", diagonal=True).outputs == 4
+    assert HyperbolicFactor(2, distribution="wrapped", diagonal=True).outputs == 4
     with pytest.raises(ValueError, match="Own has one standard deviation for all axes"):
-        Factor(2, distribution=Own, diagonal=True)
+        HyperbolicFactor(2, distribution=Own, diagonal=True)
 
 
 @pytest.mark.parametrize("text", ["h5:1.4", "h3:0.4,e2,h4:2.0"])
@@ -213,7 +219,9 @@ def test_networks_in_units_of_the_prior_scale_see_the_same_model(text):
     """A model of curvature c with the chosen σ0 is that of curvature c·σ0² with σ0 = 1: only c·σ0² can be told."""
     factors = parse_space(text)
     scales = [factor.prior_scale for factor in factors]
-    assert [factor.flat or scale < 1 for factor, scale in zip(factors, scales, strict=True)] == [True] * len(factors)
+    assert [not factor.curved or scale < 1 for factor, scale in zip(factors, scales, strict=True)] == [True] * len(
+        factors
+    )
     same = [replace(one, curvature=one.curvature * s * s) for one, s in zip(factors, scales, strict=True)]
     found = []
     for each, sizes, units in ((factors, scales, True), (same, 1.0, False)):

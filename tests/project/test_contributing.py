@@ -23,7 +23,7 @@ from curvae.data import load
 from curvae.data.tables import TABLES
 from curvae.models import VAE, Batch, Bernoulli, Layout, Posterior
 from curvae.models.likelihoods import LIKELIHOODS, choose_likelihood
-from curvae.nn import Factor, Space, decoder, mlp
+from curvae.nn import HyperbolicFactor, Space, decoder, mlp
 from curvae.settings import configs as parts
 from curvae.settings import setting as names
 from curvae.settings.setting import setting
@@ -32,8 +32,8 @@ from paths import ROOT
 EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL)
 # What each of them has, and no other.
 WANTED = (
-    *("class Exponential", "LIKELIHOODS = ", "class HeavyTailed", "space = Space", "def read_json_lines", "TABLES = "),
-    *("dropout: ", "benchmarks.against"),
+    *("class Exponential", "LIKELIHOODS = ", "class HeavyTailed", "space = Space", "class CircleFactor", "TABLES = "),
+    *("def read_json_lines", "dropout: ", "benchmarks.against"),
 )
 
 
@@ -104,7 +104,7 @@ def test_a_distribution(d: int, c: float) -> None:
 def test_a_distribution_in_a_model() -> None:
     kind = module("curvae.distributions", "class", "HeavyTailed").HeavyTailed
     for line in example("space = Space").splitlines():
-        names = {"Space": Space, "Factor": Factor, "HeavyTailed": kind}
+        names = {"Space": Space, "HyperbolicFactor": HyperbolicFactor, "HeavyTailed": kind}
         exec(line, names)
         space = names["space"]
         model = VAE(mlp(6, 8), decoder("gyroplane", space, (8,), 6), Posterior(8, space), Bernoulli(6))

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from curvae import Euclidean, Lorentz, PoincareBall
+from curvae.maps.charts import Chart
 from curvae.plotting import PALETTE, latent_map
 from curvae.report import Picture, Report, Section
 from curvae.viewer import View
@@ -412,6 +413,32 @@ def test_flat_maps_are_translated(browser, tmp_path):
     settled(browser)
     after = [blob(stage(pixels(browser), browser), PALETTE[k]) for k in range(4)]
     np.testing.assert_allclose(np.array(after) - before, np.tile([60, 40], (4, 1)), atol=1)
+
+
+class Ring(Chart):
+    """A chart whose page is a circle of radius 1."""
+
+    def __init__(self):
+        super().__init__(1, 0.0)
+        self.width, self.outline, self.page = 2, 1.0, self
+
+    def contains(self, z):
+        return z.isfinite().all(-1)
+
+
+def test_still_maps_are_zoomed_and_not_moved(browser, tmp_path):
+    turns = np.linspace(0, 2 * np.pi, 12, endpoint=False)
+    points = 2 * np.stack([np.cos(turns), np.sin(turns)], 1)  # in the plane, whose page has half of it
+    (tmp_path / "ring.html").write_text(View(points, Euclidean(2), chart=Ring()).html(), encoding="utf-8")
+    browser.open(tmp_path / "ring.html")
+    pixel = "return curvae.maps[0].map.pixelOf(0)"
+    start, scale = np.array(browser.run(pixel)), browser.run("return curvae.maps[0].map.scale")
+    middle = np.array(browser.run("return [curvae.maps[0].map.width / 2, curvae.maps[0].map.height / 2]"), float)
+    np.testing.assert_allclose(start, middle + [scale, 0], atol=0.01)  # on the outline, of radius 1
+    browser.drag(tuple(middle), tuple(middle + [30, 10]), tuple(middle + [60, 40]))
+    np.testing.assert_allclose(browser.run(pixel), start, atol=0.01)
+    browser.run("curvae.maps[0].map.pan(1, 0); curvae.maps[0].map.zoomAt([10, 10], 2)")
+    np.testing.assert_allclose(browser.run(pixel), middle + [2 * scale, 0], atol=0.01)
 
 
 def test_a_report_holds_the_map(browser, tmp_path):

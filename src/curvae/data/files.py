@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import CurvaeError, require
+from ..settings.factors import NAME
 
 __all__ = [
     "BROKEN_GZIP",
@@ -223,5 +224,5 @@ def unguard(text: str) -> str:
 
 def is_embedding(names: Sequence[str]) -> bool:
     """Whether these are the columns of an `embedding.csv`, in which texts are guarded."""
-    last = re.fullmatch(r"([he]\d+_)?(sigma|map_2)|spread", names[-1])
+    last = re.fullmatch(rf"({NAME}_)?(sigma|map_2)|spread", names[-1])
     return last is not None and {"tangent_1", "radius"} <= set(names) and list(names[:3]) == ["id", "label", "split"]

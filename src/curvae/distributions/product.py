@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.distributions import constraints, kl_divergence, register_kl
 
 from ..geometry.checks import real
-from .normal import HyperbolicNormal
 from .validation import InsideProduct, Shape, Validated, check_noise
 
 __all__ = ["ProductNormal"]
@@ -33,20 +32,20 @@ class ProductNormal(Validated):
     has_rsample = True
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
 
-    def __init__(self, factors: Sequence[HyperbolicNormal]) -> None:
-        if not isinstance(factors, Sequence) or not all(isinstance(factor, HyperbolicNormal) for factor in factors):
+    def __init__(self, factors: Sequence[Validated]) -> None:
+        if not isinstance(factors, Sequence) or not all(isinstance(factor, Validated) for factor in factors):
             kinds = [type(one).__name__ for one in factors] if isinstance(factors, Sequence) else type(factors).__name__
             raise TypeError(f"factors must be a list of normal distributions, got {kinds}")
         if len({factor.batch_shape for factor in factors}) != 1:
             shapes = ", ".join(str(tuple(factor.batch_shape)) for factor in factors)
             raise ValueError(f"factors must have one batch shape, got {shapes or 'no factor'}")
-        self.factors = tuple(factors)
-        dim = sum(factor.manifold.dim for factor in factors)
-        super().__init__(factors[0].batch_shape, torch.Size([dim]), validate_args=False)
+        self.factors: tuple[Any, ...] = tuple(factors)
+        self._widths = [factor.event_shape[0] for factor in factors]
+        super().__init__(factors[0].batch_shape, torch.Size([sum(self._widths)]), validate_args=False)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
-        return InsideProduct([factor.manifold for factor in self.factors])
+        return InsideProduct([factor.support for factor in self.factors], self._widths)
 
     @property
     def loc(self) -> Tensor:
@@ -55,13 +54,14 @@ class ProductNormal(Validated):
 
     mean = mode = loc
 
-    def _split(self, x: Tensor) -> tuple[Tensor, ...]:
-        return x.split([factor.manifold.dim for factor in self.factors], -1)
+    @property
+    def noise_dim(self) -> int:
+        return sum(factor.noise_dim for factor in self.factors)
 
     def _noises(self, noise: Tensor) -> Any:
         """Every factor with its part of the noise."""
-        check_noise(noise, self.batch_shape, self.event_shape[0])
-        return zip(self.factors, self._split(noise), strict=True)
+        check_noise(noise, self.batch_shape, self.noise_dim)
+        return zip(self.factors, noise.split([factor.noise_dim for factor in self.factors], -1), strict=True)
 
     def entropy(self) -> Tensor:
         return torch.stack([factor.entropy() for factor in self.factors]).sum(0)
@@ -76,7 +76,7 @@ class ProductNormal(Validated):
         value = real("value", value)
         if value.shape[-1:] != self.event_shape:
             raise ValueError(f"value must have shape (…, {self.event_shape[0]}), got {tuple(value.shape)}")
-        parts = zip(self.factors, self._split(value), strict=True)
+        parts = zip(self.factors, value.split(self._widths, -1), strict=True)
         return torch.stack([factor.log_prob(part) for factor, part in parts]).sum(0)
 
     def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:

@@ -109,6 +109,11 @@ class Validated(Distribution):
         self._strict = bool(validate_args)
         self._validate_args = bool(Distribution._validate_args) if validate_args is None else validate_args
 
+    @property
+    def noise_dim(self) -> int:
+        """How many standard normal numbers make a draw."""
+        return self.event_shape[0]
+
     def _expanded(self, batch_shape: Shape, instance: Any) -> Self:
         """A copy with another batch shape, to which the caller expands the parameters."""
         torch.empty(self._batch_shape, device="meta").expand(batch_shape)  # raises unless it can be
@@ -159,20 +164,19 @@ class Inside(Constraint):
 
 
 class InsideProduct(Constraint):
-    """Points of a product of manifolds: the coordinates in each, one after the other."""
+    """Points of a product: within each of the supports, with so many coordinates, one after the other."""
 
     event_dim = 1
 
-    def __init__(self, manifolds: Sequence[Manifold]) -> None:
-        self.manifolds = tuple(manifolds)
+    def __init__(self, supports: Sequence[Constraint], widths: Sequence[int]) -> None:
+        self.supports, self.widths = tuple(supports), list(widths)
 
     def __repr__(self) -> str:
-        return f"InsideProduct({', '.join(map(str, self.manifolds))})"
+        return f"InsideProduct({', '.join(map(repr, self.supports))})"
 
     def check(self, value: Tensor) -> Tensor:
-        parts = value.split([manifold.dim for manifold in self.manifolds], -1)
-        inside = [manifold.contains(part) for manifold, part in zip(self.manifolds, parts, strict=True)]
-        return torch.stack(inside).all(0)
+        parts = zip(self.supports, value.split(self.widths, -1), strict=True)
+        return torch.stack([support.check(part) for support, part in parts]).all(0)
 
 
 class UnitSphere(Constraint):

@@ -21,7 +21,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from ..data import Arrays
 from ..errors import CurvaeError
-from ..geometry import PoincareBall
+from ..maps.charts import Chart
 from ..maps.embedding import Embedding, by_factor
 from ..nn import Space
 from ..settings import described, require_choice
@@ -116,19 +116,15 @@ def coordinates(embedding: Embedding, output: Output) -> Array:
 
 def space_parts(points: Array, output: Output, like: Embedding) -> Array:
     """Space parts S of points in the coordinates of `output`, in the space of an embedding: undoes `coordinates`."""
-    if points.shape[1] != like.dim:
-        raise CurvaeError(f"points have {like.dim} coordinates, got {points.shape[1]}")
+    if points.shape[1] != (width := coordinates(like.take([0]), output).shape[1]):
+        raise CurvaeError(f"points have {width} coordinates, got {points.shape[1]}")
     chart = _chart(output, like)
     if chart == "tangent":
         return Embedding.from_tangent(points, np.ones(len(points)), like.placed).space
     if chart == "lorentz":
         return points
-    found = []
-    for factor, part in zip(like.placed, by_factor(points, like.placed), strict=True):
-        ball = PoincareBall(factor.dim, factor.c)
-        ball.check(z := torch.from_numpy(part))
-        found.append(ball.to_lorentz(z).numpy())
-    return np.concatenate(found, 1)
+    parts = zip(like.placed, by_factor(points, like.placed), strict=True)
+    return np.concatenate([factor.chart.points(torch.from_numpy(part)).numpy() for factor, part in parts], 1)
 
 
 def _learned_numbers(space: Space) -> tuple[Any, Any]:
@@ -257,20 +253,18 @@ class MapEstimator(BaseEstimator):
         check_is_fitted(self)
         from matplotlib import pyplot as plt  # takes long to import, as does what follows
 
-        from ..plotting import project_to_disc
-
         parts = self._embedding.parts
         ax = plt.subplots(1, len(parts), figsize=(5.2 * len(parts), 4.6), layout="constrained")[1] if ax is None else ax
         if np.size(ax) != len(parts):
             raise CurvaeError(f"the map needs {len(parts)} axes, one for each factor of the space; got {np.size(ax)}")
         for part, one in zip(parts, np.ravel(ax), strict=True):
-            seen = project_to_disc(part.ball, part.c)
-            self._draw(one, PoincareBall(2, part.c), seen.points, labels)
+            seen = part.chart.project(part.points)
+            self._draw(one, part.chart, seen.points, labels)
             if part.dim > 2:
                 one.set_title(textwrap.fill(seen.sentence, 70), fontsize=7)
         return ax
 
-    def _draw(self, ax: Any, ball: PoincareBall, points: torch.Tensor, labels: ArrayLike | None) -> None:
+    def _draw(self, ax: Any, chart: Chart, points: torch.Tensor, labels: ArrayLike | None) -> None:
         """Draw the map on a disc."""
         raise NotImplementedError
 

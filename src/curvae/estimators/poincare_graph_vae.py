@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
-from ..geometry import PoincareBall
+from ..maps.charts import Chart
 from ..maps.embedding import Embedding
 from ..settings import DistributionKind, EdgeKind, EncoderKind, PopularityKind
 from ..training.config import choose_device
@@ -138,10 +138,10 @@ class PoincareGraphVAE(MapEstimator):
         super()._take(fitted, embedding)
         self.warnings_ = [*self.graph_.warnings, *map_health(embedding, fitted.last["kl"], self.prior_scale_)]
 
-    def _draw(self, ax: Any, ball: PoincareBall, points: torch.Tensor, labels: ArrayLike | None) -> None:
+    def _draw(self, ax: Any, chart: Chart, points: torch.Tensor, labels: ArrayLike | None) -> None:
         from ..plotting import graph_map
 
-        graph_map(ax, ball, points, self.graph_.edges, self.graph_.labels if labels is None else labels)
+        graph_map(ax, chart, points, self.graph_.edges, self.graph_.labels if labels is None else labels)
 
     def _described(self) -> tuple[dict[str, Any], Graph]:
         return {}, self.graph_

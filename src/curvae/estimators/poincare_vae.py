@@ -19,8 +19,8 @@ from ..data.dataset import Missing, MissingValuesError, extremes, has_missing
 from ..data.files import quoted
 from ..data.tables import average_context, code_values
 from ..errors import CurvaeError
-from ..geometry import PoincareBall
 from ..hierarchy.drivers import Drivers, explain
+from ..maps.charts import Chart
 from ..maps.embedding import Embedding, require_finite
 from ..models.likelihoods import choose_likelihood
 from ..nn.networks import DecoderKind, NetworkKind
@@ -402,10 +402,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def _draw(self, ax: Any, ball: PoincareBall, points: torch.Tensor, labels: ArrayLike | None) -> None:
+    def _draw(self, ax: Any, chart: Chart, points: torch.Tensor, labels: ArrayLike | None) -> None:
         from ..plotting import latent_map
 
-        latent_map(ax, ball, points, labels)
+        latent_map(ax, chart, points, labels)
 
     def _described(self) -> tuple[dict[str, Any], None]:
         kind: Any = "table" if hasattr(self, "feature_names_in_") else "matrix"

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.dataset import Scaling
 from ..errors import CurvaeError
-from ..geometry import Lorentz
 from ..maps.embedding import Embedding, by_factor
 from ..models import VAE, Batch, Layout
 
@@ -228,8 +227,8 @@ def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> 
     points = []
     for part, factor in zip(rows.parts, fitted.model.space, strict=True):
         sigma = torch.from_numpy(part.sigma.reshape(-1, 1))
-        q = factor.distribution(torch.from_numpy(part.space), sigma, Lorentz(part.dim, part.c))
-        points.append(q.transform(torch.from_numpy(random.normal(size=part.space.shape))))
+        q = factor.around(part.points, sigma, part.c)
+        points.append(q.transform(torch.from_numpy(random.normal(size=(len(part), factor.dim)))))
     return torch.cat(points, -1).numpy()
 
 
@@ -247,7 +246,7 @@ def _geodesic(embedding: Embedding, t: Array, start: Array, end: Array) -> Array
     parts = zip(embedding.placed, by_factor(start, embedding.placed), by_factor(end, embedding.placed), strict=True)
     return torch.cat(
         [
-            Lorentz(factor.dim, factor.c).geodesic(times, torch.from_numpy(x)[None], torch.from_numpy(y)[None])
+            factor.chart.space.geodesic(times, torch.from_numpy(x)[None], torch.from_numpy(y)[None])
             for factor, x, y in parts
         ],
         -1,

@@ -17,7 +17,7 @@ from scipy.cluster.hierarchy import linkage
 from ..data.files import Messages, quoted
 from ..data.text_tables import TextFile, read_text, scan
 from ..errors import CurvaeError
-from ..geometry import PoincareBall
+from ..maps.charts import ball_chart
 from ..maps.embedding import Embedding
 
 __all__ = ["Embedded", "NamedTree", "joined", "parse_newick", "read_tree", "tree_of_embedding", "tree_of_pairs"]
@@ -300,9 +300,8 @@ class Embedded(Embedding):
     """
 
     def __init__(self, ball: Array, c: float) -> None:
-        manifold, points = PoincareBall(ball.shape[1], c), torch.tensor(ball)
-        manifold.check(points)
-        super().__init__(manifold.to_lorentz(points).numpy(), np.zeros(len(ball)), c)
+        points = ball_chart(ball.shape[1], c).points(torch.tensor(ball))
+        super().__init__(points.numpy(), np.zeros(len(ball)), c)
 
 
 def joined(points: Embedding) -> tuple[Array, Array]:

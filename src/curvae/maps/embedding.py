@@ -15,10 +15,8 @@ from torch import Tensor
 from ..data.files import count, quoted
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..errors import CurvaeError
-from ..geometry import Lorentz, PoincareBall
-from ..geometry.pairs import distance_table
-from ..geometry.pairs import distances as pair_distances
 from ..nn import Space
+from .charts import CHARTS, Chart, letter_of
 
 __all__ = ["Embedding", "PlacedFactor", "by_factor", "placed", "placed_factors", "require_finite"]
 
@@ -64,10 +62,15 @@ class PlacedFactor(NamedTuple):
     c: float
     unit: float = 1.0
 
+    @property
+    def chart(self) -> Chart:
+        """How its points are measured, written and drawn."""
+        return CHARTS[self.name[0]](self.dim, self.c)
 
-def by_factor(coordinates: Array, factors: Sequence[PlacedFactor]) -> list[Array]:
-    """Coordinates (rows, d) cut into those of each factor."""
-    return np.split(coordinates, np.cumsum([factor.dim for factor in factors])[:-1], 1)
+
+def by_factor(points: Array, factors: Sequence[PlacedFactor]) -> list[Array]:
+    """Points (…, width) cut into the coordinates of each factor."""
+    return np.split(points, np.cumsum([factor.chart.width for factor in factors])[:-1], -1)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class Embedding:
     """Where rows lie: centres and standard deviations of their posteriors.
 
     Arguments:
-        space: space parts S on the hyperboloids of the factors, one after the other, (rows, d).
+        space: the coordinates of points in the factors, one after the other, (rows, width); in hyperbolic and flat
+            ones these are space parts S on the hyperboloid.
         sigma: standard deviation of the posterior, (rows,), of a product (rows, factors); the geometric mean over axes
             of a diagonal one.
         factors: of the space; a number is the curvature c of a single one.
@@ -99,16 +103,15 @@ class Embedding:
     def __post_init__(self) -> None:
         if not isinstance(self.factors, tuple):
             c = float(self.factors)
-            factor = PlacedFactor("h1" if c else "e1", int(self.space.shape[1]), c)
-            object.__setattr__(self, "factors", (factor,))
+            object.__setattr__(self, "factors", (PlacedFactor(f"{letter_of(c)}1", int(self.space.shape[1]), c),))
 
     @classmethod
     def from_tangent(cls, tangent: Array, sigma: Array, factors: tuple[PlacedFactor, ...]) -> Embedding:
         """The embedding whose `tangent` this is."""
-        parts = by_factor(tangent, factors)
+        parts = np.split(tangent, np.cumsum([factor.dim for factor in factors])[:-1], 1)
         units = [1.0] if len(factors) == 1 else [factor.unit for factor in factors]
         spaces = [
-            Lorentz(factor.dim, factor.c).expmap0(torch.from_numpy(unit * part)).numpy()
+            factor.chart.space.expmap0(torch.from_numpy(unit * part)).numpy()
             for part, unit, factor in zip(parts, units, factors, strict=True)
         ]
         return cls(np.concatenate(spaces, 1), sigma, factors)
@@ -135,13 +138,12 @@ class Embedding:
 
     @cached_property
     def centre(self) -> Array:
-        """The Fréchet mean of all rows, as space parts, (1, d)."""
-        means = [Lorentz(part.dim, part.c).frechet_mean(torch.from_numpy(part.space)) for part in self.parts]
-        return torch.cat(means)[None].numpy()
+        """The Fréchet mean of all rows, (1, width)."""
+        return torch.cat(self._measured("frechet_mean"))[None].numpy()
 
     @property
     def dim(self) -> int:
-        return int(self.space.shape[1])
+        return sum(factor.dim for factor in self.placed)
 
     @property
     def c(self) -> float:
@@ -151,37 +153,41 @@ class Embedding:
         return self.placed[0].c
 
     @property
-    def _lorentz(self) -> Lorentz:
-        return Lorentz(self.dim, self.c)
+    def chart(self) -> Chart:
+        """How points of the one factor are measured, written and drawn."""
+        return self.placed[0].chart
+
+    @property
+    def points(self) -> Tensor:
+        """The points as a tensor, as charts take them."""
+        return torch.from_numpy(self.space)
+
+    def _measured(self, name: str) -> list[Tensor]:
+        """What a method of the spaces gives for the points in every factor."""
+        return [getattr(part.chart.space, name)(part.points) for part in self.parts]
 
     @property
     def ball(self) -> Array:
-        """Coordinates in the Poincaré ball, of a product in that of every factor."""
-        return np.concatenate(
-            [PoincareBall(part.dim, part.c).from_lorentz(torch.from_numpy(part.space)).numpy() for part in self.parts],
-            1,
-        )
+        """Coordinates for people: in hyperbolic and flat factors those in the Poincaré ball."""
+        return torch.cat([part.chart.coordinates(part.points) for part in self.parts], 1).numpy()
 
     @property
     def tangent(self) -> Array:
         """log_0: metric coordinates in the tangent space at the origin; of a product in the units of its factors."""
-        found = [part._lorentz.logmap0(torch.from_numpy(part.space)).numpy() for part in self.parts]
+        found = self._measured("logmap0")
         if len(found) == 1:
-            return found[0]
-        return np.concatenate([v / factor.unit for v, factor in zip(found, self.placed, strict=True)], 1)
+            return found[0].numpy()
+        return torch.cat([v / factor.unit for v, factor in zip(found, self.placed, strict=True)], 1).numpy()
 
     @cached_property
     def radius(self) -> Array:
         """Distance from the origin."""
-        return _joined([part._lorentz.dist0(torch.from_numpy(part.space)) for part in self.parts], self.placed)
+        return _joined(self._measured("dist0"), self.placed)
 
     def distances_of(self, pairs: NDArray[np.int64]) -> Array:
         """Distances of listed pairs of rows, (·, 2)."""
         blocks = torch.from_numpy(np.ascontiguousarray(pairs.T)).split(_PAIRS, 1)
-        found = []
-        for part in self.parts:
-            space, c = torch.from_numpy(part.space), torch.tensor(part.c, dtype=torch.float64)
-            found.append(torch.cat([pair_distances(space, block, c) for block in blocks]))
+        found = [torch.cat([part.chart.pair_distances(part.points, block) for block in blocks]) for part in self.parts]
         return _joined(found, self.placed)
 
     def nearness_of(self, pairs: NDArray[np.int64]) -> Array:
@@ -213,7 +219,7 @@ class Embedding:
     def distances(self, other: Embedding | None = None) -> Array:
         """Geodesic distances, (rows, rows of the other)."""
         pairs = zip(self.parts, (self if other is None else other).parts, strict=True)
-        return _joined([_distances(part, to) for part, to in pairs], self.placed)
+        return _joined([part.chart.distance_table(part.points, to.points) for part, to in pairs], self.placed)
 
 
 def _joined(distances: Sequence[Tensor], factors: Sequence[PlacedFactor]) -> Array:
@@ -222,12 +228,6 @@ def _joined(distances: Sequence[Tensor], factors: Sequence[PlacedFactor]) -> Arr
         return distances[0].numpy()
     squares = [(d / factor.unit).square() for d, factor in zip(distances, factors, strict=True)]
     return torch.stack(squares).sum(0).sqrt().numpy()
-
-
-def _distances(one: Embedding, other: Embedding) -> Tensor:
-    """Distances in one factor."""
-    c = torch.tensor(one.c, dtype=torch.float64)
-    return distance_table(torch.from_numpy(one.space), torch.from_numpy(other.space), c)
 
 
 def placed_factors(space: Space, units: bool = True) -> tuple[PlacedFactor, ...]:

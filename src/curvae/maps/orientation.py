@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..data.dataset import Scaling
-from ..geometry import Lorentz
-from ..geometry.frames import Frame, align, picture_frame, seen_from
+from ..geometry.frames import Frame
 from ..models.likelihoods.base import Matrix
-from .embedding import Array, Embedding, PlacedFactor
+from .embedding import Array, Embedding, PlacedFactor, by_factor
 from .statistics import principal_axes
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
 ]
 
 _ROWS = 5000  # by which maps are turned; more move nothing that can be seen
-_BLOCK = 1 << 12  # rows whose copies are averaged at once
 
 
 def sampled_rows(count: int) -> NDArray[np.intp]:
@@ -70,9 +68,8 @@ def orient(embedding: Embedding, rows: NDArray[np.intp], scores: Array, root: in
     """
     frames = []
     for part in embedding.parts:
-        space = torch.from_numpy(part.space)
-        centre = None if root is None else space[root].clone()
-        frames.append(picture_frame(space[torch.from_numpy(rows)], part.c, torch.from_numpy(scores), centre))
+        centre = None if root is None else part.points[root].clone()
+        frames.append(part.chart.frame(part.points[torch.from_numpy(rows)], torch.from_numpy(scores), centre))
     return tuple(frames)
 
 
@@ -93,7 +90,7 @@ def frames_from_json(stored: Sequence[Mapping[str, Any]], factors: Sequence[Plac
     frames = []
     for one, factor in zip(stored, factors, strict=True):
         centre, axes = (torch.tensor(one[name], dtype=torch.float64) for name in ("centre", "axes"))
-        if centre.shape != (factor.dim,) or axes.shape != (factor.dim, 2):
+        if centre.shape != (width := factor.chart.width,) or axes.shape != (width, 2):
             raise ValueError("its orientation has other dimensions than the map")
         frames.append(Frame(centre, axes, factor.c))
     return tuple(frames)
@@ -116,7 +113,7 @@ class AlignedMaps:
     @property
     def parts(self) -> list[Array]:
         """The copies in every factor."""
-        return np.split(self.copies, np.cumsum([factor.dim for factor in self.first.placed])[:-1], 2)
+        return by_factor(self.copies, self.first.placed)
 
 
 def align_maps(maps: Sequence[Embedding]) -> AlignedMaps | None:
@@ -135,23 +132,12 @@ def align_maps(maps: Sequence[Embedding]) -> AlignedMaps | None:
     rows = torch.from_numpy(sampled_rows(len(first)))
     copies, squares = [], np.zeros(len(first))
     for place, factor in enumerate(first.placed):
-        spaces = [torch.from_numpy(one.parts[place].space) for one in (first, *others)]
-        moved = [align(one[rows], spaces[0][rows], factor.c).apply(one) for one in spaces[1:]]
-        copies.append(torch.stack([spaces[0], *moved]))
+        own, *spaces = (one.parts[place].points for one in (first, *others))
+        copies.append(torch.stack([own, *(factor.chart.align(one, own, rows) for one in spaces)]))
         unit = factor.unit if len(first.placed) > 1 else 1.0
-        squares += _mean_squares(copies[-1], factor.c) / unit**2
+        squares += factor.chart.mean_squares(copies[-1]).numpy() / unit**2
     return AlignedMaps(torch.cat(copies, 2).numpy(), np.sqrt(squares), first)
 
 
 def _curvatures(one: Embedding) -> list[float]:
     return [factor.c for factor in one.placed]
-
-
-def _mean_squares(copies: torch.Tensor, c: float) -> Array:
-    """Mean squared distance of points (copies, rows, d) from the Fréchet mean of each row."""
-    space, found = Lorentz(copies.shape[2], c), []
-    for part in copies.split(_BLOCK, 1):
-        near = seen_from(part[0], part, c)  # which keeps more digits than far from the origin
-        mean = space.frechet_mean(near.transpose(0, 1))
-        found.append(space.dist(near, mean).square().mean(0))
-    return torch.cat(found).numpy()

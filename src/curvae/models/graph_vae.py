@@ -14,8 +14,6 @@ from torch.nn import functional as F
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..errors import CurvaeError
 from ..geometry import checks
-from ..geometry.hyperboloid import norm
-from ..geometry.pairs import distances, sum_over_pairs
 from ..nn import Adjacency, Arcs, Popularity
 from .batch import Parts
 from .vae import Latent, Posterior, Terms, check_noise
@@ -576,8 +574,8 @@ class GraphVAE(Latent):
         joined, counts = pairs if isinstance(pairs, WeightedEdges) else (pairs, None)
         absence, numbers = self.edges.absence, self.edges.numbers()
         if len(self.space) == 1 and popularity is None:
-            c = self.space.curvatures()[0].double()
-            empty = sum_over_pairs(S, c, absence, *numbers, dtype=self.dtype, learned=self.space.learned)
+            (factor,) = self.space
+            empty = factor.sum_over_pairs(S, absence, *numbers, dtype=self.dtype)
         else:
             every = _every_pair(S.shape[-2], self.directed, S.device)
             gaps = self._gaps(S, every, popularity).to(self.dtype)
@@ -588,17 +586,11 @@ class GraphVAE(Latent):
 
     def _gaps(self, S: Tensor, pairs: Tensor, popularity: Tensor | None) -> Tensor:
         """Distances of listed pairs of the points S, less the popularity of both nodes, plus the product of sides."""
-        d = self._distances(S, pairs)
+        d = self.space.pair_distances(S, pairs)
         if popularity is None:
             return d
         first, second = (popularity.index_select(1, nodes) for nodes in pairs)
         return d - (first[0] + second[-2] - first[-1] * second[-1])
-
-    def _distances(self, S: Tensor, pairs: Tensor) -> Tensor:
-        """Distances of listed pairs of the points S."""
-        curvatures = (c.double() for c in self.space.curvatures())
-        each = [distances(part, pairs, c) for part, c in zip(self.space.split(S), curvatures, strict=True)]
-        return each[0] if len(each) == 1 else norm(torch.stack(each, -1))
 
     def elbo(
         self,
@@ -619,7 +611,7 @@ class GraphVAE(Latent):
     def distances(self, adjacency: Adjacency, pairs: Tensor, features: Tensor | None = None) -> Tensor:
         """Distances between the posterior means of listed pairs, shape (P,): the smaller, the likelier an edge."""
         pairs = checks.tensor("pairs", pairs)
-        return self._distances(self.encode(adjacency, features).loc, pairs)
+        return self.space.pair_distances(self.encode(adjacency, features).loc, pairs)
 
     def scores(self, adjacency: Adjacency, pairs: Tensor, features: Tensor | None = None) -> Tensor:
         """b_i + b_j − s_i·s_j − d(z_i, z_j) of listed pairs, between posterior means: the larger, the likelier an

@@ -59,7 +59,7 @@ class Posterior(nn.Module):
         with torch.no_grad():
             self.head.bias.zero_()
             for factor, bias in zip(self.space, self.space.split_outputs(self.head.bias), strict=True):
-                bias[factor.dim :] = math.log(math.expm1(scale))
+                bias[factor.located :] = math.log(math.expm1(scale))
         return self
 
     def forward(self, features: Tensor) -> HyperbolicNormal | ProductNormal:
@@ -241,7 +241,7 @@ class VAE(Latent):
 
         A decoder with a context needs it: (rows, covariates) for points (…, rows, d), or one row for all.
         """
-        S = checks.points("S", S, self.dim, "this model")
+        S = checks.points("S", S, self.space.width, "this model")
         return self._decode(self.space.saturate(S, self.dtype, _ROOM), context)
 
     def _decode(self, S: Tensor, context: Tensor | None = None) -> Tensor:

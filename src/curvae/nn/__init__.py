@@ -13,7 +13,7 @@ from .graph_layers import (
 )
 from .layers import Curvature, ExpMap0, Gyroplane, Layers, LogMap0, MobiusLinear
 from .networks import NETWORKS, Conditioned, Decoder, Network, decoder, mlp
-from .space import Factor, Space
+from .space import Factor, HyperbolicFactor, Space
 
 __all__ = [
     "NETWORKS",
@@ -29,6 +29,7 @@ __all__ = [
     "GraphConv",
     "GraphEncoder",
     "Gyroplane",
+    "HyperbolicFactor",
     "Layers",
     "LogMap0",
     "MobiusLinear",

@@ -224,6 +224,13 @@ class LogMap0(Curved):
         return Lorentz._unchecked(_width("S", S), self._c(c)).logmap0(S)
 
 
+class Ball(Curved):
+    """Points S to ball coordinates."""
+
+    def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
+        return h.ball(S.double(), self._c(c).double()).to(S.dtype)
+
+
 class Gyroplane(Curved):
     r"""Signed, scaled distances of a point to hyperplanes: the curved counterpart of `nn.Linear` (section 3.2).
 

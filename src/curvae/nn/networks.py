@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import CurvaeError
-from ..geometry import hyperboloid as h
 from ..settings import DecoderKind, NetworkKind
-from .layers import Curvatures, Curved, FactorSum, Gyroplane, Layers, LogMap0, MobiusLinear
-from .space import Factor, Space
+from .layers import Curvatures, Curved, FactorSum, Gyroplane, Layers, MobiusLinear
+from .space import Space
 
 __all__ = [
     "NETWORKS",
@@ -384,13 +383,6 @@ def _widths(layers: nn.Sequential) -> dict[int, int]:
     return found
 
 
-class _Ball(Curved):
-    """Points S to ball coordinates."""
-
-    def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
-        return h.ball(S.double(), self._c(c).double()).to(S.dtype)
-
-
 def decoder(kind: DecoderKind, space: Space, hidden: Sequence[int], out_features: int) -> Decoder:
     """A network from points S of the space to the parameters of a likelihood (section 3.2 and the decoder ablation).
 
@@ -416,23 +408,12 @@ def decoder(kind: DecoderKind, space: Space, hidden: Sequence[int], out_features
         raise ValueError(f"decoder must be one of {', '.join(get_args(DecoderKind))}; got {kind!r}")
     if not hidden:
         raise ValueError("a decoder needs at least one hidden layer, for example hidden=(200,)")
-    layers = [_first(kind, factor, hidden[0], flat) for factor, flat in zip(space, space.flat, strict=True)]
+    layers = [factor.first_layers(kind, hidden[0], flat) for factor, flat in zip(space, space.flat, strict=True)]
     if len(layers) == 1:
         (first,) = layers
     else:
         first = [FactorSum([factor.width for factor in space], [Layers(*own) for own in layers], hidden[0], space.flat)]
     return name_once(Decoder(*first, nn.ReLU(), *list(mlp(*hidden))[1:], nn.Linear(hidden[-1], out_features)))
-
-
-def _first(kind: DecoderKind, factor: Factor, width: int, flat: bool) -> list[nn.Module]:
-    """The layers up to the first activation, for the points of a factor."""
-    if kind in ("gyroplane", "gyroplane_scalar"):
-        return [Gyroplane(factor.width, width, offset="point" if kind == "gyroplane" else "scalar", flat=flat)]
-    if kind == "mlp":
-        return [_Ball(), nn.Linear(factor.width, width)]
-    if kind == "mobius":
-        return [MobiusLinear(factor.width, width), LogMap0()]
-    return [*([] if factor.flat else [LogMap0()]), nn.Linear(factor.width, width)]
 
 
 Dense = Callable[[int], Decoder]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,11 +16,12 @@ from ..distributions.step import draw_and_divergence
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..geometry.functions import REACH
-from ..geometry.pairs import distances_within
-from ..settings import DistributionKind, FactorSettings, parse_space
-from .layers import Curvature, PriorScale
+from ..geometry.manifolds import Lorentz
+from ..geometry.pairs import distances, distances_within, sum_over_pairs
+from ..settings import DecoderKind, DistributionKind, FactorSettings, parse_space
+from .layers import Ball, Curvature, Gyroplane, LogMap0, MobiusLinear, PriorScale
 
-__all__ = ["Factor", "FactorFigures", "Space"]
+__all__ = ["FACTORS", "Factor", "FactorFigures", "HyperbolicFactor", "Space"]
 
 Distribution = DistributionKind | type[HyperbolicNormal]
 
@@ -57,8 +59,109 @@ class FactorFigures(NamedTuple):
         return self.c * self.prior_scale**2
 
 
-class Factor(nn.Module):
-    """A space of curvature −c ≤ 0 with the distributions of posteriors and prior on it.
+class Factor(nn.Module, ABC):
+    """A factor of a latent space, with the distributions of posteriors and prior on it.
+
+    A point has `width` coordinates, and is drawn from `dim` standard normal numbers. `FACTORS` has the class of every
+    letter, which is made with dimension, curvature, whether that is learned, and the options of `Space`.
+
+    Arguments:
+        dim: dimension.
+        width: number of coordinates of a point.
+        curvature: c, for layers and reports.
+        prior_scale: the standard deviation σ0 of the prior, or where learning starts.
+        learn_prior_scale: whether it is a parameter.
+        units: whether networks work in units of the prior scale: their outputs are multiplied by σ0 as it starts, and
+            coordinates of points that they are given divided by it. Then models with small σ0 learn as fast as others.
+
+    Attributes:
+        unit: of networks, or None for 1.
+        located: how many numbers an encoder gives for the centre of a posterior.
+    """
+
+    flat = False
+    """whether it is Euclidean, and stays so"""
+
+    def __init__(
+        self, dim: int, width: int, curvature: Curvature, prior_scale: float, learn_prior_scale: bool, units: bool
+    ) -> None:
+        super().__init__()
+        self.unit: Tensor | None
+        self.register_buffer("unit", torch.tensor(float(prior_scale)) if units else None)
+        self.dim, self.curvature = dim, curvature
+        self.width = self.located = width
+        self.scale = PriorScale(prior_scale, learn_prior_scale)
+
+    @property
+    @abstractmethod
+    def letter(self) -> str:
+        """The letter of its kind."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Numbers that an encoder gives for the posterior of a row: `located` for its centre, then those for σ."""
+
+    @abstractmethod
+    def centre(self, outputs: Tensor) -> Tensor:
+        """The centres of posteriors, (…, width), in float64."""
+
+    @abstractmethod
+    def around(self, points: Tensor, scale: Tensor, c: float) -> Any:
+        """The distribution of posteriors with these centres and standard deviations."""
+
+    @abstractmethod
+    def posterior(self, outputs: Tensor) -> Any:
+        """The posterior of every row, from the outputs of an encoder; in float64."""
+
+    @abstractmethod
+    def prior(self) -> Any:
+        """The prior, around the origin; in float64."""
+
+    def forward(self) -> Any:
+        return self.prior()
+
+    def draw(
+        self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0, flat: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """A point made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
+
+        If it is known to be `flat`, it is drawn as in ordinary space.
+        """
+        z, log_q = self.posterior(outputs).transform_and_log_prob(noise)
+        return self.saturate(z, dtype, room), log_q - self.prior().log_prob(z)
+
+    def saturate(self, points: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
+        """Points in `dtype`, held back to 1/room of what it can hold."""
+        return points.clamp(-torch.finfo(dtype).max / room, torch.finfo(dtype).max / room).to(dtype)
+
+    @abstractmethod
+    def distances(self, points: Tensor, pairs: Tensor) -> Tensor:
+        """Distances of listed pairs of points (…, n, width)."""
+
+    def distances_within(self, outputs: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        """Distances of the first `count` centres of posteriors from all of them, (…, count, rows)."""
+        rows = outputs.shape[-2]
+        pairs = torch.cartesian_prod(torch.arange(count), torch.arange(rows)).T.to(outputs.device)
+        return self.distances(self.centre(outputs), pairs).unflatten(-1, (count, rows)).to(dtype)
+
+    def sum_over_pairs(self, points: Tensor, term: Callable[..., Any], *numbers: Tensor, dtype: torch.dtype) -> Tensor:
+        """Σ term(d) over all pairs of points (…, n, width), the term and its derivative being a function of distances
+        and numbers."""
+        pairs = torch.triu_indices(points.shape[-2], points.shape[-2], 1, device=points.device)
+        return term(self.distances(points, pairs).to(dtype), *numbers)[0].sum(-1, dtype=torch.float64)
+
+    def first_layers(self, kind: DecoderKind, width: int, flat: bool) -> list[nn.Module]:
+        """The layers of a decoder up to its first activation, for the points of the factor."""
+        return [nn.Linear(self.width, width)]
+
+    def identifiable(self) -> Tensor:
+        """c·σ0², the one number that says how curved the factor is."""
+        return self.curvature() * self.scale() ** 2
+
+
+class HyperbolicFactor(Factor):
+    """A space of curvature −c ≤ 0: hyperbolic, or flat with c = 0.
 
     Where a decoder can follow, as in a `curvae.models.VAE`, only c·σ0² is identifiable: scaling the factor by k
     with c → c/k² and σ → kσ changes nothing.
@@ -72,16 +175,10 @@ class Factor(nn.Module):
         prior_scale: the standard deviation σ0 of the prior, or where learning starts.
         learn_prior_scale: whether it is a parameter.
         prior: distribution of the prior; by default that of the posteriors.
-        units: whether networks work in units of the prior scale: their outputs are multiplied by σ0 as it starts, and
-            coordinates of points that they are given divided by it. Then models with small σ0 learn as fast as others.
-
-    Attributes:
-        dim: of the noise that a draw takes.
-        width: number of coordinates of a point.
-        unit: of networks, or None for 1.
+        units: as of `Factor`.
 
     Example:
-        >>> factor = Factor(2, 0.5, prior_scale=2.0)
+        >>> factor = HyperbolicFactor(2, 0.5, prior_scale=2.0)
         >>> factor.prior().sample((3,)).shape, float(factor.identifiable())
         (torch.Size([3, 2]), 2.0)
     """
@@ -98,11 +195,8 @@ class Factor(nn.Module):
         prior: Distribution | None = None,
         units: bool = False,
     ) -> None:
-        super().__init__()
-        self.unit: Tensor | None
-        self.register_buffer("unit", torch.tensor(float(prior_scale)) if units else None)
-        self.dim = self.width = dim
-        self.curvature = curvature if isinstance(curvature, Curvature) else Curvature(curvature, learn_curvature)
+        c = curvature if isinstance(curvature, Curvature) else Curvature(curvature, learn_curvature)
+        super().__init__(dim, dim, c, prior_scale, learn_prior_scale, units)
         self.distribution, self.diagonal = _distribution(distribution), diagonal
         self.prior_distribution = self.distribution if prior is None else _distribution(prior)
         if diagonal and not self.distribution._diagonal:
@@ -110,7 +204,6 @@ class Factor(nn.Module):
                 f'a diagonal posterior needs distribution="wrapped": {self.distribution.__name__} has one standard '
                 "deviation for all axes"
             )
-        self.scale = PriorScale(prior_scale, learn_prior_scale)
         self._require_reach(prior_scale)
 
     def _require_reach(self, scale: float) -> None:
@@ -126,38 +219,39 @@ class Factor(nn.Module):
             )
 
     @property
-    def flat(self) -> bool:
+    def flat(self) -> bool:  # type: ignore[override]
         """Whether it is Euclidean, and stays so."""
         return not self.curvature.learnable and float(self.curvature()) == 0
 
     @property
-    def outputs(self) -> int:
-        """Numbers that an encoder gives for the posterior of a row."""
-        return self.dim + (self.dim if self.diagonal else 1)
+    def letter(self) -> str:
+        return "e" if self.flat else "h"
 
-    def identifiable(self) -> Tensor:
-        """c·σ0², the one number that says how curved the factor is."""
-        return self.curvature() * self.scale() ** 2
+    @property
+    def outputs(self) -> int:
+        return self.dim + (self.dim if self.diagonal else 1)
 
     def _tangent(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """log_0 μ and σ, float64. As in the paper, section 3.2, an encoder gives ball coordinates of log_0 μ."""
         scale = F.softplus(outputs[..., self.dim :].double()) + _SMALLEST
-        return self._centre(outputs), scale if self.unit is None else scale * self.unit
+        return self._log_centre(outputs), scale if self.unit is None else scale * self.unit
 
-    def _centre(self, outputs: Tensor) -> Tensor:
+    def _log_centre(self, outputs: Tensor) -> Tensor:
         """log_0 μ."""
         u = 2.0 * outputs[..., : self.dim].double()
         return u if self.unit is None else u * self.unit
+
+    def centre(self, outputs: Tensor) -> Tensor:
+        return h.expmap0(self._log_centre(outputs), self.curvature().double())
+
+    def around(self, points: Tensor, scale: Tensor, c: float) -> HyperbolicNormal:
+        return self.distribution(points, scale, Lorentz(self.dim, c))
 
     def posterior(self, outputs: Tensor) -> HyperbolicNormal:
         """The normal around μ = exp_0(2h_μ) with σ = softplus(h_σ), for outputs (h_μ, h_σ) of an encoder."""
         u, scale = self._tangent(outputs)
         manifold = self.curvature.lorentz(self.dim)
         return self.distribution(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
-
-    def forward(self) -> HyperbolicNormal:
-        """The prior."""
-        return self.prior()
 
     def prior(self) -> HyperbolicNormal:
         """The normal around the origin, on `Lorentz`, in float64."""
@@ -166,10 +260,6 @@ class Factor(nn.Module):
     def draw(
         self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0, flat: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """A point made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
-
-        If it is known to be `flat`, it is drawn as in ordinary space.
-        """
         c = self.curvature().double()
         if flat and {self.distribution, self.prior_distribution} <= _GAUSSIAN_IF_FLAT:
             return self._draw_flat(outputs, noise.double(), c, dtype, room)
@@ -177,8 +267,7 @@ class Factor(nn.Module):
             u, scale = self._tangent(outputs)
             scale0 = self.scale().double()
             return draw_and_divergence(u, scale, noise, c, scale0, self.distribution, dtype, room)
-        z, log_q = self.posterior(outputs).transform_and_log_prob(noise)
-        return h.saturate(z, c, dtype, room), log_q - self.prior().log_prob(z)
+        return super().draw(outputs, noise, dtype, room)
 
     def _draw_flat(
         self, outputs: Tensor, noise: Tensor, c: Tensor, dtype: torch.dtype, room: float
@@ -189,14 +278,41 @@ class Factor(nn.Module):
         kl = h.dot(z, z) / (2.0 * scale0 * scale0) - h.dot(noise, noise) / 2.0 - log_ratio
         return h.saturate(z, c, dtype, room), kl
 
+    def saturate(self, points: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
+        return h.saturate(points, self.curvature().double(), dtype, room)
+
+    def distances(self, points: Tensor, pairs: Tensor) -> Tensor:
+        return distances(points, pairs, self.curvature().double())
+
+    def distances_within(self, outputs: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        return distances_within(self._log_centre(outputs), self.curvature().double(), count, dtype)
+
+    def sum_over_pairs(self, points: Tensor, term: Callable[..., Any], *numbers: Tensor, dtype: torch.dtype) -> Tensor:
+        c, learned = self.curvature().double(), self.curvature.learnable
+        return sum_over_pairs(points, c, term, *numbers, dtype=dtype, learned=learned)
+
+    def first_layers(self, kind: DecoderKind, width: int, flat: bool) -> list[nn.Module]:
+        if kind in ("gyroplane", "gyroplane_scalar"):
+            return [Gyroplane(self.width, width, offset="point" if kind == "gyroplane" else "scalar", flat=flat)]
+        if kind == "mlp":
+            return [Ball(), nn.Linear(self.width, width)]
+        if kind == "mobius":
+            return [MobiusLinear(self.width, width), LogMap0()]
+        return [*([] if self.flat else [LogMap0()]), nn.Linear(self.width, width)]
+
     def extra_repr(self) -> str:
         return f"{self.dim}, distribution={self.distribution.__name__}, diagonal={self.diagonal}"
 
 
-class Space(nn.Module):
-    """The latent space of a model: a product of hyperbolic and flat factors. It owns their curvatures and priors.
+FACTORS: dict[str, type[Any]] = {"h": HyperbolicFactor, "e": HyperbolicFactor}
+"""the class of every kind of factor, by its letter"""
 
-    A point is the space parts S of its factors on `curvae.Lorentz`, one after the other. Distances in a product are
+
+class Space(nn.Module):
+    """The latent space of a model: a product of factors. It owns their curvatures and priors.
+
+    A point has the coordinates of its factors one after the other; of hyperbolic and flat ones these are the space
+    parts S on `curvae.Lorentz`. Distances in a product are
     √Σ(d_i/unit_i)², a unit for each factor.
 
     Arguments:
@@ -224,7 +340,7 @@ class Space(nn.Module):
         scales = options.pop("prior_scale", 1.0)
         each = scales if isinstance(scales, tuple | list) else [scales] * len(given)
         self.factors = nn.ModuleList(
-            Factor(one.dim, one.curvature, one.learned, prior_scale=scale, **options)
+            FACTORS[one.kind](one.dim, one.curvature, one.learned, prior_scale=scale, **options)
             if isinstance(one, FactorSettings)
             else one
             for one, scale in zip(given, each, strict=True)
@@ -278,7 +394,7 @@ class Space(nn.Module):
         """The numbers of every factor."""
         with torch.no_grad():
             return tuple(
-                FactorFigures(f"{'e' if one.flat else 'h'}{i}", one.dim, float(one.curvature()), float(one.scale()))
+                FactorFigures(f"{one.letter}{i}", one.dim, float(one.curvature()), float(one.scale()))
                 for i, one in enumerate(self, 1)
             )
 
@@ -317,21 +433,26 @@ class Space(nn.Module):
     def centres(self, outputs: Tensor) -> Tensor:
         """The centres of the posteriors, shape (…, width), in float64."""
         parts = zip(self, self.split_outputs(outputs), strict=True)
-        return torch.cat([h.expmap0(one._centre(part), one.curvature().double()) for one, part in parts], -1)
+        return torch.cat([one.centre(part) for one, part in parts], -1)
 
     def distances(self, outputs: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """Distances of the first `count` centres of posteriors from all of them, in units of the factors' prior scales;
         in `dtype`, (…, count, rows)."""
         each = [
-            distances_within(one._centre(part), one.curvature().double(), count, dtype) / one.scale().to(dtype)
+            one.distances_within(part, count, dtype) / one.scale().to(dtype)
             for one, part in zip(self, self.split_outputs(outputs), strict=True)
         ]
         return each[0] if len(each) == 1 else h.norm(torch.stack(each, -1))
 
     def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
         """Points in `dtype`, held back where it cannot hold them."""
-        parts = zip(self.split(S.double()), self.curvatures(), strict=True)
-        return torch.cat([h.saturate(part, c.double(), dtype, room) for part, c in parts], -1)
+        parts = zip(self, self.split(S.double()), strict=True)
+        return torch.cat([factor.saturate(part, dtype, room) for factor, part in parts], -1)
+
+    def pair_distances(self, S: Tensor, pairs: Tensor) -> Tensor:
+        """Distances of listed pairs of points (…, n, width)."""
+        each = [factor.distances(part, pairs) for factor, part in zip(self, self.split(S), strict=True)]
+        return each[0] if len(each) == 1 else h.norm(torch.stack(each, -1))
 
 
 def _require_as_flat(space: Space, _: Any) -> None:

@@ -302,6 +302,6 @@ class WeightedGraphVAE(GraphVAE):
         """Sum over i < j with the weight of the edges; all pairs must be seen, and no node has a popularity."""
         if not isinstance(pairs, Tensor):
             raise ValueError("the weighted loss needs all pairs; give the edges")
-        d: Any = self._distances(S, pairs)
+        d: Any = self.space.pair_distances(S, pairs)
         present = self.edges.log_prob(d, torch.ones_like(d)).sum(-1)
         return super().log_likelihood(S, pairs) + (self.edge_weight - 1.0) * present

@@ -18,7 +18,21 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..geometry import PoincareBall
-from .disc import INK, RIM, Points, disc, fit_window, frozen, geodesics, grid, gyroplane, inside, rim, tensor
+from .disc import (
+    INK,
+    RIM,
+    Page,
+    Points,
+    disc,
+    fit_window,
+    geodesics,
+    grid,
+    gyroplane,
+    inside,
+    on_page,
+    rim,
+    tensor,
+)
 from .style import SEQUENTIAL, Colouring, colour_bar, colouring, inches, plain, sequential, shaded
 
 __all__ = ["EDGES_DRAWN", "edges_drawn", "graph_map", "gyroplane_heat", "latent_map"]
@@ -30,7 +44,7 @@ _NEW = 26.0  # least area of a new row
 
 def latent_map(
     ax: Axes,
-    ball: PoincareBall,
+    ball: Page,
     points: Points,
     labels: ArrayLike | Tensor | Colouring | None = None,
     *,
@@ -69,7 +83,6 @@ def latent_map(
         >>> len(drawn.get_offsets())
         22
     """
-    ball = frozen(ball)
     z = inside(ball, points)
     draws = None if samples is None else inside(ball, samples, (len(z), None, 2))
     nodes = None if hierarchy is None else inside(ball, hierarchy[0])
@@ -78,7 +91,7 @@ def latent_map(
 
     zoom = inches(ax) / 4  # sizes are chosen for a panel 4 inches wide
     if gyroplanes is not None:
-        gyroplane(ax, ball, *gyroplanes, colors=RIM, linewidths=0.5, alpha=0.5, zorder=0.6)
+        gyroplane(ax, on_page(ball).page, *gyroplanes, colors=RIM, linewidths=0.5, alpha=0.5, zorder=0.6)
     if hierarchy is not None and nodes is not None:
         edges = np.asarray(hierarchy[1], dtype=np.int64).reshape(-1, 2)
         geodesics(ax, ball, nodes[edges[:, 0]], nodes[edges[:, 1]], colors=RIM, linewidths=0.9 * zoom, zorder=0.8)
@@ -156,7 +169,7 @@ def gyroplane_heat(
         >>> heat.get_array().shape
         (400, 400)
     """
-    ball = frozen(ball)
+    ball = on_page(ball).page
     place, normal = inside(ball, p, (2,)), tensor(a)
     disc(ax, ball, reach=reach)
     xs, ys, z, within = grid(ball, size, reach)
@@ -189,7 +202,7 @@ _COVERED = 4  # nodes that a name may lie on
 
 def graph_map(
     ax: Axes,
-    ball: PoincareBall,
+    ball: Page,
     points: Points,
     edges: ArrayLike,
     labels: ArrayLike | Tensor | Colouring | None = None,
@@ -228,7 +241,6 @@ def graph_map(
         >>> len(drawn.get_offsets())
         22
     """
-    ball = frozen(ball)
     z = inside(ball, points)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     # A node with many neighbours is larger, though not in proportion.
@@ -248,7 +260,7 @@ def graph_map(
         # Lines that lie on each other add up, so many of them are drawn fainter; and so are long ones, which cross the
         # others and are no part of what the map shows well.
         share = min(1.0, (300 / len(pairs)) ** 0.4)
-        near = np.exp(-0.5 * ball.dist(start, end).numpy())
+        near = np.exp(-0.5 * on_page(ball).page.dist(start, end).numpy())
         shades = np.tile(to_rgba(_EDGE), (len(pairs), 1))
         shades[:, 3] = (0.3 + 0.4 * share) * (0.4 + 0.6 * near)
         geodesics(

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..distributions import HyperbolicRadius
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
-from .disc import INK, Points, as_number, disc, fit_window, frozen, half_width, inside, rim, tensor
+from .disc import INK, Page, Points, as_number, disc, fit_window, half_width, inside, on_page, rim, tensor
 from .style import GREY, PALETTE, colouring, inches, plain, quiet
 
 __all__ = [
@@ -83,7 +83,7 @@ def _square(images: Tensor) -> Tensor:
 
 def _lay(
     ax: Axes,
-    ball: PoincareBall,
+    ball: Page,
     images: Tensor,
     cells: NDArray[np.int64],
     n: int,
@@ -118,7 +118,7 @@ def thin(points: Tensor, width: float, n: int, limit: int) -> tuple[NDArray[np.i
 
 
 def mosaic(
-    ax: Axes, ball: PoincareBall, points: Points, images: Points, *, size: float = 0.04, limit: int = 1000, **style: Any
+    ax: Axes, ball: Page, points: Points, images: Points, *, size: float = 0.04, limit: int = 1000, **style: Any
 ) -> AxesImage:
     """Draw images at their embedding, thinned so that none covers another.
 
@@ -140,7 +140,6 @@ def mosaic(
         >>> drawn.get_array().shape
         (90, 90)
     """
-    ball = frozen(ball)
     z, pixels = inside(ball, points), thumbnails(images)
     if len(pixels) != len(z):
         raise CurvaeError(f"{len(pixels)} images for {len(z)} points; give one image a point")
@@ -172,7 +171,7 @@ def decoded_mosaic(
         reach: half the width of the window at c = 0; see `fit_window`.
         style: as for matplotlib's imshow.
     """
-    ball = frozen(ball)
+    ball = on_page(ball).page
     cells = np.indices((n, n)).reshape(2, -1).T[:, ::-1]  # column and row
     z = torch.as_tensor((2 * cells + 1 - n) * (half_width(ball, reach) / n))
     # A decoder cannot be asked beyond the rim, and close to it sees what it never met in training.

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from ..data import branching_diffusion, flat
 from ..maps.orientation import orient, principal_scores, sampled_rows
-from ..plotting import project_from
 from ..report import Section
 from ..training import Config
 from ..training.comparison import Comparison, compare
@@ -80,7 +77,7 @@ def _demonstrate(output: Path, seed: int, quick: bool, reporter: Reporter) -> tu
         scores = principal_scores(rows.x[chosen])
         for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE")):
             place = result.embeddings[c]
-            projection = project_from(orient(place, chosen, scores)[0], torch.from_numpy(place.space))
+            projection = place.chart.project(place.points, orient(place, chosen, scores)[0])
             pictures.append(pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name))
         told = (
             "127 nodes of a binary tree of depth 6, each seen five times through noise in 50 dimensions. Lines are the "

@@ -26,6 +26,7 @@ from ..hierarchy import (
     recover,
     tree_of_embedding,
 )
+from ..maps.charts import letter_of
 from ..maps.embedding import Embedding, PlacedFactor
 from ..maps.faithfulness import FEWEST
 from ..training.rows import judged_rows
@@ -348,7 +349,7 @@ def _of_curvae(path: Path, frame: pd.DataFrame) -> _Map:
             f"{path.name} is a map in a product of spaces, whose curvatures only its run knows; give the run folder"
         )
     c = _curvature(np.linalg.norm(ball, axis=1), frame["radius"].to_numpy(np.float64))
-    factor = PlacedFactor("h1" if c else "e1", ball.shape[1], c)
+    factor = PlacedFactor(f"{letter_of(c)}1", ball.shape[1], c)
     tangent = frame.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
     embedding = Embedding.from_tangent(tangent, np.ones(len(ball)), (factor,))
     held = judged_rows(frame["split"].to_numpy(np.str_))

@@ -16,6 +16,7 @@ from ..data.files import quoted
 from ..data.tables import opened_parquet
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, PlacedFactor
+from ..settings.factors import NAME
 from ..training.storage import unfinished_error
 from .folders import coordinate_columns, embedding_path, read_embedding
 from .training import run_of
@@ -29,7 +30,7 @@ _ROWS = 1 << 17  # read at once
 _RINGS = 200  # around the centre of the map
 _CELLS = 1 << 22  # counted; cells beyond that share a count
 _FAR = 30.0  # radius from which on cells are no smaller
-_DRAWN = re.compile(r"(?:[he]\d+_)?map_\d+")
+_DRAWN = re.compile(rf"(?:{NAME}_)?map_\d+")
 
 
 class RefusedRowsError(CurvaeError):
@@ -150,8 +151,7 @@ def _level(counts: NDArray[np.int64], total: float) -> float:
     return float(levels[fits[0]]) if len(fits) else float(ordered[-1])
 
 
-_SIGMA = re.compile(r"([he]\d+_)?sigma")
-_COORDINATE = re.compile(r"(?:([he]\d+)_)?ball_\d+|(e\d+)_\d+")
+_SIGMA = re.compile(rf"({NAME}_)?sigma")
 
 
 def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, Embedding]:
@@ -208,7 +208,7 @@ def _opened(
         raise unfinished_error(run, description, run_of(description).fitted.kind)
     try:
         table = read(path)
-        return table, _placed(table, description["summary"], run_of(description).fitted.units)
+        return table, _placed(table, description)
     except RefusedRowsError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -221,26 +221,26 @@ def deviations(table: pd.DataFrame) -> list[str]:
     return [name for name in map(str, table) if _SIGMA.fullmatch(name)]
 
 
-def _placed(table: pd.DataFrame, summary: Mapping[str, Any], units: bool) -> Embedding:
-    """Points from their tangent coordinates, which tell those far out apart, and the factors from the names."""
+def _placed(table: pd.DataFrame, description: Mapping[str, Any]) -> Embedding:
+    """Points from their tangent coordinates, which tell those far out apart, in the factors of the run."""
     sigma = deviations(table)
     if lacking := {"id", "label", "split", "radius"} - set(table) | (set() if sigma else {"sigma"}):
         raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
-    places = [found[1] or found[2] for name in map(str, table) if (found := _COORDINATE.fullmatch(name))]
-    dims = {name: places.count(name) for name in dict.fromkeys(places)}
+    fitted, summary = run_of(description).fitted, description["summary"]
     curvatures, scales = np.atleast_1d(summary["c"]), np.atleast_1d(summary["prior_scale"])
-    if len(dims) != len(curvatures):
-        raise ValueError("it has other factors than the run")
+    written = fitted.settings.from_json(description["config"]).factors
     factors = tuple(
-        PlacedFactor(name or ("h1" if c else "e1"), dim, float(c), float(scale) if units else 1.0)
-        for (name, dim), c, scale in zip(dims.items(), curvatures, scales, strict=True)
+        PlacedFactor(f"{one.kind}{place}", one.dim, float(c), float(scale) if fitted.units else 1.0)
+        for place, (one, c, scale) in enumerate(zip(written, curvatures, scales, strict=True), 1)
     )
     tangent = table.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
-    if tangent.shape[1] != len(places) or not tangent.size or not np.isfinite(tangent).all():
+    if tangent.shape[1] != sum(factor.dim for factor in factors) or not tangent.size or not np.isfinite(tangent).all():
         raise ValueError("it has no coordinates")
     sigmas = table[sigma].to_numpy(np.float64, copy=True)  # not that of the table, which cannot be written to
     embedding = Embedding.from_tangent(tangent, sigmas if len(factors) > 1 else sigmas[:, 0], factors)
-    if not all(np.allclose(table[name], values) for name, values in coordinate_columns(embedding).items()):
+    if (own := coordinate_columns(embedding)).keys() - set(table):
+        raise ValueError("it has other factors than the run")
+    if not all(np.allclose(table[name], values) for name, values in own.items()):
         raise ValueError("its coordinates contradict one another")
     popularity = table.filter(regex="^popularity(_out|_in)?$").to_numpy(np.float64)
     if not popularity.size:

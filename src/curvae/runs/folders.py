@@ -15,17 +15,17 @@ from typing import IO, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
 from ..data.files import guard, refuse_dangling, require_file, unguard
 from ..data.text_tables import EXACT
 from ..errors import CurvaeError, FixableError
-from ..geometry import PoincareBall
 from ..geometry.frames import Frame
+from ..maps.charts import numbered_columns
 from ..maps.embedding import Embedding
 from ..report import Picture, Report, Section
 from ..report.page import Tone
+from ..settings.factors import LETTERS
 from ..training.storage import CONFIG, is_empty, locked, replacing, versions, write_bytes, write_text
 
 __all__ = [
@@ -61,7 +61,6 @@ _OWN = (
     "links.csv",
     "comparison.json",
     "map.png",
-    "map-[he][0-9]*.png",
     "curves.png",
     "report.html",
     CONFIG,
@@ -120,7 +119,7 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
         )
     if not force:
         raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with force=True")
-    for pattern in _OWN:
+    for pattern in (*(f"map-{letter}[0-9]*.png" for letter in LETTERS), *_OWN):
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
@@ -177,7 +176,7 @@ def embedding_table(
     """
     embedding.require_finite(ids, thing)
     named = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
-    coordinates = coordinate_columns(embedding) | _numbered_columns("tangent", embedding.tangent)
+    coordinates = coordinate_columns(embedding) | numbered_columns("tangent", embedding.tangent)
     sigma: dict[str, Any] = {"sigma": embedding.sigma}
     if len(embedding.placed) > 1:
         sigma = {f"{part.placed[0].name}_sigma": part.sigma for part in embedding.parts}
@@ -197,25 +196,18 @@ def _drawn_columns(embedding: Embedding, frames: Sequence[Frame]) -> dict[str, N
     columns: dict[str, NDArray[np.float64]] = {}
     for part, frame in zip(embedding.parts, frames, strict=True):
         name = "map" if len(frames) == 1 else f"{part.placed[0].name}_map"
-        seen = PoincareBall(2, part.c).from_lorentz(frame.apply(torch.from_numpy(part.space)))
-        columns |= _numbered_columns(name, seen.numpy())
+        columns |= numbered_columns(name, part.chart.place(frame, part.points))
     return columns
 
 
 def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:
     """Coordinates in the space by the names of their columns."""
     if len(embedding.placed) == 1:
-        return _numbered_columns("ball", embedding.ball)
+        return embedding.chart.columns(embedding.points)
     columns: dict[str, NDArray[np.float64]] = {}
     for part in embedding.parts:
-        name = part.placed[0].name
-        flat = name.startswith("e")
-        columns |= _numbered_columns(name if flat else f"{name}_ball", part.tangent if flat else part.ball)
+        columns |= part.chart.columns(part.points, part.placed[0].name)
     return columns
-
-
-def _numbered_columns(name: str, values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    return {f"{name}_{i + 1}": values[:, i] for i in range(values.shape[1])}
 
 
 def embedding_path(folder: Path, rows: int = 0) -> Path:

@@ -18,14 +18,13 @@ from ..data import EdgeSplit, Graph, split_edges
 from ..data.files import count as counted
 from ..data.files import decimal
 from ..data.graphs.graph_data import BASELINES
-from ..geometry import PoincareBall
 from ..geometry.frames import Frame
 from ..hierarchy import GraphFaithfulness
 from ..maps.embedding import Embedding
 from ..maps.statistics import mean_interval
 from ..models import FermiDirac
 from ..models.graph_vae import exact
-from ..plotting import graph_map, project_from
+from ..plotting import graph_map
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..plotting.style import colouring
 from ..report import Picture, Section, Table
@@ -283,11 +282,11 @@ def details(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighb
 def map_picture(graph: Graph, embedding: Embedding, frame: Frame, centre: Centre) -> Picture:
     """The map with its edges as it is seen from a frame."""
     figure = Figure(figsize=(6.2, 5.2))
-    projection = project_from(frame, torch.from_numpy(embedding.space))
+    projection = embedding.chart.project(embedding.points, frame)
     steps = f"steps from {graph.names[centre.closest]}"
     graph_map(
         figure.subplots(),
-        PoincareBall(2, embedding.c),
+        embedding.chart,
         projection.points,
         graph.edges,
         None if graph.labels is None else replace(colouring(graph.labels, graph.n_nodes), title=graph.label_name or ""),
@@ -321,7 +320,7 @@ def map_section(
         if graph.labels is not None
         else f"Colours are steps along edges from node {graph.names[centre.closest]}, grey where no path leads."
     )
-    curved = any(factor.c for factor in embedding.placed)
+    curved = any(math.isfinite(factor.chart.rim) for factor in embedding.placed)
     bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
     marked = "The first has a ring, the second a square."
     if centre.nearest[0] == centre.closest:

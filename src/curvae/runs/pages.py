@@ -17,7 +17,7 @@ from ..data import Dataset, Schema, Tree
 from ..data.dataset import Scaling, column_means, fill, has_missing, source_columns
 from ..data.dataset import places as gaps
 from ..data.files import count, decimal
-from ..geometry import Lorentz, PoincareBall
+from ..geometry import PoincareBall
 from ..geometry.frames import Frame
 from ..hierarchy import (
     Diagnosis,
@@ -30,6 +30,7 @@ from ..hierarchy import (
     explain,
     faithfulness,
 )
+from ..maps.charts import Projection
 from ..maps.embedding import Embedding
 from ..maps.faithfulness import FEWEST, label_accuracy
 from ..maps.orientation import AlignedMaps
@@ -38,7 +39,6 @@ from ..models import LIKELIHOODS
 from ..models.likelihoods import choose_likelihood
 from ..nn.space import FactorFigures
 from ..plotting import (
-    Projection,
     beside_surrogates,
     curves,
     dendrogram,
@@ -46,8 +46,6 @@ from ..plotting import (
     geodesics,
     latent_map,
     mosaic,
-    project_from,
-    project_to_disc,
     radius_histogram,
     reconstructions,
     sample_grid,
@@ -69,7 +67,6 @@ __all__ = [
     "comparison_section",
     "criterion_section",
     "curvature_table",
-    "curvature_text",
     "data_section",
     "delta_section",
     "describe_covariates",
@@ -106,27 +103,18 @@ __all__ = [
 # What reports say and show of the factors of a latent space: of the one, or of each in a product.
 
 
-def curvature_text(c: float) -> str:
-    """ "c = 1 (curvature −1)"."""
-    return f"c = {c:.4g} (curvature −{c:.4g})" if c else "c = 0 (flat)"
-
-
 def space_text(embedding: Embedding) -> str:
     """Curvatures: "c = 1 (curvature −1)", or of a product "h1: c = 1 (curvature −1), e2: flat"."""
-    factors = embedding.placed
-    if len(factors) == 1:
-        return curvature_text(factors[0].c)
-    return ", ".join(f"{factor.name}: {curvature_text(factor.c) if factor.c else 'flat'}" for factor in factors)
+    if len(embedding.placed) == 1:
+        return embedding.chart.text()
+    return ", ".join(f"{factor.name}: {factor.chart.text(alone=False)}" for factor in embedding.placed)
 
 
 def place_text(embedding: Embedding) -> str:
     """Where rows are, for a sentence: "a map of 2 dimensions, c = 1 (curvature −1)"."""
     if len(embedding.placed) == 1:
         return f"a map of {count(embedding.dim, 'dimension')}, {space_text(embedding)}"
-    factors = (
-        f"{one.name} ({count(one.dim, 'dimension')}, {f'c = {one.c:.4g}' if one.c else 'flat'})"
-        for one in embedding.placed
-    )
+    factors = (f"{one.name} ({count(one.dim, 'dimension')}, {one.chart.summary})" for one in embedding.placed)
     return f"a product of {' and '.join(factors)}"
 
 
@@ -166,16 +154,15 @@ def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Pictu
 
 
 def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
-    """The map to be moved; `more` as for `View`, with points of the disc in ball coordinates."""
-    ball = PoincareBall(2, embedding.c)
+    """The map to be moved; `more` as for `View`, with points in coordinates of the page."""
     if (hierarchy := more.pop("hierarchy", None)) is not None:
-        more["hierarchy"] = ball.to_lorentz(hierarchy[0]), hierarchy[1]
+        more["hierarchy"] = embedding.chart.page.to_lorentz(hierarchy[0]), hierarchy[1]
     # A standard deviation says nothing about the spread of a projection.
     sigma = embedding.sigma if embedding.dim <= 2 else None
     sizes = embedding.popularity
     if sizes is not None and sizes.ndim > 1:  # as a sender and as a receiver
         sizes = sizes.mean(1)
-    return View(projection.space, Lorentz(2, embedding.c), sigma=sigma, sizes=sizes, **more)
+    return View(projection.space, projection.manifold, sigma=sigma, sizes=sizes, chart=embedding.chart, **more)
 
 
 def node_places(tree: Tree, ball: PoincareBall, points: Tensor) -> Tensor:
@@ -200,11 +187,10 @@ def map_picture(
     nor the order of the rows.
     """
     figure = Figure(figsize=(5.2, 4.6))
-    projection = project_to_disc(embedding.ball, embedding.c) if projection is None else projection
-    ball = PoincareBall(2, embedding.c)
-    hierarchy = None if tree is None else (node_places(tree, ball, projection.points), tree.edges)
+    projection, chart = projection or embedding.chart.project(embedding.points), embedding.chart
+    hierarchy = None if tree is None else (node_places(tree, chart.page, projection.points), tree.edges)
     colours = replace(colouring(labels, len(projection.points)), title=label_name or "")
-    latent_map(figure.subplots(), ball, projection.points, colours, hierarchy=hierarchy, title=title)
+    latent_map(figure.subplots(), chart, projection.points, colours, hierarchy=hierarchy, title=title)
     known = {} if labels is None else {label_name or "label": labels}
     view: dict[str, Any] = {"columns": {**known, **(columns or {})}, "hierarchy": hierarchy, "title": title or ""}
     return movable_map(figure, embedding, projection, "rows", "Posterior centres", wide=wide, **view)
@@ -232,7 +218,7 @@ def movable_map(
         wide: it takes a row of its own.
         view: as of `map_view`.
     """
-    caption = f"{what}, {curvature_text(embedding.c)}."
+    caption = f"{what}, {embedding.chart.text()}."
     if embedding.dim > 2:
         caption += f" {capital(projection.sentence)}."
     live = map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None
@@ -255,13 +241,13 @@ def map_section(
     """The map of every factor as it is seen from its frame; `orientation` says how that was chosen."""
 
     def draw(part: Embedding, place: int) -> list[Picture]:
-        projection = project_from(frames[place], torch.from_numpy(part.space))
+        projection = part.chart.project(part.points, frames[place])
         shown: dict[str, Any] = {"label_name": data.label_name, "wide": len(data) <= LIVE, "columns": columns}
         drawn = [map_picture(part, data.labels, projection=projection, **shown)]
         if len(data.shape) == 2:
             figure = Figure(figsize=(5.2, 5.2))
             images = data.x.reshape(-1, *data.shape)  # images are never sparse
-            mosaic(figure.subplots(), PoincareBall(2, part.c), projection.points, images, cmap="gray")
+            mosaic(figure.subplots(), part.chart, projection.points, images, cmap="gray")
             drawn.append(picture(figure, "The images at their places.", "images at their embedding"))
         return drawn
 
@@ -345,8 +331,8 @@ def training_of(
     kept = "best on validation rows" if fitted.keeps_best else "last"
 
     def radii(part: Embedding, place: int) -> list[Picture]:
-        radius, scale = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.figures[place].prior_scale
-        distribution = fitted.config.posterior
+        radius, distribution = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.config.posterior
+        scale = fitted.figures[place].prior_scale if part.chart.radial else None
         radius_histogram(radius.subplots(), part.radius, part.c, scale, dim=part.dim, distribution=distribution)
         caption = "Distances of the posterior centres from the origin, and the prior's."
         return [picture(radius, caption, "histogram of radii")]
@@ -738,17 +724,17 @@ def spread_pictures(data: Dataset, found: AlignedMaps, frames: Sequence[Frame]) 
     copies = found.parts
 
     def draw(part: Embedding, place: int) -> list[Picture]:
-        ball, frame = PoincareBall(2, part.c), frames[place]
-        points = project_from(frame, torch.from_numpy(part.space)).points
+        chart, frame = part.chart, frames[place]
+        points = chart.place(frame, part.points)
         figure = Figure(figsize=(10.4, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2)
-        places = ball.from_lorentz(frame.apply(torch.from_numpy(copies[place][:, followed])))
+        places = chart.place(frame, torch.from_numpy(copies[place][:, followed]))
         labels: Any = None if data.labels is None else data.labels[followed]
         title = "places of a row in all maps"
-        latent_map(left, ball, places[0], labels, samples=places[1:].transpose(0, 1), title=title)
+        latent_map(left, chart, places[0], labels, samples=places[1:].transpose(0, 1), title=title)
         start, end = (one.reshape(-1, 2) for one in (places[:1].expand_as(places[1:]), places[1:]))
-        geodesics(left, ball, start, end, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
-        latent_map(right, ball, points, colouring(found.spread, len(data)), title="spread")
+        geodesics(left, chart, start, end, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
+        latent_map(right, chart, points, colouring(found.spread, len(data)), title="spread")
         some = f"{len(followed)} rows, chosen at random" if len(followed) < len(data) else "all rows"
         caption = (
             f"Left: {some}, on this map, and faintly where the maps of the other seeds have them. Right: all rows, "

@@ -26,7 +26,6 @@ from ..geometry.frames import Frame
 from ..hierarchy import Faithfulness, Match, Metric, NamedTree, Rows, diagnose_distances, diagnose_rows
 from ..maps.orientation import align_maps, principal_scores
 from ..models.likelihoods import choose_likelihood
-from ..plotting import project_from
 from ..report import Picture, Section
 from ..settings import choose_neighbours
 from ..settings.configs import DEFAULT_STEPS
@@ -880,7 +879,7 @@ class RowsRun(Run):
         data, frames = self.data, self.orient(embedding)
 
         def draw(part: Embedding, place: int) -> list[Picture]:
-            projection = project_from(frames[place], torch.from_numpy(part.space))
+            projection = part.chart.project(part.points, frames[place])
             return [pages.map_picture(part, data.labels, projection=projection, label_name=data.label_name)]
 
         return by_factor(embedding, draw)

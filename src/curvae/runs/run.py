@@ -25,7 +25,7 @@ from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Match, Metric, NamedTree, match_rows, read_tree
 from ..maps.orientation import frames_from_json, orient, sampled_rows
 from ..report import Picture, Section
-from ..settings import GraphSettings, RowSettings, Settings, described, parse_space
+from ..settings import FactorSettings, GraphSettings, RowSettings, Settings, described, parse_space
 from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
 from ..training.portable import Part
@@ -336,8 +336,10 @@ def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     known = described(GraphSettings) | described(RowSettings)
     found = {name: value for name, value in settings.items() if known[name].compared}
     if "space" in found:
-        space = ",".join(f"{factor.kind}{factor.dim}" for factor in parse_space(found["space"]))
-        found["space"] = space if "h" in space else f"h{space[1:]}"
+        factors = [FactorSettings(one.dim) if one.curved else one for one in parse_space(found["space"])]
+        if not any(one.curved for one in factors):
+            factors[0] = FactorSettings(factors[0].dim)
+        found["space"] = ",".join(one.text for one in factors)
     return found
 
 
@@ -465,7 +467,7 @@ class Run(ABC):
     def curvature_chosen(self) -> bool:
         """Whether the settings name a curvature, as those that a comparison recommends do, or are of a flat space."""
         named = "curvature" in self.settings or ":" in self.settings.get("space", "")
-        return named or all(factor.flat for factor in self.config.factors)
+        return named or not any(factor.curved for factor in self.config.factors)
 
     @property
     def fingerprint(self) -> str:

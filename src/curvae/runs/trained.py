@@ -24,8 +24,8 @@ from ..data.text_tables import UNNAMED, texts_of
 from ..errors import CurvaeError
 from ..hierarchy import Drivers, explain
 from ..hierarchy.drivers import expected_rows
+from ..maps.charts import Projection
 from ..maps.embedding import Embedding
-from ..plotting import Projection, project_from, project_to_disc
 from ..plotting.maps import edges_drawn
 from ..training.portable import export_part, onnx_bytes, require_onnx, torch_bytes
 from ..training.storage import Loaded, read_description, versions, write_bytes, write_json
@@ -201,14 +201,14 @@ def _projection(description: Mapping[str, Any], whole: Embedding, shown: Embeddi
     """The factor as reports draw it."""
     frames = stored_frames(description, whole)
     if frames is None:
-        return project_to_disc(shown.ball, shown.c)
-    return project_from(frames[whole.placed.index(shown.placed[0])], torch.from_numpy(shown.space))
+        return shown.chart.project(shown.points)
+    return shown.chart.project(shown.points, frames[whole.placed.index(shown.placed[0])])
 
 
 def _factor(embedding: Embedding, asked: str | None) -> Embedding:
-    """The factor that is shown: the one asked for, or the first hyperbolic one, or the first."""
+    """The factor that is shown: the one asked for, or the first that the viewer moves as a disc, or the first."""
     parts = {part.placed[0].name: part for part in embedding.parts}
-    name = asked or next((name for name in parts if name.startswith("h")), next(iter(parts)))
+    name = asked or next((name for name, part in parts.items() if part.chart.motion == "disc"), next(iter(parts)))
     if name not in parts:
         raise CurvaeError(f"the space of the run has no factor {name!r}; it has {quoted(parts)}")
     return parts[name]

@@ -114,11 +114,11 @@ class SpaceSettings(Part):
         super().__post_init__()
 
     def _take(self, factors: tuple[FactorSettings, ...]) -> None:
-        """Settle what `space` says: of one factor in the short form, of a product as text and total dimension."""
+        """Settle what `space` says: of one factor in the short form if it has one, else as text and total dimension."""
         known = described(type(self))
         short = FactorSettings(sum(factor.dim for factor in factors))
         values: dict[str, Any] = {"dim": short.dim, "space": ",".join(factor.text for factor in factors)}
-        if len(factors) == 1:
+        if len(factors) == 1 and factors[0].has_short_form:
             (short,) = factors
             values |= {"space": None, "curvature": short.curvature, "learn_curvature": short.learned}
         own = {"dim": short.dim, "curvature": short.curvature, "learn_curvature": short.learned}
@@ -145,10 +145,10 @@ class SpaceSettings(Part):
         return tuple(factor.prior_scale if scale == "auto" else scale for factor in self.factors)
 
     def with_curvature(self, c: float) -> Self:
-        """The same with another curvature, of every factor that is not flat."""
+        """The same with another curvature, of every factor that has one."""
         if self.space is None:
             return replace(self, curvature=c)
-        changed = (factor if factor.flat else replace(factor, curvature=c) for factor in self.factors)
+        changed = (replace(factor, curvature=c) if factor.curved else factor for factor in self.factors)
         return self.with_space(",".join(factor.text for factor in changed))
 
     def with_space(self, text: str) -> Self:
@@ -439,7 +439,7 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
         """What the models of one stack have in common: these settings without the numbers that may differ."""
         scale: float | Literal["auto"] = "auto" if self.prior_scale == "auto" else 1.0  # which has units of its own
         common = dataclasses.replace(self, seed=0, prior_scale=scale, learning_rate=1.0, beta=1.0)
-        return common if all(factor.flat for factor in self.factors) else common.with_curvature(1.0)
+        return common.with_curvature(1.0) if any(factor.curved for factor in self.factors) else common
 
     @property
     def divergence_weight(self) -> float:

@@ -5,13 +5,37 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import CurvaeError
 
-__all__ = ["FactorSettings", "parse_space"]
+__all__ = ["LETTERS", "NAME", "FactorSettings", "Letter", "parse_space"]
+
+
+class Letter(NamedTuple):
+    """A kind of factor as it is written.
+
+    Arguments:
+        meaning: in one word, for messages.
+        curvature: c of a factor that is written without; None for a kind that has no curvature to choose.
+    """
+
+    meaning: str
+    curvature: float | None = None
+
+
+LETTERS = {"h": Letter("hyperbolic", 1.0), "e": Letter("flat")}
+"""every kind of factor; `curvae.nn.space.FACTORS` and `curvae.maps.charts.CHARTS` have a class for each"""
+
+NAME = r"[a-z]\d+"
+"""what names of factors look like: the letter and the place in the product, such as h1 or e2"""
 
 _FACTOR = re.compile(r"([a-z])([0-9]{1,9})(?::(\S+))?")
-_GRAMMAR = "write h for hyperbolic or e for flat with a dimension, such as h2, h2:1.2, h2:learn or h2,e3"
+
+
+def _grammar() -> str:
+    letters = " or ".join(f"{letter} for {kind.meaning}" for letter, kind in LETTERS.items())
+    return f"write {letters} with a dimension, such as h2, h2:1.2, h2:learn or h2,e3"
 
 
 @dataclass(frozen=True)
@@ -22,16 +46,27 @@ class FactorSettings:
         dim: its dimension.
         curvature: c ≥ 0, the factor having curvature −c, or where learning starts.
         learned: whether c is trained.
+        kind: its letter; the curvature decides between h and e.
     """
 
     dim: int
     curvature: float = 1.0
     learned: bool = False
+    kind: str = "h"
+
+    def __post_init__(self) -> None:
+        if self.has_short_form:
+            object.__setattr__(self, "kind", "h" if self.curvature or self.learned else "e")
 
     @property
-    def flat(self) -> bool:
-        """Whether it is Euclidean."""
-        return self.curvature == 0 and not self.learned
+    def has_short_form(self) -> bool:
+        """Whether dimension and curvature alone can say it."""
+        return self.kind in ("h", "e")
+
+    @property
+    def curved(self) -> bool:
+        """Whether it has a curvature that can be chosen."""
+        return LETTERS[self.kind].curvature is not None
 
     @property
     def prior_scale(self) -> float:
@@ -48,11 +83,6 @@ class FactorSettings:
         return 1 / math.sqrt(1 + self.curvature * max(0, self.dim - 2))
 
     @property
-    def kind(self) -> str:
-        """The letter of the factor."""
-        return "e" if self.flat else "h"
-
-    @property
     def text(self) -> str:
         """As it is written.
 
@@ -60,8 +90,10 @@ class FactorSettings:
             >>> FactorSettings(2, 1.2).text, FactorSettings(3, 0.0).text
             ('h2:1.2', 'e3')
         """
-        given = "" if self.flat or (self.curvature == 1 and not self.learned) else f":{float(self.curvature)!r}"
-        return f"{self.kind}{self.dim}{':learn' if self.learned else given}"
+        if self.learned:
+            return f"{self.kind}{self.dim}:learn"
+        given = self.curved and self.curvature != LETTERS[self.kind].curvature
+        return f"{self.kind}{self.dim}" + (f":{float(self.curvature)!r}" if given else "")
 
 
 def parse_space(text: str) -> tuple[FactorSettings, ...]:
@@ -72,30 +104,31 @@ def parse_space(text: str) -> tuple[FactorSettings, ...]:
         ['h2:0.5', 'e3']
     """
     if not isinstance(text, str):
-        raise CurvaeError(f"space must be a text; {_GRAMMAR}; got {text!r}")
+        raise CurvaeError(f"space must be a text; {_grammar()}; got {text!r}")
     return tuple(_factor(part.strip(), text) for part in text.split(","))
 
 
 def _factor(text: str, space: str) -> FactorSettings:
     found = _FACTOR.fullmatch(text)
     if found is None or int(found[2]) < 1:
-        raise CurvaeError(f"space must be a product of factors: {_GRAMMAR}; got {space!r}")
+        raise CurvaeError(f"space must be a product of factors: {_grammar()}; got {space!r}")
     kind, dim, given = found[1], int(found[2]), found[3]
-    if kind not in "he":
-        raise CurvaeError(f"space {space!r} has a factor of the unknown kind {kind}; {_GRAMMAR}")
-    if kind == "e":
+    if kind not in LETTERS:
+        raise CurvaeError(f"space {space!r} has a factor of the unknown kind {kind}; {_grammar()}")
+    meaning, default = LETTERS[kind]
+    if default is None:
         if given is not None:
-            raise CurvaeError(f"space {space!r}: a flat factor has no curvature; write e{dim}")
-        return FactorSettings(dim, 0.0)
+            raise CurvaeError(f"space {space!r}: a {meaning} factor has no curvature; write {kind}{dim}")
+        return FactorSettings(dim, 0.0, kind=kind)
     if given == "learn":
-        return FactorSettings(dim, learned=True)
+        return FactorSettings(dim, default, True, kind)
     try:
-        curvature = 1.0 if given is None else float(given)
+        curvature = default if given is None else float(given)
     except ValueError:
         curvature = math.nan
     if not (curvature >= 0 and math.isfinite(curvature)):
         raise CurvaeError(
-            f"space {space!r}: what follows h{dim}: must be c ≥ 0, the factor having curvature −c, or learn; "
+            f"space {space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; "
             f"got {given!r}"
         )
-    return FactorSettings(dim, curvature)
+    return FactorSettings(dim, curvature, kind=kind)

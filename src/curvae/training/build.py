@@ -235,10 +235,10 @@ def _place(model: VAE, axes: Principal) -> None:
     for factor, weight, bias in zip(
         space, space.split_outputs(head.weight.mT), space.split_outputs(head.bias), strict=True
     ):
-        weight[:, : factor.dim] *= _RANDOM
-        bias[: factor.dim] = 0.0
+        weight[:, : factor.located] *= _RANDOM
+        bias[: factor.located] = 0.0
         length = float(factor.scale()) / 2 if factor.unit is None else 0.5
-        for axis in range(min(factor.dim, count - place)):
+        for axis in range(min(factor.located, count - place)):
             weight[2 * place, axis] += length
             weight[2 * place + 1, axis] -= length
             place += 1

@@ -143,7 +143,7 @@ def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -
         raise CurvaeError(
             'a comparison chooses among fixed curvatures; drop curvature="learn", or write h2 for h2:learn in the space'
         )
-    if config.space is not None and all(factor.flat for factor in config.factors):
+    if config.space is not None and not any(factor.curved for factor in config.factors):
         raise CurvaeError(
             f"all factors of the space {config.space} are flat, so there is no curvature to compare; write h for e"
         )

@@ -252,7 +252,7 @@ def _factor_health(part: Embedding, prior_scale: float, named: bool) -> list[str
             f"only {active} of {part.dim} {f'dimensions of the factor {name}' if named else 'latent dimensions'} are "
             f"in use; dimension {active} is enough, or lower beta"
         )
-    rim = float((np.sqrt(part.c) * np.linalg.norm(part.ball, axis=1) > _RIM).mean())
+    rim = float((np.linalg.norm(part.ball, axis=1) / part.chart.rim > _RIM).mean())
     if rim > 0.5:
         warnings.append(
             f"{rim:.0%} of the points sit at the rim of the disc{f' of the factor {name}' if named else ''} "

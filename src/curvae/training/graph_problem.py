@@ -411,7 +411,7 @@ class FittedGraph(FittedModel):
             split = EdgeSplit(*(_columns(places[f"split.{name}"]) for name in _SPLIT))
         factors = len(config.factors)
         sigma = (nodes,) if factors == 1 else (nodes, factors)
-        if places["space"].shape != (nodes, config.dim) or places["sigma"].shape != sigma:
+        if places["space"].shape != (nodes, model.space.width) or places["sigma"].shape != sigma:
             raise ValueError("its embedding has another number of nodes or dimensions")
         return cls(config, model, scaling, split, history), graph
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..errors import CurvaeError
-from ..geometry import hyperboloid as h
+from ..maps.embedding import placed_factors
 from ..models import Batch
 from ..nn import Conditioned
 from .fitted import Fitted
@@ -61,7 +61,7 @@ class _Scaled(nn.Module):
 
 
 class PortableEncoder(_Scaled):
-    """Rows in original units to the centres of their posteriors, as space parts S and in the Poincaré ball.
+    """Rows in original units to the centres of their posteriors, as space parts S and in coordinates for people.
 
     Where the model knows missing values they are NaN; otherwise NaN are replaced by `fills`, if there are some.
     """
@@ -70,7 +70,7 @@ class PortableEncoder(_Scaled):
 
     def __init__(self, fitted: Fitted, context: Array, fills: Array | None) -> None:
         super().__init__(fitted, context, without="decoder")
-        self.missing = fitted.layout.missing
+        self.missing, self.charts = fitted.layout.missing, [one.chart for one in placed_factors(fitted.model.space)]
         self.register_buffer("fills", None if fills is None or self.missing else torch.from_numpy(fills))
 
     def forward(self, x: Tensor, context: Tensor | None = None, size: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -81,8 +81,8 @@ class PortableEncoder(_Scaled):
         model: Any = self.model
         space = model.space
         S = space.centres(model.posterior.head(model._features(batch)))
-        parts = zip(space.split(S), space.curvatures(), strict=True)
-        return S, torch.cat([h.ball(part, c.double()) for part, c in parts], -1)
+        parts = zip(self.charts, space.split(S), strict=True)
+        return S, torch.cat([chart.coordinates(part) for chart, part in parts], -1)
 
 
 class PortableDecoder(_Scaled):

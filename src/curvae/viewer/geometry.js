@@ -137,6 +137,12 @@ const flat = {
   toDisc: (radius) => radius / 2,
 };
 
+// A plane that stays where it is: only the zoom changes.
+const still = { ...flat, shift: () => flat.identity, transvection: () => flat.identity };
+
+/** The ways in which a map moves, by the names that charts give them. */
+const MOTIONS = { disc: hyperbolic, plane: flat, still };
+
 /** The place on the screen of a point with the given radius and turn. */
 function place(geometry, pole, radius, turn) {
   const [t, x, y] = geometry.view(pole, radius, turn);

@@ -20,10 +20,10 @@ function csvCell(text) {
 class DiscMap {
   /** `layers` holds three canvases: `under` for the disc, `points`, and `over` for marks. */
   constructor(store, layers) {
-    const { c, extent } = store.facts;
+    const { c, motion, extent } = store.facts;
     this.store = store;
     this.layers = layers;
-    this.geometry = c > 0 ? hyperbolic : flat;
+    this.geometry = MOTIONS[motion];
     this.unit = c > 0 ? Math.sqrt(c) : 1; // metric lengths times this are those of curvature −1
     this.extent = extent;
     this.camera = this.geometry.identity;
@@ -329,8 +329,8 @@ class DiscMap {
       brush.fill();
     }
     if (this.show.grid) this.drawGrid(brush);
-    if (!geometry.flat) {
-      this.circle(brush, [0, 0], 1);
+    if (this.store.facts.outline !== null) {
+      this.circle(brush, [0, 0], this.store.facts.outline);
       brush.lineWidth = 1;
       brush.strokeStyle = theme.rim;
       brush.stroke();

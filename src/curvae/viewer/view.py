@@ -27,8 +27,9 @@ from torch import Tensor
 from ..data.files import count as counted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
+from ..maps.charts import Chart
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
-from ..plotting.disc import Points, as_number, fit_window, half_width, tensor
+from ..plotting.disc import Points, as_number, fit_window, half_width, on_page, tensor
 from ..plotting.style import (
     DARK_GREY,
     DARK_PALETTE,
@@ -274,6 +275,7 @@ class View:
         anonymous: leave out ids, and the order in which points and edges were given.
         title: of the page.
         about: sentences under it.
+        chart: of the factor whose points these are, if the manifold does not say it.
 
     Example:
         >>> ball = PoincareBall(2)
@@ -298,6 +300,7 @@ class View:
     anonymous: bool = False
     title: str = "Map"
     about: Sequence[str] = ()
+    chart: Chart | None = None
 
     def __post_init__(self) -> None:
         if self.manifold.dim != 2:
@@ -347,6 +350,15 @@ class View:
     def c(self) -> float:
         return as_number(self.manifold.c)
 
+    @property
+    def _ball(self) -> PoincareBall:
+        """Where space parts have the coordinates of the page."""
+        return PoincareBall(2, self.c)
+
+    @property
+    def _chart(self) -> Chart:
+        return on_page(self.chart or self._ball)
+
     def _read(self, points: Points) -> Tensor:
         z = tensor(points)
         if z.dim() != 2 or not len(z):
@@ -371,23 +383,25 @@ class View:
     @cached_property
     def _packed(self) -> tuple[dict[str, Any], Blocks, list[str]]:
         """What the page knows, its blocks, and what is inside in words."""
-        blocks, count, ball = Blocks(), len(self._space), PoincareBall(2, self.c)
+        blocks, count, chart = Blocks(), len(self._space), self._chart
         unit = math.sqrt(self.c) or 1.0  # by which lengths become those in units of the curvature; 1 in the plane
         space = torch.cat([self._space, self._nodes])
         x, y = space.T.numpy()
         radius = unit * Lorentz(2, self.c).dist0(space).numpy()
         turn = np.arctan2(y, x) / (2 * math.pi) % 1.0  # the direction as a part of a turn
-        reach = fit_window(*(ball.from_lorentz(part) for part in (self._space, self._nodes) if len(part)))
+        reach = fit_window(*(self._ball.from_lorentz(part) for part in (self._space, self._nodes) if len(part)))
         inside = [f"{counted(count, 'point')}: coordinates"]
         facts: dict[str, Any] = {
             "count": count,
             "c": self.c,
+            "motion": chart.motion,
+            "outline": chart.outline * unit if math.isfinite(chart.outline) else None,
             "title": self.title,
             "about": list(self.about),
             # Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it.
-            "extent": half_width(ball, reach) * unit,
+            "extent": half_width(chart, reach) * unit,
             "colours": _colours(),
-            **pack_points(blocks, np.minimum(radius, FARTHEST), turn, self.c > 0),
+            **pack_points(blocks, np.minimum(radius, FARTHEST), turn, chart.motion == "disc"),
         }
         if beyond := int((radius[:count] > FARTHEST).sum()):
             inside.append(f"{counted(beyond, 'point')} beyond √c·r = {FARTHEST:g}, drawn at that distance")
@@ -520,8 +534,7 @@ class View:
         if self.new is not None:
             some = np.union1d(some, np.flatnonzero(self.new))
             new = _array(self.new)[some]
-        ball = PoincareBall(2, self.c)
-        z = ball.from_lorentz(self._space)
+        ball, z = self._chart, self._ball.from_lorentz(self._space)
         name, first = next(iter(self.columns.items()), ("", None))
         labels = None if first is None else replace(colouring(_array(first)[some], len(some)), title=name)
         if self.images is not None and most is None:
@@ -531,7 +544,7 @@ class View:
         else:
             figure = Figure(figsize=(5.2, 4.6))
             ax = figure.subplots()
-        hierarchy = None if self.hierarchy is None else (ball.from_lorentz(self._nodes), self.hierarchy[1])
+        hierarchy = None if self.hierarchy is None else (self._ball.from_lorentz(self._nodes), self.hierarchy[1])
         if self.edges is not None and len(some) == count:
             names = None if self.anonymous or self.ids is None else np.asarray(self.ids).astype(np.str_)
             graph_map(ax, ball, z, np.transpose(self.edges), labels, names=names, hubs=hubs, hierarchy=hierarchy)

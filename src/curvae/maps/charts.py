@@ -1,0 +1,350 @@
+"""Charts: for each kind of factor, how its points are measured, written in tables, drawn and described."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from ..errors import CurvaeError
+from ..geometry import Lorentz, PoincareBall
+from ..geometry import hyperboloid as h
+from ..geometry.frames import Frame, align, picture_frame, seen_from
+from ..geometry.pairs import distance_table
+from ..geometry.pairs import distances as pair_distances
+
+__all__ = [
+    "CHARTS",
+    "BallChart",
+    "Chart",
+    "PlaneChart",
+    "Points",
+    "Projection",
+    "as_number",
+    "ball_chart",
+    "letter_of",
+    "numbered_columns",
+    "project_from",
+    "project_to_disc",
+    "tensor",
+]
+
+Array = NDArray[np.float64]
+Points = Tensor | ArrayLike
+
+Motion = Literal["disc", "plane", "still"]
+
+_BLOCK = 1 << 12  # rows whose copies are averaged at once
+
+
+def tensor(x: Points) -> Tensor:
+    """`x` as float64 on the CPU, without gradient."""
+    return torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x)).detach().double().cpu()
+
+
+def as_number(c: Tensor | float) -> float:
+    """The present value of a curvature, which may be learned."""
+    return float(c.detach()) if isinstance(c, Tensor) else float(c)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Points brought to a page of two coordinates: the disc, or the plane.
+
+    Arguments:
+        points: what was projected, shape (N, 2), coordinates of the page.
+        kept: Spearman's rank correlation between the distances before and after.
+        sentence: what was done and what it kept, for the reader of the picture.
+        c: minus the curvature of the page.
+        centre: the point that was moved to 0, shape (d,).
+        axes: the two directions kept, as columns, shape (d, 2).
+        space: the points as space parts on the hyperboloid, which tell those near the rim apart, shape (N, 2).
+    """
+
+    points: Tensor
+    kept: float
+    sentence: str
+    c: float
+    centre: Tensor
+    axes: Tensor
+    space: Tensor
+
+    @property
+    def manifold(self) -> Lorentz:
+        """The hyperboloid on which the space parts lie."""
+        return Lorentz(2, self.c)
+
+    def apply(self, points: Points) -> Tensor:
+        """Further points, of shape (…, d), projected the same way."""
+        z = _checked(points, self.c)
+        d = len(self.centre)
+        if z.shape[-1] != d:
+            raise CurvaeError(f"the projection was made for {d} dimensions, got points of shape {tuple(z.shape)}")
+        if d <= 2 and not self.centre.any():
+            return z @ self.axes  # to the last digit
+        frame = Frame(h.from_ball(self.centre, self.c), self.axes, self.c)
+        return PoincareBall(2, self.c).from_lorentz(frame.apply(h.from_ball(z, self.c)))
+
+
+class Chart:
+    """How the points of one kind of factor are measured, written in tables, drawn and described.
+
+    Points are float64 tensors (…, width), as models have them. What is drawn has two coordinates of a page; by default
+    points are drawn as they lie in ℝ^width, around 0, and turned. `CHARTS` has the class of every letter.
+
+    Arguments:
+        dim: dimension of the factor.
+        c: minus its curvature.
+
+    Attributes:
+        motion: how the viewer moves the page: "disc", isometries of the Poincaré disc; "plane", translations; "still",
+            not at all.
+        radial: whether `curvae.distributions.HyperbolicRadius` is the distance of its prior from the origin.
+        width: number of coordinates of a point.
+        space: with `logmap0`, `expmap0`, `dist0`, `dist`, `geodesic` and `frechet_mean`, as a `Manifold` has them.
+        page: the same of what is drawn, for points (…, 2) of the page: `contains`, `dist` and `geodesic`.
+        rim: radius on the page at which points are infinitely far away; ∞ if there is no such rim.
+        outline: radius of the circle that is drawn around the page; ∞ for none.
+        summary: what it is, in a word or two.
+    """
+
+    motion: ClassVar[Motion] = "still"
+    radial: ClassVar[bool] = False
+    space: Any
+    page: Any
+    summary: str
+
+    def __init__(self, dim: int, c: float) -> None:
+        self.dim = self.width = dim
+        self.c, self.rim, self.outline = c, math.inf, math.inf
+
+    def distance_table(self, x: Tensor, y: Tensor) -> Tensor:
+        """Distances of points (n, width) to points (m, width)."""
+        return self.space.dist(x[:, None], y)
+
+    def pair_distances(self, points: Tensor, pairs: Tensor) -> Tensor:
+        """Distances of listed pairs, (2, ·), of points."""
+        return self.space.dist(*points[pairs])
+
+    def align(self, points: Tensor, onto: Tensor, rows: Tensor) -> Tensor:
+        """Points moved by the isometry that brings the listed rows nearest to those of `onto`; by default not moved."""
+        return points
+
+    def mean_squares(self, copies: Tensor) -> Tensor:
+        """Mean squared distance of points (copies, rows, width) from the Fréchet mean of each row."""
+        return self.space.dist(copies, self.space.frechet_mean(copies.transpose(0, 1))).square().mean(0)
+
+    def coordinates(self, points: Tensor) -> Tensor:
+        """Coordinates for people."""
+        return points
+
+    def points(self, coordinates: Tensor) -> Tensor:
+        """The inverse of `coordinates`; raises ValueError where there is no such point."""
+        return coordinates
+
+    def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:
+        """Coordinates by the names of their columns in tables; `name` is that of the factor in a product."""
+        return numbered_columns(name or "point", self.coordinates(points))
+
+    def frame(self, points: Tensor, scores: Tensor, centre: Tensor | None = None) -> Frame:
+        """The frame in which points are drawn; see `picture_frame`. By default 0 is in the middle, not the centre."""
+        return picture_frame(points, 0.0, scores, points.new_zeros(self.width))
+
+    def place(self, frame: Frame, points: Tensor) -> Tensor:
+        """Coordinates on the page of points that are drawn in a frame."""
+        return frame.apply(points)
+
+    def project(self, points: Tensor, frame: Frame | None = None) -> Projection:
+        """Points as they are drawn in a frame, and what that loses; without a frame as they are."""
+        frame = frame or Frame(points.new_zeros(self.width), torch.eye(self.width, 2, dtype=points.dtype), 0.0)
+        z = self.place(frame, points)
+        return Projection(z, 1.0, "all latent dimensions", 0.0, frame.centre, frame.axes, 2.0 * z)
+
+    def text(self, alone: bool = True) -> str:
+        """What it is, for a sentence or a table: the only factor, or one in a product."""
+        return self.summary
+
+
+def numbered_columns(name: str, values: Points) -> dict[str, Array]:
+    """Columns of numbers by name and place, counted from 1."""
+    return {f"{name}_{i + 1}": column for i, column in enumerate(np.asarray(values).T)}
+
+
+class BallChart(Chart):
+    """Hyperbolic space: points are space parts on the hyperboloid, tables and pictures have ball coordinates."""
+
+    motion: ClassVar[Motion] = "disc"
+    radial = True
+
+    def __init__(self, dim: int, c: float) -> None:
+        super().__init__(dim, c)
+        self.space, self._ball, self.page = Lorentz(dim, c), PoincareBall(dim, c), PoincareBall(2, c)
+        self.rim = self.outline = 1 / math.sqrt(c) if c else math.inf
+        self.summary = f"c = {c:.4g}"
+
+    def distance_table(self, x: Tensor, y: Tensor) -> Tensor:
+        return distance_table(x, y, torch.tensor(self.c, dtype=torch.float64))
+
+    def pair_distances(self, points: Tensor, pairs: Tensor) -> Tensor:
+        return pair_distances(points, pairs, torch.tensor(self.c, dtype=torch.float64))
+
+    def align(self, points: Tensor, onto: Tensor, rows: Tensor) -> Tensor:
+        return align(points[rows], onto[rows], self.c).apply(points)
+
+    def mean_squares(self, copies: Tensor) -> Tensor:
+        # Seen from one of them, which keeps more digits than far from the origin.
+        near = (seen_from(part[0], part, self.c) for part in copies.split(_BLOCK, 1))
+        return torch.cat([Chart.mean_squares(self, part) for part in near])
+
+    def coordinates(self, points: Tensor) -> Tensor:
+        return self._ball.from_lorentz(points)
+
+    def points(self, coordinates: Tensor) -> Tensor:
+        self._ball.check(coordinates)
+        return self._ball.to_lorentz(coordinates)
+
+    def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:
+        return numbered_columns(f"{name}_ball" if name else "ball", self.coordinates(points))
+
+    def frame(self, points: Tensor, scores: Tensor, centre: Tensor | None = None) -> Frame:
+        return picture_frame(points, self.c, scores, centre)
+
+    def place(self, frame: Frame, points: Tensor) -> Tensor:
+        return self.page.from_lorentz(frame.apply(points))
+
+    def project(self, points: Tensor, frame: Frame | None = None) -> Projection:
+        return project_to_disc(self.coordinates(points), self.c) if frame is None else project_from(frame, points)
+
+    def text(self, alone: bool = True) -> str:
+        return f"{self.summary} (curvature −{self.c:.4g})"
+
+
+class PlaneChart(BallChart):
+    """Flat space, as the case c = 0: coordinates of a single factor are those of the ball, in a product metric ones."""
+
+    motion: ClassVar[Motion] = "plane"
+
+    def __init__(self, dim: int, c: float = 0.0) -> None:
+        super().__init__(dim, c)
+        self.summary = "flat"
+
+    def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:
+        return numbered_columns(name, self.space.logmap0(points)) if name else super().columns(points)
+
+    def text(self, alone: bool = True) -> str:
+        return "c = 0 (flat)" if alone else self.summary
+
+
+CHARTS: dict[str, type[Chart]] = {"h": BallChart, "e": PlaneChart}
+"""the class of every kind of factor, by its letter"""
+
+
+def letter_of(c: float) -> str:
+    """The letter of a space of curvature −c."""
+    return "h" if c else "e"
+
+
+def ball_chart(dim: int, c: float) -> Chart:
+    """The chart of a space of curvature −c."""
+    return CHARTS[letter_of(c)](dim, c)
+
+
+# The one projection of hyperbolic and flat spaces of many dimensions to the disc, with what it loses.
+
+_PAIRS = 2000
+_ALL_PAIRS = 300  # up to so many points all pairs are compared
+_MEAN_OF = 5000  # the Fréchet mean of more points costs memory and moves nothing that can be seen
+
+
+def project_to_disc(points: Points, c: Tensor | float) -> Projection:
+    """Bring ball points of any dimension to the disc of the same curvature.
+
+    Two dimensions stay untouched and one becomes the horizontal axis. With more, the Fréchet mean is moved to 0, the
+    points go to the tangent space there by log_0, are turned to their two principal directions, and return by exp_0.
+
+    Arguments:
+        points: ball coordinates, shape (N, d).
+        c: minus the curvature.
+
+    Example:
+        >>> ball = PoincareBall(5, 1.0)
+        >>> x = ball.random(200, generator=torch.Generator().manual_seed(0))
+        >>> projection = project_to_disc(x, 1.0)
+        >>> projection.points.shape, round(projection.kept, 2)
+        (torch.Size([200, 2]), 0.65)
+    """
+    c = as_number(c)
+    z = _checked(points, c)
+    if z.dim() != 2 or not z.numel():
+        raise CurvaeError(f"points to project must have shape (N, d) with N and d at least 1, got {tuple(z.shape)}")
+    n, d = z.shape
+    if d <= 2:
+        axes = torch.eye(d, 2, dtype=z.dtype)
+        sentence = (
+            "the two latent dimensions as they are" if d == 2 else "the one latent dimension, on the horizontal axis"
+        )
+        return Projection(z @ axes, 1.0, sentence, c, z.new_zeros(d), axes, h.from_ball(z @ axes, c))
+    some = z if n <= _MEAN_OF else z[np.random.default_rng(0).choice(n, _MEAN_OF, replace=False)]
+    centre = PoincareBall(d, c).frechet_mean(some)
+    frame = Frame(h.from_ball(centre, c), torch.eye(d, dtype=z.dtype), c)
+    v = frame.coordinates(h.from_ball(z, c))
+    axes = torch.linalg.eigh(v.T @ v / n)[1][:, [-1, -2]]
+    # The sign of an eigenvector is arbitrary; its largest entry is made positive.
+    axes = axes * torch.take_along_dim(axes, axes.abs().argmax(0, keepdim=True), 0).sign()
+    return project_from(replace(frame, axes=axes), h.from_ball(z, c))
+
+
+def project_from(frame: Frame, S: Tensor) -> Projection:
+    """Points as they are seen from a frame of two axes.
+
+    Arguments:
+        frame: the point in the middle of the disc and what is drawn to the right and upwards; one that `picture_frame`
+            chose, say.
+        S: space parts of points on the hyperboloid, (N, d).
+    """
+    space = frame.apply(S)
+    kept, sentence = _describe_loss(S, space, frame) if len(frame.centre) > 2 else (1.0, "all latent dimensions")
+    points = PoincareBall(2, frame.c).from_lorentz(space)
+    return Projection(points, kept, sentence, frame.c, h.ball(frame.centre, frame.c), frame.axes, space)
+
+
+def _describe_loss(S: Tensor, space: Tensor, frame: Frame) -> tuple[float, str]:
+    """Return the rank correlation of distances between points and their projection, and what was lost in words."""
+    before, after = (float(h.dist0(x, frame.c).square().sum()) for x in (seen_from(frame.centre, S, frame.c), space))
+    share = after / before if before > 0 else 1.0
+    kept = _rank_correlation(S, space, frame.c)
+    sentence = (
+        f"projected from {S.shape[1]} dimensions: {100 * share:.0f} % of the variance at the origin kept, "
+        f"rank correlation of distances {kept:.2f}"
+    )
+    return kept, sentence
+
+
+def _checked(points: Points, c: float) -> Tensor:
+    z = tensor(points)
+    if z.dim() and z.numel() and not bool(PoincareBall(z.shape[-1], c).contains(z).all()):
+        raise CurvaeError(
+            f"some points are not finite or lie outside the ball c·|z|² < 1 with c = {c:g}; give ball coordinates"
+        )
+    return z
+
+
+def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
+    n = len(before)
+    if n <= _ALL_PAIRS:
+        i, j = np.triu_indices(n, 1)
+    else:  # pairs of two different points at random
+        i = np.random.default_rng(0).integers(0, n, _PAIRS)
+        j = (i + np.random.default_rng(1).integers(1, n, _PAIRS)) % n
+    x, y = (Lorentz(S.shape[-1], c).dist(S[i], S[j]).numpy() for S in (before, after))
+    if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
+        # Ranks that are all equal have no correlation: either nothing was lost or everything.
+        return float(np.allclose(x, y))
+    from scipy.stats import spearmanr  # takes long to import
+
+    return float(spearmanr(x, y).statistic)
