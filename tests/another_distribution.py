@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from curvae.distributions import HyperbolicNormal
 from curvae.distributions.radial import bulk
 from curvae.geometry.functions import logsinhc
@@ -16,16 +18,16 @@ POWER = 1.4
 class HeavyTailed(HyperbolicNormal):
     """The vector from loc to the point has the direction of a normal one and its length to a power."""
 
-    def _bend(self, noise, exact):
+    def bend(self, noise, exact):
         return noise * noise.norm(dim=-1, keepdim=True) ** (POWER - 1)
 
-    def _log_density(self, ww, vv):
+    def log_density(self, ww, vv):
         d = self.manifold.dim
         log_length = ww.log() / 2 / POWER  # of the noise
         log_density = -(2 * log_length).exp() / 2 - d / 2 * math.log(2 * math.pi)
         log_density = log_density + d * (log_length - ww.log() / 2) - math.log(POWER)
-        return log_density - self._log_det() - (d - 1) * logsinhc(self._c * vv)
+        return log_density - self.log_det() - (d - 1) * logsinhc(self.c * vv)
 
-    def _radius_nodes(self):
-        lengths, weights = bulk(self._spread.new_zeros(()), self.manifold.dim)
+    def radius_nodes(self):
+        lengths, weights = bulk(self.loc.new_zeros((), dtype=torch.float64), self.manifold.dim)
         return lengths**POWER, weights

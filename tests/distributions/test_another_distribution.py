@@ -49,7 +49,7 @@ def test_draws_follow_the_density(manifold, c):
 
     grid = np.linspace(1e-9, 30.0, 1201)
     frame = torch.zeros(len(grid), DIM, dtype=F64)
-    frame[:, 0] = torch.from_numpy(grid) / float(q.manifold._factor0)
+    frame[:, 0] = torch.from_numpy(grid) / float(q.manifold.lambda_x(torch.zeros(DIM, dtype=F64)))
     here = HeavyTailed(torch.zeros(DIM, dtype=F64), q.scale, q.manifold)
     sinh = np.sinh(math.sqrt(c) * grid) / math.sqrt(c) if c else grid
     density = here.log_prob(q.manifold.expmap0(frame)).exp().numpy() * 4 * math.pi * sinh**2
@@ -76,7 +76,7 @@ def test_a_step_is_made_of_its_own_methods(noise):
 
 def test_a_subclass_of_a_fused_distribution_is_not_taken_for_it():
     class Narrow(WrappedNormal):
-        def _bend(self, noise, exact):
+        def bend(self, noise, exact):
             return noise / 2
 
     u, scale = torch.zeros(4, DIM, dtype=F64), torch.ones(4, 1, dtype=F64)
@@ -128,10 +128,10 @@ def test_entropy_and_divergence():
 
 def test_without_nodes_mean_values_are_refused():
     class Bare(HeavyTailed):
-        _radius_nodes = HyperbolicNormal._radius_nodes
+        radius_nodes = HyperbolicNormal.radius_nodes
 
     q = Bare(torch.zeros(DIM), 1.0, Lorentz(DIM))
     assert q.sample((4,)).shape == (4, DIM)
     for ask in (q.entropy, lambda: kl_divergence(q, q)):
-        with pytest.raises(NotImplementedError, match="Bare has no _radius_nodes"):
+        with pytest.raises(NotImplementedError, match="Bare has no radius_nodes"):
             ask()

@@ -207,7 +207,7 @@ def test_options_are_not_for_factors_that_are_modules():
 
 def test_a_distribution_says_whether_it_can_be_diagonal():
     class Own(WrappedNormal):
-        _diagonal = False
+        allows_diagonal = False
 
     assert HyperbolicFactor(2, distribution="wrapped", diagonal=True).outputs == 4
     with pytest.raises(ValueError, match="Own has one standard deviation for all axes"):

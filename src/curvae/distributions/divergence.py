@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence, register_kl
 
+from ..geometry import Manifold
 from ..geometry import hyperboloid as h
 from ..geometry.checks import broadcast_shapes, holds
 from ..geometry.functions import asinhc, logsinhc
@@ -19,8 +20,11 @@ from .radius import HyperbolicRadius, SphericalUniform
 __all__ = ["kl_divergence", "kl_quadrature"]
 
 
-def _same_curvature(c: Tensor | float, k: Tensor | float) -> bool:
-    return c is k or holds(torch.as_tensor(c) == torch.as_tensor(k, device=getattr(c, "device", None)))
+def _same_space(a: Manifold | HyperbolicRadius, b: Manifold | HyperbolicRadius) -> bool:
+    """Whether both have one dimension and curvature, in whichever coordinates."""
+    if a.dim != b.dim or a.c is b.c:
+        return a.dim == b.dim
+    return holds(torch.as_tensor(a.c) == torch.as_tensor(b.c, device=getattr(a.c, "device", None)))
 
 
 @register_kl(SphericalUniform, SphericalUniform)
@@ -32,7 +36,7 @@ def _kl_sphere(p: SphericalUniform, q: SphericalUniform) -> Tensor:
 
 @register_kl(HyperbolicRadius, HyperbolicRadius)
 def _kl_radius(p: HyperbolicRadius, q: HyperbolicRadius) -> Tensor:
-    if p.dim != q.dim or not _same_curvature(p.c, q.c):
+    if not _same_space(p, q):
         raise NotImplementedError("KL(HyperbolicRadius ‖ HyperbolicRadius) needs equal dim and c")
     s, t = p._sigma, q._sigma
     log_ratio = radial.log_normaliser(q._q, p.dim) - radial.log_normaliser(p._q, p.dim) + p.dim * (t.log() - s.log())
@@ -46,14 +50,17 @@ def _result(value: Tensor, p: Distribution, q: Distribution, *dtypes: torch.dtyp
 
 @register_kl(HyperbolicNormal, HyperbolicNormal)
 def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
-    if not _same_space(p, q):
+    if not _same_space(p.manifold, q.manifold):
         raise NotImplementedError(
             f"KL({type(p).__name__} ‖ {type(q).__name__}) needs both on the same space, got {p.manifold} and "
             f"{q.manifold}"
         )
-    if p._gaussian_if_flat and q._gaussian_if_flat and (p.manifold.dim == 1 or _flat(p.manifold.c)):
-        return _result(_kl_gaussian(p, q), p, q, p._dtype, q._dtype)
-    if not (_isotropic(p) and _isotropic(q)):
+    if p.gaussian_if_flat and q.gaussian_if_flat:
+        c = p.manifold.c  # 0 is taken for flat only where no gradient in c is wanted
+        flat = not differentiated(c) and holds(c == 0) if isinstance(c, Tensor) else c == 0
+        if flat or p.manifold.dim == 1:
+            return _result(_kl_gaussian(p, q), p, q, p._dtype, q._dtype)
+    if not (p.isotropic and q.isotropic):
         raise NotImplementedError(
             f"no closed form for KL({type(p).__name__} ‖ {type(q).__name__}) on {p.manifold} with a diagonal or full "
             "covariance: estimate it by z, log_p = p.rsample_and_log_prob((1000,)); (log_p - q.log_prob(z)).mean(0)"
@@ -61,36 +68,22 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     return kl_quadrature(p, q)
 
 
-def _same_space(p: HyperbolicNormal, q: HyperbolicNormal) -> bool:
-    """Whether both live on spaces of one dimension and curvature, in whichever coordinates."""
-    return p.manifold.dim == q.manifold.dim and _same_curvature(p.manifold.c, q.manifold.c)
-
-
-def _flat(c: Tensor | float) -> bool:
-    """Whether c is 0 and no gradient in it is wanted."""
-    return not differentiated(c) and holds(c == 0) if isinstance(c, Tensor) else c == 0
-
-
-def _isotropic(p: HyperbolicNormal) -> bool:
-    return p.manifold.dim == 1 or (p.scale_tril is None and p.scale.shape[-1] == 1)
-
-
 def _kl_gaussian(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     """Where the space is flat, or a line, both normals are Gaussian in the vector from loc to the point."""
     scale, other = _factor(p), _factor(q)
-    apart = h.logmap0(_between(p, q), p._c)
+    apart = h.logmap0(_between(p, q), p.c)
     inner = torch.linalg.solve_triangular(other, scale, upper=False)
     shift = torch.linalg.solve_triangular(other, apart.unsqueeze(-1), upper=False)
     value = (inner.square().sum((-2, -1)) + shift.square().sum((-2, -1)) - p.manifold.dim) / 2
-    return value + q._log_det() - p._log_det()
+    return value + q.log_det() - p.log_det()
 
 
 def _between(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
-    """Space part of the centre of p seen from that of q, which may be given in another chart."""
-    if type(p.manifold)._displacement is type(q.manifold)._displacement:
-        return q.manifold._displacement(q._loc, p._loc)
-    S, T = q.manifold._read(q._loc), p.manifold._read(p._loc)
-    return h.displacement(S, T, q._c)
+    """Space part of the centre of p seen from that of q, which may be given in other coordinates."""
+    here, there = q.manifold._coordinates, p.manifold._coordinates
+    if type(here) is type(there):
+        return here.displacement(q._loc, p._loc)
+    return h.displacement(here.space_part(q._loc), there.space_part(p._loc), q.c)
 
 
 def _factor(p: HyperbolicNormal) -> Tensor:
@@ -117,25 +110,22 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
         3.9352
     """
     d = q.manifold.dim
-    if not _same_space(q, p):
+    if not _same_space(q.manifold, p.manifold):
         raise ValueError(f"both distributions must live on the same space, got {q.manifold} and {p.manifold}")
     for role, dist in (("first", q), ("second", p)):
-        if not _isotropic(dist):
+        if not dist.isotropic:
             raise ValueError(f"kl_quadrature needs isotropic distributions, the {role} is not")
 
-    c = torch.as_tensor(q._c, dtype=torch.float64, device=q.loc.device)
+    c = torch.as_tensor(q.c, dtype=torch.float64, device=q.loc.device)
     rank = len(broadcast_shapes(q.batch_shape, p.batch_shape))
-    t, weights = (nodes_first(part, rank) for part in q._radius_nodes())
+    t, weights = (nodes_first(part, rank) for part in q.radius_nodes())
     half, angle_weights = (part.view(-1, *(rank + 1) * (1,)) for part in _angles(d, c.device))
-    square = _third_side_squared(_sigma(q) * t, h.dist0(_between(q, p), c), half, c)
-    log_p = p._log_density(square / _sigma(p) ** 2, square)
+    # In one dimension the scale may be given as a matrix.
+    sigma, other = (x._spread[..., 0] if x.scale_tril is None else x._spread[..., 0, 0] for x in (q, p))
+    square = _third_side_squared(sigma * t, h.dist0(_between(q, p), c), half, c)
+    log_p = p.log_density(square / other**2, square)
     cross = -(weights * (angle_weights * log_p).sum(0)).sum(0)
     return _result(cross - q._entropy(), q, p, q._dtype, p._dtype)
-
-
-def _sigma(p: HyperbolicNormal) -> Tensor:
-    """The standard deviation of an isotropic distribution, of the batch shape."""
-    return p._spread[..., 0] if p.scale_tril is None else p._spread[..., 0, 0]
 
 
 def _angles(dim: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,8 @@
 """Wrapped and Riemannian normal distributions, and what it takes to add another: one core, a radius each.
 
-A draw is noise → w → v → point: standard normal noise is bent into w (which sets the
-distribution of the radius), stretched into the frame
-vector v (by the scale), and carried from the centre by the exponential map. Its log-density needs only w and v,
-never a distance computed back from the point, and is with respect to the Riemannian measure.
+A draw is noise → w → v → point: standard normal noise is bent into w (which sets the distribution of the radius),
+stretched into the frame vector v (by the scale), and carried from the centre by the exponential map. Its log-density
+needs only w and v, never a distance computed back from the point, and is with respect to the Riemannian measure.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ __all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal", "nodes_first
 class HyperbolicNormal(Validated):
     """A distribution around `loc` whose density depends on a point through its distance, or its whitened distance.
 
-    A subclass gives two methods: `_bend`, which turns noise into draws, and `_log_density`. It can then be sampled, and
-    serve as posterior and prior of a model. With `_radius_nodes` it also has an entropy and divergences.
+    A subclass gives two methods: `bend`, which turns noise into draws, and `log_density`. It can then be sampled, and
+    serve as posterior and prior of a model. With `radius_nodes` it also has an entropy and divergences.
 
     Arguments:
         loc: centre μ, shape (…, d), in the manifold's coordinates.
@@ -51,9 +50,9 @@ class HyperbolicNormal(Validated):
     # Present only for a full covariance.
     scale_tril: Tensor | None = None
     # Whether there may be one standard deviation an axis.
-    _diagonal = False
+    allows_diagonal = False
     # Whether it is Gaussian in the vector from `loc` where the space is flat, or a line.
-    _gaussian_if_flat = False
+    gaussian_if_flat = False
     # Whether the mean radius grows as (d−1)·√c·scale², and not as the scale.
     _grows_as_square = False
     # Whether `loc` is known to be the origin, which saves work.
@@ -75,7 +74,8 @@ class HyperbolicNormal(Validated):
         if self.scale_tril is not None:
             spread, given, event_dims = self.scale_tril, "scale_tril", 2
         else:
-            spread = self.scale = _isotropic_or_diagonal(scale, loc, (1, manifold.dim) if self._diagonal else (1,))
+            widths = (1, manifold.dim) if self.allows_diagonal else (1,)
+            spread = self.scale = _isotropic_or_diagonal(scale, loc, widths)
             given, event_dims = "scale", 1
         self.__dict__["arg_constraints"] = {"loc": self.support, given: type(self).arg_constraints[given]}
         # Widened once, so that gradients through their many uses are summed in float64.
@@ -90,10 +90,10 @@ class HyperbolicNormal(Validated):
 
     def _check_arguments(self) -> None:
         if not holds(valid := self.manifold.contains(self.loc)):
-            point = offender(self.loc, valid)
-            reason = "" if point is None else f", got {point.tolist()}: {self.manifold._complaint(point)}"
+            point, explain = offender(self.loc, valid), self.manifold._coordinates.explain_outside
+            reason = "" if point is None else f", got {point.tolist()}: {explain(point)}"
             raise ValueError(f"loc must lie in {self.manifold}{reason}")
-        c = self._c.unsqueeze(-1) if isinstance(self._c, Tensor) else self._c
+        c = self.c.unsqueeze(-1) if isinstance(self.c, Tensor) else self.c
         growth = self.manifold.dim - 1 if self._grows_as_square else 0
         if self.scale_tril is None:
             check_scale("scale", self.scale, c, growth)
@@ -113,39 +113,47 @@ class HyperbolicNormal(Validated):
     # --- what a subclass gives -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _bend(self, noise: Tensor, exact: bool) -> Tensor:
-        """Draws w = v/σ, in units of the scale, from standard normal noise, both of shape (…, d) and float64.
+    def bend(self, noise: Tensor, exact: bool) -> Tensor:
+        """Turn standard normal noise into w = v/σ, a draw in units of the scale; both have shape (…, d), in float64.
 
         `exact` asks for double precision; otherwise single precision is enough.
         """
 
     @abstractmethod
-    def _log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
-        """Log-density with respect to the Riemannian measure where |w|² is `ww` and |v|² is `vv`, shape (…), float64.
+    def log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
+        """Return the log-density where |w|² is `ww` and |v|² is `vv`, all of shape (…) and float64.
 
-        It is normalised: ∫ exp(log-density)·(sinh(√c·r)/√c)^(d−1) dr over the radius r = |v|, times the area of the
-        unit sphere in ℝ^d, is 1. `_log_det` is the part of it that the scale contributes in flat space, d·log σ.
+        It is with respect to the Riemannian measure, and normalised: ∫ exp(log-density)·(sinh(√c·r)/√c)^(d−1) dr over
+        the radius r = |v|, times the area of the unit sphere in ℝ^d, is 1. `log_det` is the part of it that the scale
+        contributes in flat space, d·log σ.
         """
 
-    def _radius_nodes(self) -> tuple[Tensor, Tensor]:
-        """Nodes t = r/σ along a last axis, behind those of the batch, and weights with which Σ weight·f(t) is the mean
-        of f(t)."""
-        raise NotImplementedError(f"{type(self).__name__} has no _radius_nodes, from which mean values are computed")
+    def radius_nodes(self) -> tuple[Tensor, Tensor]:
+        """Return nodes t = r/σ along a last axis, behind those of the batch, and weights with which Σ weight·f(t) is
+        the mean of f(t)."""
+        raise NotImplementedError(f"{type(self).__name__} has no radius_nodes, from which mean values are computed")
 
     def _entropy(self) -> Tensor:
-        """The entropy in float64, not expanded to the batch shape."""
-        t, weights = (nodes_first(part, len(self.batch_shape)) for part in self._radius_nodes())
-        return -(weights * self._log_density(t * t, (self._spread[..., 0] * t) ** 2)).sum(0)
+        """Return the entropy in float64, not expanded to the batch shape."""
+        t, weights = (nodes_first(part, len(self.batch_shape)) for part in self.radius_nodes())
+        return -(weights * self.log_density(t * t, (self._spread[..., 0] * t) ** 2)).sum(0)
 
-    # --- the scale --------------------------------------------------------------------------------------------------
+    # --- what a subclass may use -----------------------------------------------------------------------------------
 
-    def _stretch(self, w: Tensor) -> Tensor:
-        return self._spread * w
+    @property
+    def c(self) -> Tensor | float:
+        """Minus the curvature of the manifold, in float64."""
+        return self.manifold._c
 
-    def _whiten(self, v: Tensor) -> Tensor:
-        return v / self._spread
+    @property
+    def isotropic(self) -> bool:
+        """Whether the standard deviation is the same along every axis."""
+        return self.manifold.dim == 1 or (self.scale_tril is None and self.scale.shape[-1] == 1)
 
-    def _log_det(self) -> Tensor:
+    def log_det(self) -> Tensor:
+        """Return the logarithm of the determinant of the scale, d·log σ if it is isotropic; float64."""
+        if self.scale_tril is not None:
+            return self._spread.diagonal(0, -2, -1).log().sum(-1)
         log_scale = self._spread.log()
         return log_scale.sum(-1) if log_scale.shape[-1] == self.manifold.dim else self.manifold.dim * log_scale[..., 0]
 
@@ -180,23 +188,21 @@ class HyperbolicNormal(Validated):
             new.scale_tril = self.scale_tril.expand(*new._batch_shape, -1, -1)
         return new
 
-    @property
-    def _c(self) -> Tensor | float:
-        return self.manifold._c
-
     def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
         """Standard normal noise for draws of the given shape."""
         return torch.randn(self._extended_shape(sample_shape), dtype=self._dtype, device=self.loc.device)
 
     def _draw(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         check_noise(noise, self.batch_shape, self.manifold.dim)
-        w = self._bend(noise.double(), exact=noise.dtype == torch.float64)
-        v = self._stretch(w)
+        w = self.bend(noise.double(), exact=noise.dtype == torch.float64)
+        # v = L·w for the Cholesky factor L of the covariance
+        v = self._spread * w if self.scale_tril is None else (self._spread @ w.unsqueeze(-1)).squeeze(-1)
+        coordinates = self.manifold._coordinates
         if self._centred:
-            z = self.manifold._coordinates(h.expmap0(v, self._c))
+            z = coordinates.point(h.expmap0(v, self.c))
         else:
-            z = self.manifold._shoot(self._loc, v, framed=True)
-        if self._strict and not holds(held := self.manifold._holds(z, self._dtype)):
+            z = coordinates.shoot(self._loc, v, framed=True)
+        if self._strict and not holds(held := coordinates.holds(z, self._dtype)):
             remedies = ["Lorentz coordinates"] if isinstance(self.manifold, PoincareBall) else []
             remedies += ["float64"] if self._dtype != torch.float64 else []
             raise ValueError(
@@ -204,7 +210,7 @@ class HyperbolicNormal(Validated):
                 f"{' or '.join([*remedies, 'a smaller scale'])}: its distance from loc must be smaller"
                 f"{got(h.norm(v).expand(held.shape), held)}"
             )
-        return self.manifold._round(z, self._dtype), w, v
+        return coordinates.round(z, self._dtype), w, v
 
     def transform(self, noise: Tensor) -> Tensor:
         """The draw made from standard normal `noise` of shape (…, d): a pure function.
@@ -223,15 +229,19 @@ class HyperbolicNormal(Validated):
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """`transform` together with the log-density of the draw."""
         z, w, v = self._draw(noise)
-        return z, self._log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
+        return z, self.log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density with respect to the Riemannian measure."""
         value = self._checked(value).double()
-        S = self.manifold._read(value) if self._centred else self.manifold._displacement(self._loc, value)
-        v = h.logmap0(S, self._c)
-        w = self._whiten(v)
-        return self._log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
+        coordinates = self.manifold._coordinates
+        S = coordinates.space_part(value) if self._centred else coordinates.displacement(self._loc, value)
+        v = h.logmap0(S, self.c)
+        if self.scale_tril is None:
+            w = v / self._spread
+        else:
+            w = torch.linalg.solve_triangular(self._spread, v.unsqueeze(-1), upper=False).squeeze(-1)
+        return self.log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
 
 
 def nodes_first(nodes: Tensor, rank: int) -> Tensor:
@@ -278,7 +288,7 @@ class WrappedNormal(HyperbolicNormal):
         True
     """
 
-    _diagonal = _gaussian_if_flat = True
+    allows_diagonal = gaussian_if_flat = True
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
         **HyperbolicNormal.arg_constraints,
         "scale_tril": constraints.lower_cholesky,
@@ -307,25 +317,14 @@ class WrappedNormal(HyperbolicNormal):
             self.scale_tril = scale_tril
         super().__init__(loc, scale, manifold, validate_args=validate_args)
 
-    def _bend(self, noise: Tensor, exact: bool) -> Tensor:
+    def bend(self, noise: Tensor, exact: bool) -> Tensor:
         return noise
 
-    def _stretch(self, w: Tensor) -> Tensor:
-        return super()._stretch(w) if self.scale_tril is None else (self._spread @ w.unsqueeze(-1)).squeeze(-1)
-
-    def _whiten(self, v: Tensor) -> Tensor:
-        if self.scale_tril is None:
-            return super()._whiten(v)
-        return torch.linalg.solve_triangular(self._spread, v.unsqueeze(-1), upper=False).squeeze(-1)
-
-    def _log_det(self) -> Tensor:
-        return super()._log_det() if self.scale_tril is None else self._spread.diagonal(0, -2, -1).log().sum(-1)
-
-    def _log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
+    def log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
         d = self.manifold.dim
-        return -ww / 2 - self._log_det() - (d / 2 * math.log(2 * math.pi) + (d - 1) * logsinhc(self._c * vv))
+        return -ww / 2 - self.log_det() - (d / 2 * math.log(2 * math.pi) + (d - 1) * logsinhc(self.c * vv))
 
-    def _radius_nodes(self) -> tuple[Tensor, Tensor]:
+    def radius_nodes(self) -> tuple[Tensor, Tensor]:
         return radial.bulk(self._spread.new_zeros(()), self.manifold.dim)
 
     def _entropy(self) -> Tensor:
@@ -335,8 +334,8 @@ class WrappedNormal(HyperbolicNormal):
             variances = torch.linalg.svdvals(self._spread) ** 2
         else:
             variances = (self._spread**2).expand(*self.scale.shape[:-1], d)
-        value = d / 2 * math.log(2 * math.pi * math.e) + self._log_det()
-        return value + (d - 1) * _mean_logsinhc(variances, self._c)
+        value = d / 2 * math.log(2 * math.pi * math.e) + self.log_det()
+        return value + (d - 1) * _mean_logsinhc(variances, self.c)
 
 
 def _mean_logsinhc(variances: Tensor, c: Tensor | float) -> Tensor:
@@ -379,18 +378,18 @@ class RiemannianNormal(HyperbolicNormal):
         -3.9183
     """
 
-    _gaussian_if_flat = _grows_as_square = True
+    gaussian_if_flat = _grows_as_square = True
 
     @property
     def _q(self) -> Tensor:
-        return self._c * self._spread[..., 0] ** 2
+        return self.c * self._spread[..., 0] ** 2
 
-    def _bend(self, noise: Tensor, exact: bool) -> Tensor:
+    def bend(self, noise: Tensor, exact: bool) -> Tensor:
         return noise * stretch(h.dot(noise, noise), self._q, self.manifold.dim, exact).unsqueeze(-1)
 
-    def _log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
+    def log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
         d = self.manifold.dim
-        return -ww / 2 - self._log_det() - (radial.log_normaliser(self._q, d) + radial.log_area(d))
+        return -ww / 2 - self.log_det() - (radial.log_normaliser(self._q, d) + radial.log_area(d))
 
-    def _radius_nodes(self) -> tuple[Tensor, Tensor]:
+    def radius_nodes(self) -> tuple[Tensor, Tensor]:
         return radial.bulk(self._q, self.manifold.dim)

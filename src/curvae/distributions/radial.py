@@ -120,21 +120,16 @@ def _window_nodes(q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     return t, log_weights, mode
 
 
-def _window(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Nodes over the bulk of ρ, and the logs of the terms whose sum is I."""
-    t, log_weights, _ = _window_nodes(q, dim)
-    return t, log_kernel(t, q.unsqueeze(-1), dim) + log_weights
-
-
 def log_normaliser(q: Tensor, dim: int) -> Tensor:
     """log I(q), so that Z_r = σ^d·I(cσ²) is the paper's normalising constant of the radius (float64)."""
-    return torch.logsumexp(_window(q, dim)[1], -1)
+    t, log_weights, _ = _window_nodes(q, dim)
+    return torch.logsumexp(log_kernel(t, q.unsqueeze(-1), dim) + log_weights, -1)
 
 
 def bulk(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Nodes t along a new last axis, and weights with which Σ w·f(t) is E[f(t)] (float64)."""
-    t, terms = _window(q, dim)
-    return t, torch.softmax(terms, -1)
+    t, log_weights, _ = _window_nodes(q, dim)
+    return t, torch.softmax(log_kernel(t, q.unsqueeze(-1), dim) + log_weights, -1)
 
 
 def mean_power(q: Tensor, dim: int, power: int) -> Tensor:
@@ -150,12 +145,6 @@ def _side_nodes(t: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
     nodes, log_weights = _legendre(_TAIL_NODES, t.device)
     width = (end - start).unsqueeze(-1)
     return start.unsqueeze(-1) + width * nodes, log_weights + width.log()
-
-
-def _side(t: Tensor, q: Tensor, dim: int, lower: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and log-terms of ∫_0^t ρ·I where `lower`, of ∫_t^∞ elsewhere; differentiable in t and q."""
-    u, log_weights = _side_nodes(t, lower)
-    return u, log_kernel(u, q.unsqueeze(-1), dim) + log_weights
 
 
 def log_cdfs(t: Tensor, q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -174,7 +163,7 @@ def chi_log_cdfs(t: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 def _log_tails(t: Tensor, q: Tensor, dim: int, log_ratio: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     nodes, log_weights, mode = _window_nodes(q, dim)
-    middle = _between_tails(mode)
+    middle = mode.clamp_min(0.5)  # between the two tails, positive; that it is not the exact median does not matter
     lower = (t < middle).detach()
     side_nodes, side_log_weights = _side_nodes(t, lower)
     # Both integrals are relative to ρ(middle): the logs of their absolute values are large where the mode is far out.
@@ -184,11 +173,6 @@ def _log_tails(t: Tensor, q: Tensor, dim: int, log_ratio: Callable[[Tensor, Tens
     # The tail is at most a half, so the other side loses nothing; the clamp only guards the last bit.
     rest = torch.log1p(-tail.exp().clamp(max=1 - 2**-53))
     return torch.where(lower, tail, rest), torch.where(lower, rest, tail)
-
-
-def _between_tails(mode: Tensor) -> Tensor:
-    """A point between the two tails, positive; that it is not the exact median does not matter."""
-    return mode.clamp_min(0.5)
 
 
 def tilt(t: Tensor, q: Tensor, dim: int) -> Tensor:
@@ -207,9 +191,10 @@ def quantile_slopes(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """∂t/∂q, ∂t/∂log F and ∂t/∂log(1−F) at the quantile t, the latter two 0 on the side that is not the smaller."""
     lower = lower_tail < upper_tail
-    u, terms = _side(t, q, dim, lower)
+    u, log_weights = _side_nodes(t, lower)
+    weights = torch.softmax(log_kernel(u, q.unsqueeze(-1), dim) + log_weights, -1)
     # ∂_q log ρ(u) = g(u) − E[g]; the smaller tail's share of it, over ρ, moves the quantile.
-    excess = (torch.softmax(terms, -1) * tilt(u, q.unsqueeze(-1), dim)).sum(-1) - mean_tilt(q, dim)
+    excess = (weights * tilt(u, q.unsqueeze(-1), dim)).sum(-1) - mean_tilt(q, dim)
     log_rho = log_kernel(t, q, dim) - log_normaliser(q, dim)
     reach = (torch.where(lower, lower_tail, upper_tail) - log_rho).exp()
     return (
@@ -258,7 +243,8 @@ class _Quantile(Primitive):
             # Newton on the log of the tail in log t. Both tails are log-concave, so steps cannot run away; the
             # clamp bounds the first ones, from a poor start.
             t = log_t.exp()
-            tail = torch.logsumexp(_side(t, q, dim, lower)[1], -1)
+            u, log_weights = _side_nodes(t, lower)
+            tail = torch.logsumexp(log_kernel(u, q.unsqueeze(-1), dim) + log_weights, -1)
             slope = torch.where(lower, 1.0, -1.0) * (log_kernel(t, q, dim) + log_t - tail).exp()
             log_t = log_t + ((target - tail) / slope).clamp(-2.0, 2.0)
         return log_t.exp()
@@ -294,7 +280,7 @@ def _guess(lower_tail: Tensor, upper_tail: Tensor, q: Tensor, dim: int) -> Tenso
     with torch.no_grad():
         mode = _mode(q, dim)
         small = ((lower_tail + math.log(dim) + log_normaliser(q, dim)) / dim).exp()
-        below = torch.maximum(mode - (-2 * lower_tail).sqrt(), torch.minimum(small, _between_tails(mode) / 2))
+        below = torch.maximum(mode - (-2 * lower_tail).sqrt(), torch.minimum(small, mode.clamp_min(0.5) / 2))
         above = mode + (-2 * upper_tail).sqrt()
         return torch.where(lower_tail < upper_tail, below, above).clamp_min(1e-300)
 

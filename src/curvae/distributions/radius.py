@@ -66,15 +66,12 @@ class HyperbolicRadius(Validated):
     def _q(self) -> Tensor:
         return self._wide_c * self._sigma**2
 
-    def _result(self, value: Tensor) -> Tensor:
-        return value.to(self.scale.dtype)
-
     def transform(self, noise: Tensor) -> Tensor:
         """The radius of the draw made from standard normal `noise` of shape (…, dim)."""
         check_noise(noise, self.batch_shape, self.dim)
         square = noise.double().square().sum(-1)
         kappa = stretch(square, self._q, self.dim, exact=self.scale.dtype == torch.float64)
-        return self._result(self._sigma * kappa * square.sqrt())
+        return (self._sigma * kappa * square.sqrt()).to(self.scale.dtype)
 
     def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
         shape = self._extended_shape(sample_shape) + (self.dim,)
@@ -85,14 +82,14 @@ class HyperbolicRadius(Validated):
         q, outside = self._q, (value < 0) | (value == math.inf)
         t = torch.where(outside, 1.0, value).double() / self._sigma
         log_density = radial.log_kernel(t, q, self.dim) - radial.log_normaliser(q, self.dim) - self._sigma.log()
-        return self._result(torch.where(outside, -math.inf, log_density))
+        return torch.where(outside, -math.inf, log_density).to(self.scale.dtype)
 
     def cdf(self, value: Tensor) -> Tensor:
         """Probability of a radius below `value`."""
         value = self._checked(value)
         # Both ends are far in the tails, where the integrals are 0 and 1 to every digit.
         t = (value.double() / self._sigma).clamp(1e-300, 1e100)
-        return self._result(torch.where(value <= 0, 0.0, radial.log_cdfs(t, self._q, self.dim)[0].exp()))
+        return torch.where(value <= 0, 0.0, radial.log_cdfs(t, self._q, self.dim)[0].exp()).to(self.scale.dtype)
 
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile of probability `value`."""
@@ -102,24 +99,26 @@ class HyperbolicRadius(Validated):
         p = value.double()
         inner = p.clamp(1e-300, 1 - 2**-53)
         t = radial.quantile(inner.log(), torch.log1p(-inner), self._q, self.dim)
-        return self._result(torch.where(p <= 0, 0.0, torch.where(p >= 1, math.inf, self._sigma * t)))
+        return torch.where(p <= 0, 0.0, torch.where(p >= 1, math.inf, self._sigma * t)).to(self.scale.dtype)
 
     @property
     def mean(self) -> Tensor:
-        return self._result((self._sigma * radial.mean_power(self._q, self.dim, 1)).expand(self.batch_shape))
+        return (self._sigma * radial.mean_power(self._q, self.dim, 1)).expand(self.batch_shape).to(self.scale.dtype)
 
     @property
     def variance(self) -> Tensor:
         t, weights = radial.bulk(self._q, self.dim)
         centre = (weights * t).sum(-1, keepdim=True)
-        return self._result((self._sigma**2 * (weights * (t - centre) ** 2).sum(-1)).expand(self.batch_shape))
+        return (self._sigma**2 * (weights * (t - centre) ** 2).sum(-1)).expand(self.batch_shape).to(self.scale.dtype)
 
     def entropy(self) -> Tensor:
         q = self._q
         t, weights = radial.bulk(q, self.dim)
         mean_kernel = (weights * radial.log_kernel(t, q.unsqueeze(-1), self.dim)).sum(-1)
-        return self._result(
-            (radial.log_normaliser(q, self.dim) - mean_kernel + self._sigma.log()).expand(self.batch_shape)
+        return (
+            (radial.log_normaliser(q, self.dim) - mean_kernel + self._sigma.log())
+            .expand(self.batch_shape)
+            .to(self.scale.dtype)
         )
 
 

@@ -53,6 +53,11 @@ class _Table:
     value: Tensor  # log T − a: (cells of y, cells of a, 6·4)
     joint: Tensor  # the same and ω: (cells of y, cells of a, 6·2·4)
 
+    @classmethod
+    def of(cls, dim: int, device: torch.device) -> _Table:
+        """Return the table of a dimension, built at its first use."""
+        return cls(*_fields(dim, device))
+
     def locate(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """The cell of y(q) and the powers of the place within it, along a new last axis."""
         shifted = q.clamp(max=self.last) + self.near
@@ -82,12 +87,8 @@ class _Table:
 
 
 def _index(place: Tensor, count: int) -> Tensor:
-    """The cell of a place; one that is not a number is in some cell too, where its value is none."""
+    """Return the cell of a place; NaN is in some cell too, where its value is NaN."""
     return place.long().clamp(0, count - 1)
-
-
-def _table(dim: int, device: torch.device) -> _Table:
-    return _Table(*_fields(dim, device))
 
 
 _TABLES: dict[tuple[int, torch.device], tuple[Any, ...]] = {}
@@ -95,7 +96,7 @@ _TABLES: dict[tuple[int, torch.device], tuple[Any, ...]] = {}
 
 @constant
 def _fields(dim: int, device: torch.device) -> tuple[Any, ...]:
-    """The table's fields, a constant to torch.compile; built at the first use of a dimension."""
+    """The table's fields, a constant to torch.compile."""
     if (dim, device) not in _TABLES:
         cpu = torch.device("cpu")
         if (dim, cpu) not in _TABLES:
@@ -152,17 +153,18 @@ def _build(dim: int) -> tuple[Any, ...]:
     force = n + 2 * rows * tilt - t * t  # t·(log ρ)′
     omega_rise = (mean_tilt.unsqueeze(-1) - tilt - (1 + force) * omega) * rise
 
-    cells = _cells(tau - a, (rise - 1) * width), _cells(omega, omega_rise * width)  # of the value and the slope
     lines = _quintics(torch.stack([linear[:, 0], mean_tilt / dim], -1)).mT.flatten(1)
-    value, slope = (_quintics(cell).transpose(1, 2) for cell in cells)
+    value, slope = _cells(tau - a, (rise - 1) * width), _cells(omega, omega_rise * width)
     joint = torch.stack([value, slope], -2).flatten(2)
     return dim, near, bend, y[0].item(), step, root**2, top, lines, value.flatten(2), joint
 
 
 def _cells(value: Tensor, rise: Tensor) -> Tensor:
-    """Cubics between neighbouring columns from values and derivatives, coefficients along a new last axis."""
+    """Polynomials on cells, from values and derivatives at their corners: cubics between neighbouring columns, with
+    coefficients along a new last axis that are quintics between neighbouring rows, along a new third axis."""
     p, r, m, s = value[:, :-1], value[:, 1:], rise[:, :-1], rise[:, 1:]
-    return torch.stack([p, m, 3 * (r - p) - 2 * m - s, 2 * (p - r) + m + s], -1)
+    cubics = torch.stack([p, m, 3 * (r - p) - 2 * m - s, 2 * (p - r) + m + s], -1)
+    return _quintics(cubics).transpose(1, 2)
 
 
 def _quintics(rows: Tensor) -> Tensor:
@@ -191,7 +193,7 @@ def _cubics(table: Tensor, cell: Tensor, powers: Tensor, column: Tensor) -> Tens
     return embedding(index, rows)
 
 
-def _at(cubics: Sequence[Tensor], place: Tensor) -> Tensor:
+def _evaluate(cubics: Sequence[Tensor], place: Tensor) -> Tensor:
     """Values of cubics, given by their four coefficients."""
     c0, c1, c2, c3 = cubics
     return torch.addcmul(c0, torch.addcmul(c1, torch.addcmul(c2, c3, place), place), place)
@@ -222,12 +224,12 @@ class _Lookup:
     def within(self) -> Tensor:
         """T up to the ends of the table in x and q."""
         cubic = _cubics(self.table.value, self.cell, self.powers, self.column)
-        return (self.a + _at(cubic.unbind(-1), self.place)).exp()
+        return (self.a + _evaluate(cubic.unbind(-1), self.place)).exp()
 
     def joint(self) -> tuple[Tensor, Tensor, Tensor]:
         """T and T·ω up to the ends of the table, and the coefficients of the cubic of T."""
         cubics = _cubics(self.table.joint, self.cell, self.powers, self.column).unflatten(-1, (2, 4))
-        log_ratio, omega = _at(cubics.unbind(-1), self.place.unsqueeze(-1)).unbind(-1)
+        log_ratio, omega = _evaluate(cubics.unbind(-1), self.place.unsqueeze(-1)).unbind(-1)
         within = (self.a + log_ratio).exp()
         return within, within * omega, cubics[..., 0, :]
 
@@ -251,7 +253,7 @@ class _Lookup:
 
 
 def _find(square: Tensor, q: Tensor, dim: int) -> _Lookup:
-    table = _table(dim, square.device)
+    table = _Table.of(dim, square.device)
     cell, powers = table.locate(q)
     return _Lookup(square, table, table.over(q), table.linear(cell, powers)[0], cell, powers)
 
@@ -304,7 +306,7 @@ def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
 def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """κ, ∂ log κ/∂q, log I(q) − log I(prior_q), and (log I)′ at q and at prior_q, at once, to single precision, without
     gradient."""
-    table = _table(dim, square.device)
+    table = _Table.of(dim, square.device)
     both = torch.cat([q.flatten(), prior_q.flatten()])
     cell, powers = table.locate(both)
     over, (linear, rise) = table.over(both), table.linear(cell, powers)

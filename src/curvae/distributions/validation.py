@@ -240,10 +240,10 @@ class ExpMap0Transform(Transform):
         return f"ExpMap0Transform({self.manifold})"
 
     def _call(self, x: Tensor) -> Tensor:
-        return self.manifold.expmap0(x / self.manifold._factor0)
+        return self.manifold.expmap0(x / self.manifold._coordinates.lambda0)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return self.manifold._factor0 * self.manifold.logmap0(y)
+        return self.manifold._coordinates.lambda0 * self.manifold.logmap0(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         v = x.double()

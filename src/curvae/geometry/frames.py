@@ -84,12 +84,12 @@ def picture_frame(S: Tensor, c: float, scores: Tensor, centre: Tensor | None = N
     """
     centre = mean_point(S, c) if centre is None else centre
     vectors = h.logmap0(seen_from(centre, S, c), c)
-    plane = torch.eye(S.shape[1], dtype=S.dtype) if S.shape[1] <= 2 else _principal(vectors)[:, :2]
+    plane = torch.eye(S.shape[1], dtype=S.dtype) if S.shape[1] <= 2 else _principal_directions(vectors)[:, :2]
     axes = plane @ _turn(vectors @ plane, scores)
     return Frame(centre, torch.nn.functional.pad(axes, (0, 2 - axes.shape[1])), c)
 
 
-def _principal(vectors: Tensor) -> Tensor:
+def _principal_directions(vectors: Tensor) -> Tensor:
     """Principal directions about 0, as columns, the one of the largest variance first."""
     return torch.linalg.eigh(vectors.T @ vectors)[1].flip(1)
 
@@ -100,7 +100,7 @@ def _turn(vectors: Tensor, scores: Tensor) -> Tensor:
     own, strength, other = torch.linalg.svd(vectors.T @ scores)
     open_ = strength <= _UNDECIDED * vectors.norm() * scores.norm()
     if bool(open_[0]):
-        own, other = _principal(vectors), torch.eye(len(own), dtype=own.dtype)
+        own, other = _principal_directions(vectors), torch.eye(len(own), dtype=own.dtype)
     skewed = (vectors @ own).pow(3).sum(0) < 0
     return torch.where(open_ & skewed, -own, own) @ other
 
@@ -130,7 +130,8 @@ def align(S: Tensor, T: Tensor, c: float) -> Motion:
     """
     d, start, place = S.shape[1], mean_point(S, c), mean_point(T, c)
     own, target = seen_from(start, S, c), seen_from(place, T, c)
-    turn = _orthogonal(h.logmap0(own, c).T @ h.logmap0(target, c))
+    left, _, right = torch.linalg.svd(h.logmap0(own, c).T @ h.logmap0(target, c))
+    turn = left @ right  # the nearest orthogonal matrix
     shift, skew = S.new_zeros(d, requires_grad=True), S.new_zeros(d, d, requires_grad=True)
 
     def frame() -> Frame:
@@ -148,12 +149,6 @@ def align(S: Tensor, T: Tensor, c: float) -> Motion:
             shift.zero_()
             skew.zero_()
         return Motion(start, frame(), place)
-
-
-def _orthogonal(matrix: Tensor) -> Tensor:
-    """The orthogonal matrix nearest to a square one."""
-    u, _, vh = torch.linalg.svd(matrix)
-    return u @ vh
 
 
 def _minimise(parameters: list[Tensor], cost: Callable[[], Tensor]) -> None:

@@ -18,7 +18,18 @@ from torch import Tensor
 
 from .primitive import Primitive
 
-__all__ = ["arsinh", "arsinh_and_slope", "arsinh_by_c", "asinhc", "cosh_sinhc", "logsinhc", "sinhc", "sinhc_slope"]
+__all__ = [
+    "arsinh",
+    "arsinh_and_slope",
+    "arsinh_by_c",
+    "asinhc",
+    "cosh_sinhc",
+    "cosh_sqrt",
+    "logsinhc",
+    "rsqrt1p",
+    "sinhc",
+    "sinhc_slope",
+]
 
 # Below this y the Taylor series is used. A recurrence loses a factor 1/y per derivative, so at 0.02 the second
 # derivative still has twelve digits, while a few terms of each series are exact to rounding.
@@ -180,6 +191,11 @@ def sinhc_slope(y: Tensor, cosh: Tensor, ratio: Tensor, rough: bool) -> Tensor:
 def cosh_sqrt(y: Tensor) -> Tensor:
     """cosh(√y)."""
     return _Analytic.call(y, _cosh_sqrt, 0)
+
+
+def rsqrt1p(y: Tensor) -> Tensor:
+    """1/√(1 + y)."""
+    return (1.0 + y).rsqrt()
 
 
 def asinhc(y: Tensor, order: int = 0) -> Tensor:

@@ -17,7 +17,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .functions import REACH, arsinh, arsinh_and_slope, arsinh_by_c, asinhc, cosh_sinhc, cosh_sqrt, sinhc, sinhc_slope
+from .functions import (
+    REACH,
+    arsinh,
+    arsinh_and_slope,
+    arsinh_by_c,
+    asinhc,
+    cosh_sinhc,
+    cosh_sqrt,
+    rsqrt1p,
+    sinhc,
+    sinhc_slope,
+)
 from .primitive import Primitive
 
 __all__ = [
@@ -67,18 +78,13 @@ def _many_pairs(v: Tensor) -> bool:
 
 def norm(v: Tensor) -> Tensor:
     """Euclidean norm with gradient 0 at 0."""
-    return _root(dot(v, v))
+    return _sqrt(dot(v, v))
 
 
-def _root(square: Tensor) -> Tensor:
+def _sqrt(square: Tensor) -> Tensor:
     """Square root with gradient 0 at 0."""
     zero = square == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, square).sqrt())
-
-
-def _length_of(v: Tensor) -> Tensor:
-    """|v|, for what is not differentiated, fast."""
-    return dot(v, v).sqrt_() if _many_pairs(v) else torch.linalg.vector_norm(v, dim=-1)
 
 
 def _col(a: Tensor) -> Tensor:
@@ -119,7 +125,23 @@ def saturate(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> 
     return (S * shrinkage(S, c, dtype, room)).to(dtype)
 
 
-class _Radial(Primitive):
+class _OfPoints(Primitive):
+    """A function of points, or vectors, and c, which may be a number."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        *points, c = inputs
+        ctx.c = None if isinstance(c, Tensor) else c
+        ctx.save_for_backward(*points, *([c] if isinstance(c, Tensor) else []))
+
+    @staticmethod
+    def saved(ctx: Any) -> list[Any]:
+        """Return c, then the points."""
+        saved = list(ctx.saved_tensors)
+        return [saved.pop() if ctx.c is None else ctx.c, *saved]
+
+
+class _Radial(_OfPoints):
     """x·f(c|x|²), with its derivative in closed form: eager graphs of tiny tensors cost by the node. It needs the slope
     of |x|·f(c|x|²) in |x|, a function of c|x|² too."""
 
@@ -132,11 +154,11 @@ class _Radial(Primitive):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         x, c, ctx.f, ctx.slope = inputs
-        _save(ctx, c, x)
+        _OfPoints.setup_context(ctx, (x, c), output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, x = _saved(ctx)
+        c, x = _OfPoints.saved(ctx)
         square, along = dot(x, x), dot(x, grad)
         y = c * square
         if torch.is_grad_enabled():
@@ -155,21 +177,6 @@ class _Radial(Primitive):
         return grad_x.sum_to_size(x.shape), grad_c, None, None
 
 
-def _save(ctx: Any, c: Curvature, *tensors: Tensor) -> None:
-    ctx.c = None if isinstance(c, Tensor) else c
-    ctx.save_for_backward(*tensors, *([c] if isinstance(c, Tensor) else []))
-
-
-def _saved(ctx: Any) -> list[Any]:
-    """c, then the other saved tensors."""
-    saved = list(ctx.saved_tensors)
-    return [saved.pop() if ctx.c is None else ctx.c, *saved]
-
-
-def _per_time(y: Tensor) -> Tensor:
-    return (1.0 + y).rsqrt()
-
-
 def expmap0(v: Tensor, c: Curvature) -> Tensor:
     """exp_0: the point at distance |v| from the origin in the direction of v."""
     return _Radial.call(v, c, sinhc, cosh_sqrt)
@@ -177,7 +184,7 @@ def expmap0(v: Tensor, c: Curvature) -> Tensor:
 
 def logmap0(S: Tensor, c: Curvature) -> Tensor:
     """log_0, the inverse of `expmap0`."""
-    return _Radial.call(S, c, asinhc, _per_time)
+    return _Radial.call(S, c, asinhc, rsqrt1p)
 
 
 def dist0(S: Tensor, c: Curvature) -> Tensor:
@@ -204,6 +211,14 @@ class _Pair(NamedTuple):
     N: Tensor
     Q: Tensor
     M: Tensor
+
+    def displacement(self, S: Tensor, c: Curvature) -> Tensor:
+        """Return the space part of T seen from S."""
+        return _plus(_plus(self.N * _col(self.t / self.M), self.u, self.K), S, -c * self.Q / (1.0 + self.xi))
+
+    def gap(self, c: Curvature) -> Tensor:
+        """Return 1 − c·s·t/((1 + ξ)(1 + τ))."""
+        return 2.0 * (self.xi + self.tau) / ((1.0 + self.xi) * (1.0 + self.tau) + c * self.s * self.t)
 
 
 def _pair(S: Tensor, T: Tensor, c: Curvature) -> _Pair:
@@ -237,12 +252,7 @@ def _far_pair(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor, _Pair
     return far, S, _pair(S, T, c)
 
 
-def _seen(S: Tensor, x: _Pair, c: Curvature) -> Tensor:
-    """`displacement`, from the numbers of the pair."""
-    return _plus(_plus(x.N * _col(x.t / x.M), x.u, x.K), S, -c * x.Q / (1.0 + x.xi))
-
-
-class _Displacement(Primitive):
+class _Displacement(_OfPoints):
     """`displacement`, with its derivative in closed form."""
 
     events = (1, 1)
@@ -253,24 +263,20 @@ class _Displacement(Primitive):
         ss, tt = dot(S, S), dot(T, T)
         a = c * (tt / (1.0 + (1.0 + c * tt).sqrt()) - dot(S, T) / (1.0 + (1.0 + c * ss).sqrt()))
         far, x, pair = _far_pair(S, T, c)
-        return torch.where(far, _seen(x, pair, c), _plus(T - S, S, -a))
+        return torch.where(far, pair.displacement(x, c), _plus(T - S, S, -a))
 
     @staticmethod
     def forward(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
-        return _seen(S, _pair(S, T, c), c)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        S, T, c = inputs
-        _save(ctx, c, S, T)
+        return _pair(S, T, c).displacement(S, c)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, S, T = _saved(ctx)
+        c, S, T = _OfPoints.saved(ctx)
         if torch.is_grad_enabled():
             return _vjp(_Displacement.traced, (S, T), c, grad)
-        grads = _displacement_slopes(S, T, c, grad, ctx.needs_input_grad[2])
-        return *(g.sum_to_size(x.shape) for g, x in zip(grads, (S, T), strict=False)), _total(grads[2], c)
+        grad_S, grad_T, grad_c = _displacement_slopes(S, T, c, grad, ctx.needs_input_grad[2])
+        grad_c = None if grad_c is None else grad_c.sum_to_size(c.shape)
+        return grad_S.sum_to_size(S.shape), grad_T.sum_to_size(T.shape), grad_c
 
 
 def _displacement_slopes(S: Tensor, T: Tensor, c: Curvature, grad: Tensor, by_c: bool) -> tuple[Tensor, Tensor, Any]:
@@ -286,10 +292,6 @@ def _displacement_slopes(S: Tensor, T: Tensor, c: Curvature, grad: Tensor, by_c:
     grad_S = _plus(grad_S, u, -along * (cosh + c * Q) / xi)
     grad_T = _plus(_plus(across, turn, -bend / tau), u, along * cosh / tau)
     return grad_S, grad_T, -0.5 * along * s * (t * K / tau + Q) / xi if by_c else None
-
-
-def _total(grad: Tensor | None, c: Curvature) -> Tensor | None:
-    return grad.sum_to_size(c.shape) if grad is not None and isinstance(c, Tensor) else None
 
 
 def _vjp(function: Callable[..., Any], tensors: Sequence[Tensor], c: Curvature, grad: Any) -> tuple[Tensor | None, ...]:
@@ -311,7 +313,7 @@ def translate(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
     return displacement(-S, T, c)
 
 
-class _Exp(Primitive):
+class _Exp(_OfPoints):
     """`translate(S, expmap0(v))`: cheaper, for many vectors at a few points."""
 
     events = (1, 1)
@@ -322,10 +324,13 @@ class _Exp(Primitive):
 
     @staticmethod
     def forward(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
+        def length(a: Tensor) -> Tensor:
+            return dot(a, a).sqrt_() if _many_pairs(a) else torch.linalg.vector_norm(a, dim=-1)
+
         # With u and w the directions of S and v, and T = exp_0(v) of length t, the result is
         # t·(u + w) + u·(sinh(√c(r − |v|))/√c + (ξ − 1)·t·(1 + ⟨u, w⟩)), and this sinh/√c is s·e^{−√c|v|} − t·e^{−√c·r}.
         root = c.sqrt() if isinstance(c, Tensor) else math.sqrt(c)
-        s, size = (_length_of(a).clamp(min=_SMALL) for a in (S, v))
+        s, size = (length(a).clamp(min=_SMALL) for a in (S, v))
         xi = (1.0 + (root * s) ** 2).sqrt()
         x = (root * size).clamp(_SMALL, REACH)
         grown = x.expm1()
@@ -333,17 +338,12 @@ class _Exp(Primitive):
         t = torch.addcmul(grown, grown, back).div_(x).mul_(0.5 * size)
         u = S / _col(s)
         both = torch.addcmul(u, v, _col(size.reciprocal_()))
-        bend = torch.addcmul(-1.0 / (xi + root * s), 0.5 * c * s * s / (1.0 + xi), _length_of(both) ** 2)
+        bend = torch.addcmul(-1.0 / (xi + root * s), 0.5 * c * s * s / (1.0 + xi), length(both) ** 2)
         return _plus(both * _col(t), u, torch.addcmul(back * s, bend, t))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        S, v, c = inputs
-        _save(ctx, c, S, v)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, S, v = _saved(ctx)
+        c, S, v = _OfPoints.saved(ctx)
         if torch.is_grad_enabled():
             return _vjp(_Exp.traced, (S, v), c, grad)
         by_c = ctx.needs_input_grad[2]
@@ -354,7 +354,8 @@ class _Exp(Primitive):
         grad_v = _plus(grad_T * _col(ratio), v, (cosh - ratio) * along / (square + _TINY))
         if by_c:
             grad_c = grad_c + square * sinhc_slope(c * square, cosh, ratio, rough=False) * along
-        return (-grad_S).sum_to_size(S.shape), grad_v.sum_to_size(v.shape), _total(grad_c, c)
+            grad_c = grad_c.sum_to_size(c.shape)
+        return (-grad_S).sum_to_size(S.shape), grad_v.sum_to_size(v.shape), grad_c
 
 
 def expmap(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
@@ -362,7 +363,7 @@ def expmap(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
     return _Exp.call(S, v, c)
 
 
-class _Chord(Primitive):
+class _Chord(_OfPoints):
     """`chord`, with its derivative in closed form."""
 
     events = (1, 1)
@@ -381,13 +382,8 @@ class _Chord(Primitive):
         return square, c * square
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        S, T, c = inputs
-        _save(ctx, c, S, T)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor, grad_bent: Tensor) -> tuple[Tensor | None, ...]:
-        c, S, T = _saved(ctx)
+        c, S, T = _OfPoints.saved(ctx)
         if torch.is_grad_enabled():
             return _vjp(_Chord.traced, (S, T), c, (grad, grad_bent))
         x = _pair(S, T, c)
@@ -413,7 +409,7 @@ def chord(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
 
 def chord_length(square: Tensor, c: Curvature) -> Tensor:
     """The distance of two points whose chord has this square; its gradient at 0, which does not exist, is 0."""
-    return arsinh(0.5 * _root(square), c, 2.0)
+    return arsinh(0.5 * _sqrt(square), c, 2.0)
 
 
 def dist(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
@@ -457,7 +453,7 @@ def rotate(v: Tensor, a: Tensor, b: Tensor, cosine: Tensor, size: Tensor) -> Ten
     return v + _col(2.0 / size) * (_col(cosine) * once + turn(once))
 
 
-class _Gyration(Primitive):
+class _Gyration(_OfPoints):
     """`gyrate`. Its derivative follows from that of the rotor q = 1 − k·T·S, a geometric product: R changes by the
     rotation 2⟨dq·q̃⟩₂/|q|²."""
 
@@ -472,7 +468,7 @@ class _Gyration(Primitive):
         k = c / ((1.0 + (1.0 + c * ss).sqrt()) * (1.0 + (1.0 + c * tt).sqrt()))
         near = rotate(v, S * _col(k), T, 1.0 - k * st, 1.0 - 2.0 * k * st + k * k * ss * tt)
         # With both points far out, k·s·t is nearly 1, and S∧T = s·t·u∧(w − u).
-        gap, turn = _gap(x, c), x.N / _col(x.M)
+        gap, turn = x.gap(c), x.N / _col(x.M)
         half = 0.5 * dot(turn, turn)
         beyond = rotate(v, x.u * _col(1.0 - gap), turn, gap + (1.0 - gap) * half, gap * gap + 2.0 * (1.0 - gap) * half)
         return torch.where(far, beyond, near)
@@ -482,26 +478,16 @@ class _Gyration(Primitive):
         return _Gyration.traced(S, T, v, c)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        S, T, v, c = inputs
-        _save(ctx, c, S, T, v)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, *vectors = _saved(ctx)
+        c, *vectors = _OfPoints.saved(ctx)
         if torch.is_grad_enabled():
             return _vjp(_Gyration.traced, vectors, c, grad)
         S, T, v = vectors
         back = _Gyration.traced(T, S, grad, c)
         grad_T, grad_c = _turning(S, T, _Gyration.traced(S, T, v, c), grad, c)
         grads = _turning(T, S, back, v, c)[0], grad_T, back
-        by_c = grad_c if ctx.needs_input_grad[3] else None
-        return *(g.sum_to_size(x.shape) for g, x in zip(grads, vectors, strict=True)), _total(by_c, c)
-
-
-def _gap(x: _Pair, c: Curvature) -> Tensor:
-    """1 − c·s·t/((1 + ξ)(1 + τ))."""
-    return 2.0 * (x.xi + x.tau) / ((1.0 + x.xi) * (1.0 + x.tau) + c * x.s * x.t)
+        by_c = grad_c.sum_to_size(c.shape) if ctx.needs_input_grad[3] else None
+        return *(g.sum_to_size(x.shape) for g, x in zip(grads, vectors, strict=True)), by_c
 
 
 def _turning(S: Tensor, T: Tensor, r: Tensor, grad: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
@@ -516,7 +502,7 @@ def _turning(S: Tensor, T: Tensor, r: Tensor, grad: Tensor, c: Curvature) -> tup
     by_k = (dot(T, r) * dot(S, grad) - dot(S, r) * dot(T, grad)) * 2.0 / size
     # Far out by directions, in parts along w, along e, which is that of w − u, and across both; for what changes the
     # plane of rotation has a factor 1/|w − u|.
-    gap, turn = _gap(x, c), x.N / _col(x.M)
+    gap, turn = x.gap(c), x.N / _col(x.M)
     half, e = 0.5 * dot(turn, turn), _plus(turn, x.w, -dot(turn, x.w))
     angle = norm(e)
     e = e / _col(angle + _TINY)
@@ -565,7 +551,8 @@ def from_ball(z: Tensor, c: Curvature) -> Tensor:
 def direction(v: Tensor) -> tuple[Tensor, Tensor]:
     """v = length·unit. At v = 0 the length is given as 1 and the unit as 0, so that length·f(unit), for an odd f, has
     there the value 0 and the gradient of its linear part."""
-    length = _length(dot(v, v))
+    square = dot(v, v)
+    length = torch.where(square == 0.0, 1.0, square).sqrt()
     return v / _col(length), length
 
 
@@ -574,10 +561,6 @@ def plane(S: Tensor, unit: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
     the signed distance asinh(√c·y)/√c."""
     offset = dot(S, unit)
     return _plus(unit, S, c * offset / (1.0 + time(S, c))), offset
-
-
-def _length(square: Tensor) -> Tensor:
-    return torch.where(square == 0.0, 1.0, square).sqrt()
 
 
 def lift(S: Tensor, c: Curvature) -> Tensor:
@@ -611,7 +594,8 @@ class _Gyroplanes(Primitive):
         c = _col(c)
         wide = c.double()
         a, w = a.double(), 2.0 * offset.double()
-        square, p, length = dot(w, w), dot(a, w), _length(dot(a, a))
+        square, p, length = dot(w, w), dot(a, w), dot(a, a)
+        length = torch.where(length == 0.0, 1.0, length).sqrt()
         xi, s = cosh_sinhc(wide * square)
         e = wide * s * s / (1.0 + xi)
         rows = (torch.cat([_plus(a, w, e * p), _col(-s * p)], -1) / _col(length)).to(S.dtype)

@@ -11,7 +11,7 @@ digits before the rim of the ball need it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -33,11 +33,235 @@ def _settled(step: Tensor, cost: Tensor) -> bool:
     return bool((h.dot(step, step) <= _SMALL**2 * cost.amin(-1)).all())
 
 
+class Coordinates(ABC):
+    """How the points of a space of curvature −c are written as d numbers: formulas for float64, without checks.
+
+    `Manifold` checks and widens its arguments, and rounds what these formulas give. A space part S is that of the point
+    on the hyperboloid. A frame vector is a tangent vector in the orthonormal frame that parallel transport brings from
+    the origin; other tangent vectors are in coordinates.
+    """
+
+    lambda0: ClassVar[float]  # λ_0, the length of a unit coordinate vector at the origin
+    outside: ClassVar[str]  # why a finite point may not be inside
+
+    def __init__(self, dim: int, c: Tensor | float) -> None:
+        self.dim, self.c = dim, c
+
+    @abstractmethod
+    def space_part(self, x: Tensor) -> Tensor:
+        """Return the space part S of the point x."""
+
+    @abstractmethod
+    def point(self, S: Tensor) -> Tensor:
+        """Return the point with space part S."""
+
+    @abstractmethod
+    def factor(self, x: Tensor) -> Tensor:
+        """Return λ_x, the length of a unit coordinate vector at x, of shape (…, 1)."""
+
+    @abstractmethod
+    def chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return D² and c·D² of the chord between two points (`hyperboloid.chord`)."""
+
+    @abstractmethod
+    def displacement(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the space part of y seen from x (`hyperboloid.displacement`)."""
+
+    @abstractmethod
+    def shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
+        """Return exp_x(u), wherever it lies, for a tangent vector u, which is a frame vector if `framed`."""
+
+    @abstractmethod
+    def combine(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
+        """Return the point on the geodesic that these shares (`hyperboloid.geodesic_shares`) of x and y make up."""
+
+    @abstractmethod
+    def transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        """Transport the frame vector v at x along the geodesic from x to y."""
+
+    @abstractmethod
+    def round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Convert the point x to `dtype`, saturated to what it can hold."""
+
+    @abstractmethod
+    def holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return whether `dtype` can hold the point x, so that `round` does not saturate."""
+
+    def inside(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return whether finite coordinates x, given in `dtype`, are those of a point of the space."""
+        return self.holds(x, dtype)
+
+    def explain_outside(self, x: Tensor) -> str:
+        """Say why the point x (one row) is not inside."""
+        return self.outside if x.isfinite().all() else "it is not finite"
+
+    def write(self, S: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the point with space part S in `dtype`."""
+        return self.round(self.point(S), dtype)
+
+    def widen(self, dims: int) -> Self:
+        """Return the same coordinates for points with so many further dimensions behind those of c."""
+        c = self.c[(...,) + (None,) * dims] if isinstance(self.c, Tensor) else self.c
+        return type(self)(self.dim, c)
+
+    def mean(self, x: Tensor, w: Tensor) -> Tensor:
+        """Return the Fréchet mean of points (…, N, d) with weights (…, N) that sum to 1.
+
+        Newton's method with a line search, in steps without gradient and one with it: at the minimum the derivative of
+        a step is that of the minimiser. Under torch.compile and torch.func the number of steps is fixed.
+        """
+        each, trial = self.widen(1), self.widen(2)  # of every point, and of every trial and point
+        with torch.no_grad():
+            # The mean of tangent vectors, near that of points far from the origin and close together, or the sum of the
+            # points scaled back to the hyperboloid, near that of points far apart.
+            S, share = each.space_part(x), w.unsqueeze(-1)
+            straight, total = (share * h.logmap0(S, each.c)).sum(-2), (share * S).sum(-2)
+            size = ((w * h.time(S, each.c)).sum(-1) ** 2 - self.c * h.dot(total, total)).clamp_min(1.0).sqrt()
+            starts = torch.stack([h.expmap0(straight, self.c), total / size.unsqueeze(-1)], -2)
+            trials = each.write(starts, x.dtype)
+            lengths = 0.5 ** torch.arange(8, dtype=x.dtype, device=x.device).unsqueeze(-1)
+            for _ in range(_STEPS):
+                v = h.logmap0(trial.displacement(trials.unsqueeze(-2), x.unsqueeze(-3)), trial.c)
+                cost = (w.unsqueeze(-2) * h.dot(v, v)).sum(-1)
+                mean = torch.take_along_dim(trials, cost.argmin(-1, keepdim=True).unsqueeze(-1), -2).squeeze(-2)
+                step = each.newton_step(mean, x, w)
+                if _settled(step, cost):
+                    mean = self.round(self.shoot(mean, step, framed=True), x.dtype)
+                    break
+                moved = each.shoot(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), framed=True)
+                trials = each.round(moved, x.dtype)
+        return self.shoot(mean, each.newton_step(mean, x, w), framed=True)
+
+    def newton_step(self, mean: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        """Return the frame vector at `mean` by which Newton's method moves it."""
+        v = h.logmap0(self.displacement(mean.unsqueeze(-2), x), self.c)
+        y = self.c * h.dot(v, v)
+        # The Hessian of d²/2 is 1 along v and √y·coth√y = 1 + 2y·(log sinhc)′(y) across.
+        bend = 2 * logsinhc(y, 1)
+        eye = torch.eye(self.dim, dtype=x.dtype, device=x.device)
+        hessian = (w * (1 + y * bend)).sum(-1)[..., None, None] * eye
+        hessian = hessian - ((w * self.c * bend).unsqueeze(-1) * v).transpose(-1, -2) @ v
+        return torch.linalg.solve(hessian, (w.unsqueeze(-1) * v).sum(-2).unsqueeze(-1)).squeeze(-1)
+
+
+class SpaceParts(Coordinates):
+    """Points as their space parts; tangent vectors are frame vectors."""
+
+    lambda0, outside = 1.0, "it is farther out than the dtype can hold"
+
+    def space_part(self, x: Tensor) -> Tensor:
+        return x
+
+    def point(self, S: Tensor) -> Tensor:
+        return S
+
+    def factor(self, x: Tensor) -> Tensor:
+        return x.new_ones((*x.shape[:-1], 1))
+
+    def chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return h.chord(x, y, self.c)
+
+    def displacement(self, x: Tensor, y: Tensor) -> Tensor:
+        return h.displacement(x, y, self.c)
+
+    def shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
+        return h.expmap(x, u, self.c)
+
+    def combine(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
+        return x * first.unsqueeze(-1) + y * second.unsqueeze(-1)
+
+    def transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        return h.gyrate(x, y, v, self.c)
+
+    def round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return h.saturate(x, self.c, dtype)
+
+    def holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.abs().amax(-1) <= h.limit(dtype, self.dim, self.c)
+
+
+class BallPoints(Coordinates):
+    """Points of the Poincaré ball, z = S/(1 + ξ).
+
+    Differences of ball points are exact where those of space parts are not, so what concerns two points does not go
+    through the hyperboloid.
+    """
+
+    lambda0, outside = 2.0, "the ball is c·|z|² < 1"
+
+    def room(self, x: Tensor) -> Tensor:
+        """Return 1 − c|x|²."""
+        return 1.0 - self.c * h.dot(x, x)
+
+    def space_part(self, x: Tensor) -> Tensor:
+        return h.from_ball(x, self.c)
+
+    def point(self, S: Tensor) -> Tensor:
+        return h.ball(S, self.c)
+
+    def factor(self, x: Tensor) -> Tensor:
+        return (2.0 / self.room(x)).unsqueeze(-1)
+
+    def chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        square = 4.0 * h.dot(y - x, y - x) / (self.room(x) * self.room(y))
+        return square, self.c * square
+
+    def displacement(self, x: Tensor, y: Tensor) -> Tensor:
+        delta = y - x
+        pull = self.c * h.dot(delta, delta) / self.room(x)
+        return 2.0 * (delta - x * pull.unsqueeze(-1)) / self.room(y).unsqueeze(-1)
+
+    def shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
+        own = self.room(x)
+        if framed:
+            u = u * (0.5 * own).unsqueeze(-1)
+        cosh, ratio = cosh_sinhc(4.0 * self.c * h.dot(u, u) / own**2)
+        step = u * (2.0 * ratio / (1.0 + cosh)).unsqueeze(-1)
+        return self.add(x, step / own.unsqueeze(-1), step, own, 2.0 / (1.0 + cosh))
+
+    def add(self, x: Tensor, y: Tensor, step: Tensor, own: Tensor, room: Tensor) -> Tensor:
+        """Return x ⊕ y, given step = (1 − c|x|²)·y, own = 1 − c|x|² and room = 1 − c|y|²."""
+        xx, yy, xy = (self.c * h.dot(a, b) for a, b in ((x, x), (y, y), (x, y)))
+        # 1 + 2c⟨x, y⟩ + c²|x|²|y|², as a sum of non-negative terms where it may be small.
+        apart = own * room + self.c * h.dot(x + y, x + y)
+        below = torch.where(xy < -0.25, apart, 1.0 + 2.0 * xy + xx * yy).unsqueeze(-1)
+        return x + (step + x * (self.c * h.dot(y, step)).unsqueeze(-1)) / below
+
+    def combine(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
+        first, second = first / self.room(x), second / self.room(y)
+        way = (y - x) * second.unsqueeze(-1) - x * lack.unsqueeze(-1)
+        return x + way / (first + second + lack).unsqueeze(-1)
+
+    def transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        # The rotor 1 − c⟨x, y⟩ + c·x∧y, see `hyperboloid.gyrate`.
+        delta, room, other = y - x, self.room(x), self.room(y)
+        square = self.c * h.dot(delta, delta)
+        c = self.c.unsqueeze(-1) if isinstance(self.c, Tensor) else self.c
+        return h.rotate(v, c * x, delta, 0.5 * (room + other + square), room * other + square)
+
+    @staticmethod
+    def edge(dtype: torch.dtype) -> float:
+        """Return the largest √c·|z| that stays under 1 when the coordinates are rounded."""
+        return 1 - 2 * torch.finfo(dtype).eps
+
+    def round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        reach = (self.c * h.dot(x, x)).detach().sqrt()
+        return (x * (self.edge(dtype) / reach.clamp_min(0.5)).clamp(max=1.0).unsqueeze(-1)).to(dtype)
+
+    def holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.c * h.dot(x, x) <= self.edge(dtype) ** 2
+
+    def inside(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.c * h.dot(x, x) < 1
+
+
 class Manifold(ABC):
-    """A space of curvature −c in some coordinates. Every operation goes to the hyperboloid, is done there, and back.
+    """A space of curvature −c in some coordinates, which a subclass names.
 
     Points have shape (…, d). A tangent vector u at x has Riemannian length `lambda_x(x)`·|u|.
     """
+
+    _coordinate_type: ClassVar[type[Coordinates]]
 
     def __init__(self, dim: int, c: Tensor | float = 1.0) -> None:
         if not isinstance(dim, int) or dim < 1:
@@ -49,6 +273,7 @@ class Manifold(ABC):
         self.c = c
         # Widened once, so that gradients through its many uses are summed in float64.
         self._c: Tensor | float = c.double() if isinstance(c, Tensor) else c
+        self._coordinates = self._coordinate_type(dim, self._c)
 
     @classmethod
     def _unchecked(cls, dim: int, c: Tensor | float) -> Self:
@@ -60,60 +285,6 @@ class Manifold(ABC):
     def __repr__(self) -> str:
         value = f"c of shape {tuple(c.shape)}" if isinstance(c := self.c, Tensor) and c.dim() else f"c={c}"
         return f"{type(self).__name__}({self.dim}, {value})"
-
-    # --- the chart: what a subclass defines, float64 in and out ----------------------------------------------------
-
-    @abstractmethod
-    def _read(self, x: Tensor) -> Tensor:
-        """Space part S of the point x."""
-
-    @abstractmethod
-    def _coordinates(self, S: Tensor) -> Tensor:
-        """Coordinates of the point with space part S."""
-
-    @abstractmethod
-    def _factor(self, x: Tensor) -> Tensor:
-        """λ_x, the length of a unit coordinate vector, of shape (…, 1)."""
-
-    @abstractmethod
-    def _chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """D² and c·D² of the chord between two points (`hyperboloid.chord`)."""
-
-    @abstractmethod
-    def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
-        """Space part of y seen from x (`hyperboloid.displacement`)."""
-
-    @abstractmethod
-    def _shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
-        """Coordinates of exp_x(u), wherever they lie, for a vector u in coordinates or in the frame."""
-
-    @abstractmethod
-    def _between(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
-        """The point on the geodesic that these shares (`hyperboloid.geodesic_shares`) of x and y make up."""
-
-    @abstractmethod
-    def _carry(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-        """The frame vector v at x, transported along the geodesic from x to y."""
-
-    @abstractmethod
-    def _round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Coordinates in `dtype`, saturated to what it can hold."""
-
-    @abstractmethod
-    def _holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Whether `dtype` can hold the point x, so that `_round` does not saturate."""
-
-    @abstractmethod
-    def _inside(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Whether the finite coordinates x are those of a point of the space, held in `dtype`."""
-
-    @abstractmethod
-    def _complaint(self, x: Tensor) -> str:
-        """Why the point x (one row) is not inside."""
-
-    def _write(self, S: Tensor, dtype: torch.dtype) -> Tensor:
-        """Coordinates in `dtype` of the point with space part S."""
-        return self._round(self._coordinates(S), dtype)
 
     # --- arguments --------------------------------------------------------------------------------------------------
 
@@ -134,55 +305,57 @@ class Manifold(ABC):
             checks.check_batch(self.c, named, [x.shape[:-event_dims] for x in given])
         return dtype, [x.double() for x in given]
 
-    # --- charts -----------------------------------------------------------------------------------------------------
+    # --- coordinates ------------------------------------------------------------------------------------------------
 
     def to_lorentz(self, x: Tensor) -> Tensor:
         """Space part of the point on the hyperboloid."""
         dtype, (x,) = self._points(x=x)
-        return h.saturate(self._read(x), self._c, dtype)
+        return h.saturate(self._coordinates.space_part(x), self._c, dtype)
 
     def from_lorentz(self, S: Tensor) -> Tensor:
         """Coordinates of the point with space part S."""
         dtype, (S,) = self._points(S=S)
-        return self._write(S, dtype)
+        return self._coordinates.write(S, dtype)
 
     # --- points -----------------------------------------------------------------------------------------------------
 
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """Geodesic distance, shape (…)."""
         dtype, (x, y) = self._points(x=x, y=y)
-        return h.chord_length(self._chord(x, y)[0], self._c).to(dtype)
+        return h.chord_length(self._coordinates.chord(x, y)[0], self._c).to(dtype)
 
     def dist0(self, x: Tensor) -> Tensor:
         """Distance from the origin, shape (…)."""
         dtype, (x,) = self._points(x=x)
-        return h.dist0(self._read(x), self._c).to(dtype)
+        return h.dist0(self._coordinates.space_part(x), self._c).to(dtype)
 
     def expmap(self, x: Tensor, u: Tensor) -> Tensor:
         """The point reached from x by following the geodesic of initial velocity u for unit time."""
         dtype, (x, u) = self._points(x=x, u=u)
-        return self._round(self._shoot(x, u), dtype)
+        return self._coordinates.round(self._coordinates.shoot(x, u), dtype)
 
     def logmap(self, x: Tensor, y: Tensor) -> Tensor:
         """The tangent vector at x whose exponential is y."""
         dtype, (x, y) = self._points(x=x, y=y)
-        return (h.logmap0(self._displacement(x, y), self._c) / self._factor(x)).to(dtype)
+        return (h.logmap0(self._coordinates.displacement(x, y), self._c) / self._coordinates.factor(x)).to(dtype)
 
     def expmap0(self, u: Tensor) -> Tensor:
         """`expmap` at the origin."""
         dtype, (u,) = self._points(u=u)
-        return self._write(h.expmap0(self._factor0 * u, self._c), dtype)
+        return self._coordinates.write(h.expmap0(self._coordinates.lambda0 * u, self._c), dtype)
 
     def logmap0(self, y: Tensor) -> Tensor:
         """`logmap` at the origin."""
         dtype, (y,) = self._points(y=y)
-        return (h.logmap0(self._read(y), self._c) / self._factor0).to(dtype)
+        return (h.logmap0(self._coordinates.space_part(y), self._c) / self._coordinates.lambda0).to(dtype)
 
     def geodesic(self, t: Tensor | float, x: Tensor, y: Tensor) -> Tensor:
         """The point at time t on the geodesic with x at t = 0 and y at t = 1; t broadcasts against the batch shape."""
         dtype, (x, y) = self._points(x=x, y=y)
         t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
-        return self._round(self._between(x, y, *h.geodesic_shares(t, self._chord(x, y)[1])), dtype)
+        return self._coordinates.round(
+            self._coordinates.combine(x, y, *h.geodesic_shares(t, self._coordinates.chord(x, y)[1])), dtype
+        )
 
     def frechet_mean(self, x: Tensor, w: Tensor | None = None) -> Tensor:
         """The point that minimises the weighted sum of squared distances to x of shape (…, N, d); w has shape (…, N).
@@ -193,47 +366,7 @@ class Manifold(ABC):
         if x.dim() < 2 or x.shape[-2] == 0:
             raise ValueError(f"x must have shape (…, N, {self.dim}) with N ≥ 1 points, got {tuple(x.shape)}")
         w = x.new_ones(x.shape[:-1]) if w is None else checks.check_weights(w, x.shape[-2]).double()
-        return self._round(self._mean(x, w / w.sum(-1, keepdim=True)), dtype)
-
-    def _mean(self, x: Tensor, w: Tensor) -> Tensor:
-        """Newton's method with a line search, in steps without gradient and one with it: at the minimum the derivative
-        of a step is that of the minimiser. Under torch.compile and torch.func the number of steps is fixed."""
-        each, trial = self._wider(1), self._wider(2)  # of every point, and of every trial and point
-        with torch.no_grad():
-            # The mean of tangent vectors, near that of points far from the origin and close together, or the sum of the
-            # points scaled back to the hyperboloid, near that of points far apart.
-            S, share = each._read(x), w.unsqueeze(-1)
-            straight, total = (share * h.logmap0(S, each._c)).sum(-2), (share * S).sum(-2)
-            size = ((w * h.time(S, each._c)).sum(-1) ** 2 - self._c * h.dot(total, total)).clamp_min(1.0).sqrt()
-            starts = torch.stack([h.expmap0(straight, self._c), total / size.unsqueeze(-1)], -2)
-            trials = each._write(starts, x.dtype)
-            lengths = 0.5 ** torch.arange(8, dtype=x.dtype, device=x.device).unsqueeze(-1)
-            for _ in range(_STEPS):
-                v = h.logmap0(trial._displacement(trials.unsqueeze(-2), x.unsqueeze(-3)), trial._c)
-                cost = (w.unsqueeze(-2) * h.dot(v, v)).sum(-1)
-                mean = torch.take_along_dim(trials, cost.argmin(-1, keepdim=True).unsqueeze(-1), -2).squeeze(-2)
-                step = each._newton_step(mean, x, w)
-                if _settled(step, cost):
-                    mean = self._round(self._shoot(mean, step, framed=True), x.dtype)
-                    break
-                moved = each._shoot(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), framed=True)
-                trials = each._round(moved, x.dtype)
-        return self._shoot(mean, each._newton_step(mean, x, w), framed=True)
-
-    def _newton_step(self, mean: Tensor, x: Tensor, w: Tensor) -> Tensor:
-        v = h.logmap0(self._displacement(mean.unsqueeze(-2), x), self._c)
-        y = self._c * h.dot(v, v)
-        # The Hessian of d²/2 is 1 along v and √y·coth√y = 1 + 2y·(log sinhc)′(y) across.
-        bend = 2 * logsinhc(y, 1)
-        eye = torch.eye(self.dim, dtype=x.dtype, device=x.device)
-        hessian = (w * (1 + y * bend)).sum(-1)[..., None, None] * eye
-        hessian = hessian - ((w * self._c * bend).unsqueeze(-1) * v).transpose(-1, -2) @ v
-        return torch.linalg.solve(hessian, (w.unsqueeze(-1) * v).sum(-2).unsqueeze(-1)).squeeze(-1)
-
-    def _wider(self, dims: int) -> Self:
-        """The same space, with so many further dimensions behind those of c."""
-        c = self.c[(...,) + (None,) * dims] if isinstance(self.c, Tensor) else self.c
-        return self._unchecked(self.dim, c)
+        return self._coordinates.round(self._coordinates.mean(x, w / w.sum(-1, keepdim=True)), dtype)
 
     def dist2plane(self, x: Tensor, p: Tensor, a: Tensor, signed: bool = True) -> Tensor:
         """Distance of x from the hyperplane through p with normal a (a tangent vector at p), positive on the side of a.
@@ -241,40 +374,42 @@ class Manifold(ABC):
         The hyperplane, or gyroplane, is exp_p of the vectors orthogonal to a.
         """
         dtype, (x, p, a) = self._points(x=x, p=p, a=a)
-        distance = arsinh(h.dot(self._displacement(p, x), h.direction(a)[0]), self._c).to(dtype)
+        distance = arsinh(h.dot(self._coordinates.displacement(p, x), h.direction(a)[0]), self._c).to(dtype)
         return distance if signed else distance.abs()
 
     def random(self, *shape: int, scale: float = 1.0, **options: Any) -> Tensor:
         """Points exp_0(v), v normal with standard deviation `scale` along every axis; `options` as for torch.randn."""
         dtype, (v,) = self._points(shape=torch.randn(*shape, self.dim, **options))
-        return self._write(h.expmap0(scale * v, self._c), dtype)
+        return self._coordinates.write(h.expmap0(scale * v, self._c), dtype)
 
     # --- tangent vectors --------------------------------------------------------------------------------------------
 
     def transp(self, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
         """Parallel transport of the tangent vector u along the geodesic from x to y."""
         dtype, (x, y, u) = self._points(x=x, y=y, u=u)
-        return (self._carry(x, y, self._factor(x) * u) / self._factor(y)).to(dtype)
+        return (self._coordinates.transport(x, y, self._coordinates.factor(x) * u) / self._coordinates.factor(y)).to(
+            dtype
+        )
 
     def transp0(self, y: Tensor, u: Tensor) -> Tensor:
         """Parallel transport of u from the origin to y."""
         dtype, (y, u) = self._points(y=y, u=u)
-        return (self._factor0 * u / self._factor(y)).to(dtype)
+        return (self._coordinates.lambda0 * u / self._coordinates.factor(y)).to(dtype)
 
     def lambda_x(self, x: Tensor) -> Tensor:
         """Length of a unit coordinate vector at x, shape (…): the conformal factor of the chart."""
         dtype, (x,) = self._points(x=x)
-        return self._factor(x).squeeze(-1).to(dtype)
+        return self._coordinates.factor(x).squeeze(-1).to(dtype)
 
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Riemannian inner product of the tangent vectors u and v at x, shape (…)."""
         dtype, (x, u, v) = self._points(x=x, u=u, v=v)
-        return (self._factor(x).squeeze(-1) ** 2 * h.dot(u, v)).to(dtype)
+        return (self._coordinates.factor(x).squeeze(-1) ** 2 * h.dot(u, v)).to(dtype)
 
     def norm(self, x: Tensor, u: Tensor) -> Tensor:
         """Riemannian length of the tangent vector u at x, shape (…)."""
         dtype, (x, u) = self._points(x=x, u=u)
-        return (self._factor(x).squeeze(-1) * h.norm(u)).to(dtype)
+        return (self._coordinates.factor(x).squeeze(-1) * h.norm(u)).to(dtype)
 
     @abstractmethod
     def egrad2rgrad(self, x: Tensor, grad: Tensor) -> Tensor:
@@ -287,7 +422,7 @@ class Manifold(ABC):
         x = checks.real("x", x)
         if x.dim() == 0 or x.shape[-1] != self.dim:
             return torch.zeros(x.shape[:-1], dtype=torch.bool, device=x.device)
-        return x.isfinite().all(-1) & self._inside(x.double(), x.dtype)
+        return x.isfinite().all(-1) & self._coordinates.inside(x.double(), x.dtype)
 
     def check(self, x: Tensor) -> None:
         """Raise ValueError, with the first offending point, unless every point is inside."""
@@ -296,14 +431,8 @@ class Manifold(ABC):
             index = tuple(outside.nonzero()[0].tolist())
             point = x.detach()[index].double()
             where = f" at index {index}" if index else ""
-            raise ValueError(f"the point {point.tolist()}{where} is not in {self}: {self._complaint(point)}")
-
-    # ----------------------------------------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def _factor0(self) -> float:
-        """λ_0."""
+            reason = self._coordinates.explain_outside(point)
+            raise ValueError(f"the point {point.tolist()}{where} is not in {self}: {reason}")
 
 
 class Lorentz(Manifold):
@@ -319,45 +448,7 @@ class Lorentz(Manifold):
         5.0
     """
 
-    def _read(self, x: Tensor) -> Tensor:
-        return x
-
-    def _coordinates(self, S: Tensor) -> Tensor:
-        return S
-
-    def _factor(self, x: Tensor) -> Tensor:
-        return x.new_ones((*x.shape[:-1], 1))
-
-    @property
-    def _factor0(self) -> float:
-        return 1.0
-
-    def _chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return h.chord(x, y, self._c)
-
-    def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
-        return h.displacement(x, y, self._c)
-
-    def _shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
-        return h.expmap(x, u, self._c)
-
-    def _between(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
-        return x * first.unsqueeze(-1) + y * second.unsqueeze(-1)
-
-    def _carry(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-        return h.gyrate(x, y, v, self._c)
-
-    def _round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return h.saturate(x, self._c, dtype)
-
-    def _holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return x.abs().amax(-1) <= h.limit(dtype, self.dim, self._c)
-
-    def _inside(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return self._holds(x, dtype)
-
-    def _complaint(self, x: Tensor) -> str:
-        return "it is not finite, or farther out than the dtype can hold"
+    _coordinate_type = SpaceParts
 
     def time(self, S: Tensor) -> Tensor:
         """ξ = √(1 + c|S|²), shape (…)."""
@@ -385,11 +476,6 @@ class Euclidean(Lorentz):
         return f"Euclidean({self.dim})"
 
 
-def _edge(dtype: torch.dtype) -> float:
-    """The largest √c·|z| that stays under 1 when the coordinates are rounded."""
-    return 1 - 2 * torch.finfo(dtype).eps
-
-
 class PoincareBall(Manifold):
     """The Poincaré ball of curvature −c: points z with c|z|² < 1 and the metric λ_z²|dz|², λ_z = 2/(1 − c|z|²).
 
@@ -404,89 +490,25 @@ class PoincareBall(Manifold):
         1.6807
     """
 
-    def _room(self, x: Tensor) -> Tensor:
-        return 1.0 - self._c * h.dot(x, x)
-
-    def _read(self, x: Tensor) -> Tensor:
-        return h.from_ball(x, self._c)
-
-    def _coordinates(self, S: Tensor) -> Tensor:
-        return h.ball(S, self._c)
-
-    def _factor(self, x: Tensor) -> Tensor:
-        return (2.0 / self._room(x)).unsqueeze(-1)
-
-    @property
-    def _factor0(self) -> float:
-        return 2.0
-
-    # Differences of ball points are exact where those of space parts are not, so what concerns two points stays here.
-
-    def _chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        square = 4.0 * h.dot(y - x, y - x) / (self._room(x) * self._room(y))
-        return square, self._c * square
-
-    def _displacement(self, x: Tensor, y: Tensor) -> Tensor:
-        delta = y - x
-        pull = self._c * h.dot(delta, delta) / self._room(x)
-        return 2.0 * (delta - x * pull.unsqueeze(-1)) / self._room(y).unsqueeze(-1)
-
-    def _shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
-        own = self._room(x)
-        if framed:
-            u = u * (0.5 * own).unsqueeze(-1)
-        cosh, ratio = cosh_sinhc(4.0 * self._c * h.dot(u, u) / own**2)
-        step = u * (2.0 * ratio / (1.0 + cosh)).unsqueeze(-1)
-        return self._add(x, step / own.unsqueeze(-1), step, own, 2.0 / (1.0 + cosh))
-
-    def _add(self, x: Tensor, y: Tensor, step: Tensor, own: Tensor, room: Tensor) -> Tensor:
-        """x ⊕ y, given step = (1 − c|x|²)·y, own = 1 − c|x|² and room = 1 − c|y|²."""
-        xx, yy, xy = (self._c * h.dot(a, b) for a, b in ((x, x), (y, y), (x, y)))
-        # 1 + 2c⟨x, y⟩ + c²|x|²|y|², as a sum of non-negative terms where it may be small.
-        apart = own * room + self._c * h.dot(x + y, x + y)
-        below = torch.where(xy < -0.25, apart, 1.0 + 2.0 * xy + xx * yy).unsqueeze(-1)
-        return x + (step + x * (self._c * h.dot(y, step)).unsqueeze(-1)) / below
-
-    def _between(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
-        first, second = first / self._room(x), second / self._room(y)
-        way = (y - x) * second.unsqueeze(-1) - x * lack.unsqueeze(-1)
-        return x + way / (first + second + lack).unsqueeze(-1)
-
-    def _carry(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-        # The rotor 1 − c⟨x, y⟩ + c·x∧y, see `hyperboloid.gyrate`.
-        delta, room, other = y - x, self._room(x), self._room(y)
-        square = self._c * h.dot(delta, delta)
-        c = self._c.unsqueeze(-1) if isinstance(self._c, Tensor) else self._c
-        return h.rotate(v, c * x, delta, 0.5 * (room + other + square), room * other + square)
-
-    def _round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        reach = (self._c * h.dot(x, x)).detach().sqrt()
-        return (x * (_edge(dtype) / reach.clamp_min(0.5)).clamp(max=1.0).unsqueeze(-1)).to(dtype)
-
-    def _holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return self._c * h.dot(x, x) <= _edge(dtype) ** 2
-
-    def _inside(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return self._c * h.dot(x, x) < 1
-
-    def _complaint(self, x: Tensor) -> str:
-        return "the ball is c·|z|² < 1" if x.isfinite().all() else "it is not finite"
+    _coordinate_type = BallPoints
+    _coordinates: BallPoints
 
     def egrad2rgrad(self, x: Tensor, grad: Tensor) -> Tensor:
         dtype, (x, grad) = self._points(x=x, grad=grad)
-        return (grad / self._factor(x) ** 2).to(dtype)
+        return (grad / self._coordinates.factor(x) ** 2).to(dtype)
 
     def mobius_add(self, x: Tensor, y: Tensor) -> Tensor:
         """x ⊕ y: y carried along by the translation that takes 0 to x."""
         dtype, (x, y) = self._points(x=x, y=y)
-        own = self._room(x)
-        return self._round(self._add(x, y, y * own.unsqueeze(-1), own, self._room(y)), dtype)
+        ball, own = self._coordinates, self._coordinates.room(x)
+        return ball.round(ball.add(x, y, y * own.unsqueeze(-1), own, ball.room(y)), dtype)
 
     def mobius_scalar_mul(self, r: Tensor | float, x: Tensor) -> Tensor:
         """r ⊗ x = exp_0(r·log_0 x); r broadcasts against the batch shape."""
         dtype, (x,) = self._points(x=x)
         r = torch.as_tensor(r, dtype=x.dtype, device=x.device)
-        return self._write(h.expmap0(r.unsqueeze(-1) * h.logmap0(self._read(x), self._c), self._c), dtype)
+        v = r.unsqueeze(-1) * h.logmap0(self._coordinates.space_part(x), self._c)
+        return self._coordinates.write(h.expmap0(v, self._c), dtype)
 
     def mobius_matvec(self, m: Tensor, x: Tensor) -> Tensor:
         """M ⊗ x = exp_0(M·log_0 x); m has shape (…, k, d) and the result lies in the ball of dimension k."""
@@ -495,5 +517,5 @@ class PoincareBall(Manifold):
         if m.dim() < 2:
             raise ValueError(f"m must have shape (…, k, {self.dim}), got {tuple(m.shape)}")
         dtype = torch.promote_types(dtype, m.dtype)
-        v = (m.double() @ h.logmap0(self._read(x), self._c).unsqueeze(-1)).squeeze(-1)
-        return self._write(h.expmap0(v, self._c), dtype)
+        v = (m.double() @ h.logmap0(self._coordinates.space_part(x), self._c).unsqueeze(-1)).squeeze(-1)
+        return self._coordinates.write(h.expmap0(v, self._c), dtype)

@@ -217,7 +217,7 @@ class _SumOverPairs(Primitive):
         x, y, wide = S.unsqueeze(-2), S.unsqueeze(-3), c[..., None, None]
         d = h.dist(x, y, wide)
         value = summand(d.to(dtype), *(t[..., None, None] for t in numbers))[0]
-        return (_above(value),)
+        return (_sum_above(value),)
 
     @staticmethod
     def forward(
@@ -305,7 +305,7 @@ def _block(
     gain = 2.0 * torch.ones_like(c)
     d, slope = arsinh_and_slope(half, c, gain)
     value, push, *pulls = summand(d, *numbers)
-    parts = [_above(value)]
+    parts = [_sum_above(value)]
     if by_c is None:
         return parts
 
@@ -318,18 +318,18 @@ def _block(
     ):
         rows, columns = weights @ t[..., a:, :], weights.mT @ t[..., a:b, :]
         parts.append(F.pad(rows, (0, 0, a, S.shape[-2] - b)) + F.pad(sign * columns, (0, 0, a, 0)))
-    parts += [_above(pull) for pull in pulls]
+    parts += [_sum_above(pull) for pull in pulls]
     if by_c:
         rise = outer(torch.sub, x.tau)
         parts.append(
-            _above(push * arsinh_by_c(half, c, gain, d, slope))
+            _sum_above(push * arsinh_by_c(half, c, gain, d, slope))
             - (force * rise * rise / outer(torch.mul, x.xi)).sum((-2, -1))
         )
     return parts
 
 
-def _above(matrix: Tensor) -> Tensor:
-    """The sum of what is above the diagonal."""
+def _sum_above(matrix: Tensor) -> Tensor:
+    """Return the sum of the entries above the diagonal."""
     return matrix.triu(1).sum((-2, -1), dtype=torch.float64)
 
 
@@ -387,12 +387,6 @@ def _tangent_polar(U: Tensor, c: Tensor) -> _TangentPolar:
     return _TangentPolar(U / r.unsqueeze(-1), r, E, E * (q + 1.0) * (p + q) * 0.5, p, q)
 
 
-def _matrix(c: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """c as it goes with a matrix, and the gain of `arsinh` for half a chord."""
-    c = c[..., None, None].to(dtype)
-    return c, torch.full_like(c, 2.0)
-
-
 class _Within(Primitive):
     """`distances_within`, with its derivative in closed form: of the matrix, only products with numbers of the points
     are needed."""
@@ -415,7 +409,8 @@ class _Within(Primitive):
         turns = turns.mT[..., :count, :] - turns
         C = turns.mul_(turns).sum(-3)
         half = _half_chord(torch.addcmul(R * R, C * s, y.s.unsqueeze(-2)), dtype)
-        value, slope = arsinh_and_slope(half, *_matrix(c, dtype))
+        c = c[..., None, None].to(dtype)
+        value, slope = arsinh_and_slope(half, c, torch.full_like(c, 2.0))
         return value, slope, half, R, C, *y
 
     @staticmethod
@@ -444,7 +439,8 @@ class _Within(Primitive):
         if ctx.needs_input_grad[1]:
             tau = y.s * y.s / (1.0 + xi)
             rise = tau[..., :count].unsqueeze(-1) - tau.unsqueeze(-2)
-            by_chord = (grad * arsinh_by_c(half, *_matrix(c, dtype), value, slope)).double()
+            wide = c[..., None, None].to(dtype)
+            by_chord = (grad * arsinh_by_c(half, wide, torch.full_like(wide, 2.0), value, slope)).double()
             by_chord -= force * rise * rise / (xi[..., :count].unsqueeze(-1) * xi.unsqueeze(-2))
             # The points are not fixed: ∂s/∂c = r³·sinhc′(c·r²).
             cube, bend = y.r**3, c.unsqueeze(-1) * y.r * y.r

@@ -155,22 +155,18 @@ class Batch(Parts):
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """The batch with a function applied to every part, such as a choice of rows."""
-        return Batch._from({name: _mapped(part, function) for name, part in self._held.items()})
+        parts = self._held.items()
+        return Batch._from(
+            {name: part.map(function) if isinstance(part, Batch) else function(part) for name, part in parts}
+        )
 
     def joined(self, **parts: Tensor | Batch) -> Batch:
         """The batch with further parts."""
         return Batch._from({**self._held, **parts})
 
     def __repr__(self) -> str:
-        return f"Batch({', '.join(f'{name}: {_shape(part)}' for name, part in self._held.items())})"
-
-
-def _mapped(part: Tensor | Batch, function: Callable[[Tensor], Tensor]) -> Tensor | Batch:
-    return part.map(function) if isinstance(part, Batch) else function(part)
-
-
-def _shape(part: Tensor | Batch) -> str:
-    return repr(part) if isinstance(part, Batch) else str(tuple(part.shape))
+        shapes = {name: part if isinstance(part, Batch) else tuple(part.shape) for name, part in self._held.items()}
+        return f"Batch({', '.join(f'{name}: {shape}' for name, shape in shapes.items())})"
 
 
 # What a model must know about data to be built for them.

@@ -109,13 +109,8 @@ def _number(i: Tensor, j: Tensor) -> Tensor:
     return j * (j - 1) // 2 + i
 
 
-def _ordered_number(i: Tensor, j: Tensor, n_nodes: int) -> Tensor:
-    """The place of the pair i ≠ j among all ordered pairs in order of (i, j)."""
-    return i * (n_nodes - 1) + j - (j > i).long()
-
-
 def _ordered_pair(number: Tensor, n_nodes: int) -> Tensor:
-    """The ordered pairs at these places, shape (2, …)."""
+    """The pairs at these places among all ordered pairs i ≠ j in order of (i, j), shape (2, …)."""
     i = number // (n_nodes - 1)
     j = number - i * (n_nodes - 1)
     return torch.stack([i, j + (j >= i).long()])
@@ -186,7 +181,8 @@ class PairSampler:
     def _number(self, nodes: Tensor) -> Tensor:
         """The places of pairs among all pairs."""
         if self.directed:
-            return _ordered_number(nodes[0], nodes[1], self.n_nodes)
+            i, j = nodes
+            return i * (self.n_nodes - 1) + j - (j > i).long()  # the inverse of `_ordered_pair`
         return _number(*nodes.aminmax(dim=0))
 
     def draw(self, absent: int, present: int | None = None, generator: torch.Generator | None = None) -> Pairs:

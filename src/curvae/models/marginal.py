@@ -90,10 +90,10 @@ def marginal_likelihood(
     state = None if generator is None else generator.get_state()
     pieces = []
     with torch.no_grad(), matmul_precision(tf32) if device.type == "cuda" else nullcontext():
-        weigh = _eager(model)
+        compute = _eager(model)
         models = batch.x.shape[:axis].numel()
         if device.type == "cuda" and models * count * samples * outputs > _MANY:
-            weigh = _compiled(model, batch, length, 1 if shared else length, chunk)
+            compute = _compiled(model, batch, length, 1 if shared else length, chunk)
         for first in range(0, max(1, count), length):
             size = min(length, count - first)
             part = batch.map(partial(torch.narrow, dim=axis, start=first, length=size))
@@ -102,8 +102,10 @@ def marginal_likelihood(
             log_sum = torch.full(part.x.shape[: axis + 1], -math.inf, dtype=torch.float64, device=device)
             log_square = log_sum
             for start in range(0, samples, chunk):
-                once, twice = weigh(part, one.noise(1 if shared else size, min(chunk, samples - start), generator))
-                log_sum, log_square = torch.logaddexp(log_sum, once), torch.logaddexp(log_square, twice)
+                terms = compute(part, one.noise(1 if shared else size, min(chunk, samples - start), generator))
+                weights = terms.reconstruction.double() - terms.kl.double()
+                log_sum = torch.logaddexp(log_sum, torch.logsumexp(weights, -2))
+                log_square = torch.logaddexp(log_square, torch.logsumexp(2.0 * weights, -2))
             pieces.append((log_sum, log_square))
             advance(size)
     log_sum, log_square = (torch.cat(parts, axis) for parts in zip(*pieces, strict=True))
@@ -111,23 +113,18 @@ def marginal_likelihood(
     return Marginal(log_sum - math.log(samples), ess, (1.0 / ess - 1.0 / samples).clamp_min(0.0).sqrt())
 
 
-# log Σ w and log Σ w² over the draws, for the weights w of some rows
-_Weigh = Callable[[Batch, Tensor], tuple[Tensor, Tensor]]
+# The terms of some rows, for draws made from some noise.
+_Compute = Callable[[Batch, Tensor], Terms | MapTerms]
 
 
-def _sums(terms: Terms | MapTerms) -> tuple[Tensor, Tensor]:
-    weights = terms.reconstruction.double() - terms.kl.double()
-    return torch.logsumexp(weights, -2), torch.logsumexp(2.0 * weights, -2)
+def _eager(model: VAE | Stack[VAE]) -> _Compute:
+    def compute(batch: Batch, noise: Tensor) -> Terms | MapTerms:
+        return model.terms(batch, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise)
+
+    return compute
 
 
-def _eager(model: VAE | Stack[VAE]) -> _Weigh:
-    def weigh(batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        return _sums(model.terms(batch, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise))
-
-    return weigh
-
-
-def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int, chunk: int) -> _Weigh:
+def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int, chunk: int) -> _Compute:
     """As two graphs for pieces of a fixed size, the rest of a piece being void.
 
     The decoder's outputs are written once and read once. Draws and divergences are apart from them, for their float64
@@ -157,15 +154,14 @@ def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int,
     z, _ = draw(values, buffers, padded, every)
     reconstruction = trace(function("reconstruction", 1, spec), values, buffers, z, padded, compiled=True)
 
-    def call(batch: Batch, own: Tensor) -> tuple[Tensor, Tensor]:
+    def compute(batch: Batch, own: Tensor) -> Terms:
         part = stacked(batch)
         length = part.x.shape[1]
         for place, value in zip(padded, tree_leaves(part), strict=True):
             place[:, :length] = value
         noise[: len(own), : own.shape[1]] = own
         z, kl = draw(values, buffers, padded, every)
-        terms = Terms(reconstruction(values, buffers, z, padded), kl)
-        once, twice = _sums(Terms(*(term[:, : len(own), :length] for term in terms)))
-        return (once, twice) if isinstance(model, Stack) else (once[0], twice[0])
+        terms = (term[:, : len(own), :length] for term in (reconstruction(values, buffers, z, padded), kl))
+        return Terms(*(term if isinstance(model, Stack) else term[0] for term in terms))
 
-    return call
+    return compute

@@ -26,21 +26,11 @@ def _total(matrix: Tensor) -> Tensor:
     return matrix.sum((-2, -1), keepdim=True)
 
 
-def _divide(a: Tensor, b: Tensor) -> Tensor:
-    """a/b, and 0 for 0/0."""
-    return a / b.clamp(min=_LEAST)
-
-
 def _parts(distances: Tensor, near: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """P; the squares of the distances, infinite for pairs that do not count; and β where the search for it starts."""
     p, squares = near.clamp(min=0.0).to(distances.dtype), distances * distances
-    start = _divide(_START * _total(p), _total(p * squares)).clamp(min=_LEAST)
+    start = (_START * _total(p) / _total(p * squares).clamp(min=_LEAST)).clamp(min=_LEAST)
     return p, torch.where(near < 0, torch.inf, squares), start
-
-
-def _fall(squares: Tensor, beta: Tensor) -> Tensor:
-    """1/(1 + β·d²), to which Q_ij is proportional."""
-    return torch.mul(squares, beta).add_(1.0).reciprocal_()
 
 
 def _sharpness(squares: Tensor, p: Tensor, beta: Tensor) -> Tensor:
@@ -50,13 +40,14 @@ def _sharpness(squares: Tensor, p: Tensor, beta: Tensor) -> Tensor:
     """
     rows = p.sum(-1, keepdim=True)
     for _ in range(_TURNS):
-        fall = _fall(squares, beta)
+        fall = torch.mul(squares, beta).add_(1.0).reciprocal_()  # 1/(1 + β·d²), to which Q_ij is proportional
         part = fall * fall
         # Q-means of 1/(1 + β·d²) and of its square
         size = fall.sum(-1, keepdim=True).clamp_(min=_LEAST)
         mean, square = part.sum(-1, keepdim=True).div_(size), part.mul_(fall).sum(-1, keepdim=True).div_(size)
         variance = _total(square.addcmul_(mean, mean, value=-1.0).mul_(rows))
-        beta = beta * _divide(_total(fall.mul_(p)) - _total(mean.mul_(rows)), variance).clamp_(-2.0, 2.0).exp_()
+        slope = _total(fall.mul_(p)) - _total(mean.mul_(rows))
+        beta = beta * (slope / variance.clamp(min=_LEAST)).clamp_(-2.0, 2.0).exp_()
     return beta
 
 
@@ -88,7 +79,7 @@ class _NearDivergence(_OfRows):
     def forward(distances: Tensor, near: Tensor) -> tuple[Tensor, ...]:
         p, squares, start = _parts(distances, near)
         beta = _sharpness(squares, p, start)
-        fall = _fall(squares, beta)
+        fall = torch.mul(squares, beta).add_(1.0).reciprocal_()
         size = fall.sum(-1, keepdim=True).clamp_(min=_LEAST)
         return _divergence(p, fall, size), p, fall, size, beta
 

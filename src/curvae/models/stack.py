@@ -190,11 +190,6 @@ def _aliases(model: nn.Module) -> dict[str, str]:
     return names
 
 
-def _settings(module: nn.Module) -> tuple[type, dict[str, Any]]:
-    """Type and attributes of a module besides its tensors; a stack takes them from the first model."""
-    return type(module), {name: value for name, value in vars(module).items() if name[0] != "_" and name != "training"}
-
-
 def architecture(model: Stackable) -> Any:
     """What the models of a stack have in common. The result can be compared with `==`, but not hashed.
 
@@ -205,7 +200,10 @@ def architecture(model: Stackable) -> Any:
         (True, False)
     """
     shapes = {name: t.shape for name, t in (*model.named_parameters(), *model.named_buffers())}
-    return _aliases(model), shapes, list(map(_settings, model.modules())), model.dtype, model.device
+    types = [type(part) for part in model.modules()]
+    # Besides their tensors; a stack takes them from the first model.
+    attributes = [{k: v for k, v in vars(part).items() if k[0] != "_" and k != "training"} for part in model.modules()]
+    return _aliases(model), shapes, types, attributes, model.dtype, model.device
 
 
 def _require_stackable(models: Sequence[Stackable]) -> None:

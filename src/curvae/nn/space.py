@@ -199,7 +199,7 @@ class HyperbolicFactor(Factor):
         super().__init__(dim, dim, c, prior_scale, learn_prior_scale, units)
         self.distribution, self.diagonal = _distribution(distribution), diagonal
         self.prior_distribution = self.distribution if prior is None else _distribution(prior)
-        if diagonal and not self.distribution._diagonal:
+        if diagonal and not self.distribution.allows_diagonal:
             raise ValueError(
                 f'a diagonal posterior needs distribution="wrapped": {self.distribution.__name__} has one standard '
                 "deviation for all axes"

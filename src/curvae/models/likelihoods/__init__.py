@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 
 from ... import settings
 from ...errors import CurvaeError
@@ -27,13 +27,10 @@ __all__ = [
 ]
 
 
-def _family(place: str) -> Family:
-    module, _, name = place.partition(":")
-    return getattr(import_module(f".{module}", __name__), name)
-
-
 # Every likelihood that can be asked for by name.
-LIKELIHOODS: dict[str, Family] = {name: _family(place) for name, place in settings.LIKELIHOODS.items()}
+LIKELIHOODS: dict[str, Family] = {
+    name: resolve_name(f"{__name__}.{place}") for name, place in settings.LIKELIHOODS.items()
+}
 
 
 def choose_likelihood(x: Matrix, asked: str = "auto", layout: Layout | None = None) -> tuple[str, str]:

@@ -28,6 +28,12 @@ class Categorical(Likelihood):
         # Neighbours of one width are normalised at once: how many, and their width.
         self._runs = [(len(list(run)), width) for width, run in groupby(self.blocks)]
 
+    @classmethod
+    def of(cls, layout: Layout) -> Categorical:
+        """Make the likelihood of data with this layout, whose features are those of one column unless some column has
+        categories of its own."""
+        return cls(layout.features, layout.widths if max(layout.blocks, default=0) > 1 else ())
+
     def _log_softmax(self, outputs: Tensor) -> Tensor:
         parts = outputs.split([count * width for count, width in self._runs], -1)
         return torch.cat(
@@ -61,21 +67,22 @@ def _columns(x: Matrix, layout: Layout) -> tuple[int, ...]:
     return layout.blocks if max(layout.blocks, default=0) > 1 else ()
 
 
-def _widths(layout: Layout) -> tuple[int, ...]:
-    return layout.widths if max(layout.blocks, default=0) > 1 else (layout.features,)
-
-
 def wrong_sum(x: Matrix) -> bool:
     """Whether the columns of a block do not sum to 1 in some row; a row that is missing as a whole, NaN, may."""
     sums = np.asarray(x.sum(1)).ravel()
     lacking = np.isnan(sums)
-    return not np.allclose(sums[~lacking], 1.0, atol=1e-4) or (bool(lacking.any()) and _partly_missing(x))
+    if not np.allclose(sums[~lacking], 1.0, atol=1e-4):
+        return True
+    if not lacking.any():
+        return False
+    missing = np.isnan(x.toarray() if sparse.issparse(x) else x)
+    return bool((missing.any(1) & ~missing.all(1)).any())
 
 
 def _refusal(x: Matrix, layout: Layout) -> str | None:
     if reason := outside_unit_interval(x):
         return reason
-    ends = np.cumsum(_widths(layout))
+    ends = np.cumsum(Categorical.of(layout).blocks)
     starts = (0, *ends[:-1])
     if not any(wrong_sum(x[:, start:end]) for start, end in zip(starts, ends, strict=True)):
         return None
@@ -85,16 +92,10 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
     )
 
 
-def _partly_missing(block: Matrix) -> bool:
-    """Whether some row lacks some values of a block but not all."""
-    lacking = np.isnan(block.toarray() if sparse.issparse(block) else block)
-    return bool((lacking.any(1) & ~lacking.all(1)).any())
-
-
 CATEGORICAL = Family(
     "categorical",
     "one-hot columns, one category a block",
-    lambda layout: Categorical(layout.features, _widths(layout)),
+    Categorical.of,
     _refusal,
     columns=_columns,
 )
