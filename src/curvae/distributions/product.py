@@ -85,12 +85,10 @@ class ProductNormal(Validated):
 
     def transform(self, noise: Tensor) -> Tensor:
         """The draw made from standard normal `noise` of shape (…, d): a pure function."""
-        check_noise(noise, self.batch_shape, self.event_shape[0])
         return torch.cat([factor.transform(part) for factor, part in self._noises(noise)], -1)
 
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """`transform` together with the log-density of the draw."""
-        check_noise(noise, self.batch_shape, self.event_shape[0])
         made = [factor.transform_and_log_prob(part) for factor, part in self._noises(noise)]
         draws, densities = zip(*made, strict=True)
         return torch.cat(draws, -1), torch.stack(densities).sum(0)
