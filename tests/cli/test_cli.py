@@ -336,7 +336,7 @@ def test_rows_are_ranked_among_the_training_rows(run):
     )
     # More samples are advised only where there are few.
     assert "effective samples: the likelihood is rough, and probably too low; raise --samples\n" in found.out
-    with mock.patch("curvae.summaries._ENOUGH_SAMPLES", 20):
+    with mock.patch("curvae.cli.commands._ENOUGH_SAMPLES", 20):
         found = curvae("evaluate", run, "new.csv", "--samples", "20")
     assert "effective samples: the likelihood is rough, and probably too low\n" in found.out
     ranks = pd.read_csv("new-scores.csv").set_index("id")["training_percentile"]

@@ -53,7 +53,6 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 def test_every_command_prints_in_ascii():
     Path("t.csv").rename("café.csv")
     Path("edges.csv").write_text("".join(f"n{i},n{(i * i + 1) % 20}\n" for i in range(20)))
-    small = ("--hidden", "8", "--epochs", "2")
     commands = [
         ("fit", "café.csv", *FIT[2:]),
         ("fit", "café.csv", *FIT[2:], "--force", "--json"),
@@ -62,7 +61,7 @@ def test_every_command_prints_in_ascii():
         ("sample", "run"),
         ("view", "run"),
         ("diagnose", "café.csv", "--label", "kind", "-o", "d.html"),
-        ("graph", "edges.csv", "-o", "g", "--splits", "0", *small),
+        ("graph", "edges.csv", "-o", "g", "--splits", "0", "--set", "hidden=8", "--epochs", "2"),
         ("cite",),
         ("--help",),
         ("fit", "--help"),

@@ -286,24 +286,6 @@ def test_numbers_alone_have_no_blocks_and_fingerprints_stay(tmp_path: Path):
         replace(data, exposure=np.ones(3))
 
 
-def test_runs_without_a_layout_are_what_they_were(tmp_path: Path):
-    """Blocks counted only where all columns were categorical."""
-    x = table()[:, :5]
-    for kinds, blocks in (((3, 0, 1), ()), ((3, 2), (3, 2))):
-        columns = tuple(
-            Column(f"c{i}", tuple(f"k{j}" for j in range(n)) if n > 1 else None) for i, n in enumerate(kinds)
-        )
-        config = replace(SMALL, likelihood="gaussian", epochs=1)
-        fitted = fit(config, x, blocks=blocks)
-        folder = tmp_path / str(len(blocks))
-        folder.mkdir()
-        save_fitted(folder, fitted, embed(fitted, x), {"data": {"schema": Schema("table", columns, (5,)).to_json()}})
-        description = json.loads((folder / "config.json").read_text())
-        del description["layout"]
-        (folder / "config.json").write_text(json.dumps(description))
-        assert load_fitted(folder)[0].layout == Layout(5, blocks)
-
-
 def test_a_mixed_table_on_the_command_line(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     people().to_csv("people.csv", index=False)

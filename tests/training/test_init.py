@@ -37,7 +37,7 @@ def places(model, x):
     with torch.no_grad():
         outputs = model.posterior.head(model._features(Batch.of(torch.as_tensor(x, dtype=model.dtype))))
     parts = model.space.split_outputs(outputs)
-    return np.concatenate([f._centre(p).numpy() for f, p in zip(model.space, parts, strict=True)], -1)
+    return np.concatenate([f._log_centre(p).numpy() for f, p in zip(model.space, parts, strict=True)], -1)
 
 
 def components(x, known):

@@ -421,7 +421,7 @@ def _takes(option: click.Option, value: str) -> bool:
 
 def _words(flag: str, value: str) -> list[str]:
     """A flag with its value, as words to type."""
-    return f"{flag}{value}".split(" ", 1) if flag.endswith("=") else [flag, value]
+    return f"{flag}{value}".split(" ", 1) if flag.endswith("=") else [flag, *([value] if value else [])]
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:

@@ -267,7 +267,7 @@ def _without_folder(word: str) -> str:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 _NAMED = re.compile(
-    r"""(?<![\w"'./-])(?<!--set )(?:([a-z][a-z0-9_]*)=("""
+    r"""(?<![\w"'./-])(?:([a-z][a-z0-9_]*)=("""
     r""""(?:[^"\\]|\\.)*"|\[[^\]]*\]|True|False|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"""
     r"""|([a-z0-9]+(?:_[a-z0-9]+)+)(?![\w"'=(/-]|\.\w))"""
 )
@@ -297,6 +297,8 @@ def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str
 
     def typed(found: re.Match[str]) -> str:
         name, value = found[1] or found[3], found[2] or "…"
+        if found.string[: found.start()].endswith("--set "):
+            return name if value == "…" else found[0]
         if name not in options:
             return found[0]
         on, off = options[name]
