@@ -210,14 +210,6 @@ def test_steps_that_fail_are_numbered_through_the_windows():
     assert steps[0] == steps[1] and len(steps[0]) == 3 and max(steps[0].values()) > 2
 
 
-def test_an_epoch_tells_how_far_it_is():
-    for form, kind in ((np.asarray, BatchEngine), (sparse.csr_array, Captured)):
-        told = []
-        made(kind, [SMALL], numbers(42), form=form).epoch(0, told.append)
-        steps = 1 + 0.4 * 7 / 35  # a validation row costs less than one that is learned from
-        assert told == pytest.approx([step / 5 / steps for step in range(1, 6)])
-
-
 def test_a_stack_that_is_fed_can_shrink():
     configs = [replace(SMALL, seed=seed) for seed in range(3)]
     found = []
