@@ -3,15 +3,20 @@
 Run with `python tests/make_oracles.py` (some minutes). Each entry of `data/radius_quantiles.json` says: noise of length
 x in dimension d has the same quantile as radius t at shape q, and dt/dq at that quantile is w. Each entry of
 `data/log_normalisers.json` has d, q, the logarithm of the normalising integral and its derivative in q.
+`data/operation_results.npz` has what `operation_cases.py` computes of each operation of the manifolds, in one row of
+numbers a case, and the lengths of these rows.
 """
 
 from __future__ import annotations
 
 import json
+from concurrent.futures import ProcessPoolExecutor
 
 import mpmath as mp
+import numpy as np
 import torch
 
+from operation_cases import OPERATIONS, STORED, rows
 from oracles import (
     CELLS,
     DIMS,
@@ -85,6 +90,17 @@ def write(name: str, entries: list) -> None:
     (DATA / name).write_text("[\n" + ",\n".join(json.dumps(e) for e in entries) + "\n]\n", encoding="utf-8")
 
 
+def write_operation_results() -> None:
+    arrays = {}
+    with ProcessPoolExecutor() as pool:
+        for (chart, name), found in zip(OPERATIONS, pool.map(rows, *zip(*OPERATIONS, strict=True)), strict=True):
+            arrays[f"{chart.__name__}.{name}"] = np.concatenate(found)
+            arrays[f"{chart.__name__}.{name}.lengths"] = np.array([len(row) for row in found], np.uint8)
+            print(chart.__name__, name, flush=True)
+    np.savez_compressed(STORED, **arrays)
+
+
 if __name__ == "__main__":
+    write_operation_results()
     write("log_normalisers.json", normalisers())
     write("radius_quantiles.json", quantiles())
