@@ -17,6 +17,7 @@ from ..geometry import hyperboloid as h
 from ..geometry.frames import Frame, align, picture_frame, seen_from
 from ..geometry.pairs import distance_table
 from ..geometry.pairs import distances as pair_distances
+from .statistics import rank_correlation
 
 __all__ = [
     "CHARTS",
@@ -317,7 +318,7 @@ def _describe_loss(S: Tensor, space: Tensor, frame: Frame) -> tuple[float, str]:
     """Return the rank correlation of distances between points and their projection, and what was lost in words."""
     before, after = (float(h.dist0(x, frame.c).square().sum()) for x in (seen_from(frame.centre, S, frame.c), space))
     share = after / before if before > 0 else 1.0
-    kept = _rank_correlation(S, space, frame.c)
+    kept = _correlate_distances(S, space, frame.c)
     sentence = (
         f"projected from {S.shape[1]} dimensions: {100 * share:.0f} % of the variance at the origin kept, "
         f"rank correlation of distances {kept:.2f}"
@@ -334,7 +335,8 @@ def _checked(points: Points, c: float) -> Tensor:
     return z
 
 
-def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
+def _correlate_distances(before: Tensor, after: Tensor, c: float) -> float:
+    """Return the rank correlation of distances between points with those between their images, over some pairs."""
     n = len(before)
     if n <= _ALL_PAIRS:
         i, j = np.triu_indices(n, 1)
@@ -345,6 +347,4 @@ def _rank_correlation(before: Tensor, after: Tensor, c: float) -> float:
     if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
         # Ranks that are all equal have no correlation: either nothing was lost or everything.
         return float(np.allclose(x, y))
-    from scipy.stats import spearmanr  # takes long to import
-
-    return float(spearmanr(x, y).statistic)
+    return rank_correlation(x, y)
